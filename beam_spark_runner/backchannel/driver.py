@@ -23,13 +23,13 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_AT_THE_END_EVERY_S = 0.02
 _UNHEARD_S = 1.0
 _CALLBACKS_S = 5.0
-"""For how long the end of a job waits: for workers that have not called yet, for callbacks."""
+"""How long the end of a job waits for workers that have not connected yet, and for callbacks."""
 
 Take = Callable[[str, WorkerFrame], None]
 
 
 class BackchannelServer:
-    """Receives what a job's workers send, and sends them what is accepted.
+    """Receives the messages of a job's workers, and notifies them of accepted attempts.
 
     Threads: any may call; ``take`` is called in a thread of its own.
     """
@@ -44,15 +44,15 @@ class BackchannelServer:
         folder: Path | None = None,
         grace_s: float = 0.0,
     ) -> None:
-        """Open it. Where the port cannot be had, the log says so, and files are left.
+        """Open the server. If it cannot listen, this is logged, and only files are used.
 
         Args:
-            job_id: of the pipeline's run.
-            take: gets each worker's frames.
-            listen: address to listen at; port 0: any that is free. None: do not.
-            advertise: the host under which executors see this one.
-            folder: that driver and workers share; the job's own.
-            grace_s: at the end, for what reaches workers late.
+            job_id: The id of the job.
+            take: Called with each frame and the id of its worker.
+            listen: The address to listen at; port 0: any free port. None: do not listen.
+            advertise: The host name under which executors reach this host.
+            folder: A folder of this job that driver and workers share.
+            grace_s: How long ``settle`` waits first, for messages that reach workers late.
         """
         self._take = take
         self._grace_s = grace_s
@@ -60,7 +60,7 @@ class BackchannelServer:
         self._lock = threading.Condition()
         self._deliveries = Deliveries()
         self._ways: dict[str, SocketStream | FileStream] = {}
-        self._waiting: dict[str, list[int]] = {}  # accepted, for workers that have not called yet
+        self._waiting: dict[str, list[int]] = {}  # accepted attempts of workers not yet connected
         self._await_end: set[str] = set()  # workers
         self._notified_of_end: set[str] = set()
         self._job_has_ended = False
@@ -105,7 +105,7 @@ class BackchannelServer:
         return advertise.strip("[]"), self._listener.getsockname()[1]
 
     def expect(self, worker: str, messages_sent: int) -> None:
-        """Wait for so much of a worker's when the job ends; see ``Deliveries``."""
+        """Have ``settle`` wait for a number of messages of a worker; see ``Deliveries``."""
         with self._lock:
             self._deliveries.expect(worker, messages_sent)
 
@@ -122,7 +122,7 @@ class BackchannelServer:
             self._send(worker, stream, DriverFrame(accepted=accepted))
 
     def settle(self) -> bool:
-        """Wait a short time for messages in flight. False: some have not arrived."""
+        """Wait a short time for messages in flight; return False if some have not arrived."""
         time.sleep(self._grace_s)
         self._look_every_s = _LOOK_AT_THE_END_EVERY_S
         self._wake_up()
@@ -143,7 +143,7 @@ class BackchannelServer:
         """Have workers tear down their DoFns of the job, and wait for that.
 
         Returns:
-            Those that have not done so in time.
+            The ids of workers that have not done so in time.
         """
         with self._lock:
             self._job_has_ended = True
@@ -157,7 +157,7 @@ class BackchannelServer:
             return self._deliveries.tearing_down()
 
     def _send_end(self) -> None:
-        """Say that the job has ended, if it has, to those that await it and do not know."""
+        """If the job has ended, report it to workers that wait for it and do not know yet."""
         with self._lock:
             if not self._job_has_ended:
                 return
@@ -182,7 +182,7 @@ class BackchannelServer:
                 each.close()
 
     def _wake_up(self) -> None:
-        with contextlib.suppress(OSError):  # it is full: it will wake up
+        with contextlib.suppress(OSError):  # the buffer is full, so that the thread wakes up
             self._wake.send(b".")
 
     def _serve(self) -> None:
@@ -203,7 +203,7 @@ class BackchannelServer:
             self._hang_up(stranger)
         try:
             connected, _ = self._listener.accept()
-        except OSError:  # it has hung up
+        except OSError:  # the worker has disconnected already
             return
         stream = SocketStream(connected)
         self._calls.add(stream)
@@ -223,7 +223,7 @@ class BackchannelServer:
             _LOGGER.debug("the stream of %s has ended: %s", stream.worker or "a stranger", error)
             self._hang_up(stream)
         except (FrameTooLongError, DecodeError) as error:
-            # Strangers send anything.
+            # Other programs may connect and send anything.
             level = logging.WARNING if stream.worker else logging.DEBUG
             name = stream.worker or "a stranger"
             _LOGGER.log(level, "%s is no longer heard, since it has sent: %s", name, error)
@@ -234,7 +234,7 @@ class BackchannelServer:
         if worker:
             try:
                 self._take(worker, frame)
-            except Exception:  # the others of the same worker, and its callbacks, do not end
+            except Exception:  # later messages of the worker, and its callbacks, are still handled
                 _LOGGER.exception("a message of %s cannot be used", worker)
             with self._lock:
                 self._deliveries.arrived(worker, frame.messages_sent)

@@ -1,7 +1,7 @@
 """Log lines of user code: which ones are sent, in which form, and how many at most.
 
-The embedded harness runs user code in this process, whose root logger is then the user's; an SDK
-harness beside it sends entries in the same form.
+The embedded harness runs user code in this process, whose root logger then takes its records; an
+SDK harness in another process sends entries in the same form.
 """
 
 import contextlib
@@ -41,17 +41,17 @@ _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
 
 
 def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
-    """Return the level in Python's terms."""
+    """Return the level of ``logging`` for an entry."""
     return _LEVELS.get(entry.severity, logging.INFO)
 
 
 def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
-    """Make a line one that Python's ``warnings`` has given. ``name``: of its kind."""
+    """Mark an entry as a warning of Python's ``warnings``, of the category ``name``."""
     entry.custom_data[_CATEGORY] = name
 
 
 def hear_warnings(take: Callable[[str, str, str, int], None]) -> None:
-    """Have Python's ``warnings`` pass text, category, file and line on, instead of writing."""
+    """Have Python's ``warnings`` call ``take`` with text, category, file and line."""
 
     def show(
         message: Warning | str,
@@ -69,10 +69,10 @@ def hear_warnings(take: Callable[[str, str, str, int], None]) -> None:
 
 
 def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
-    """Return of which category a warning is, or None if the line is none.
+    """Return the category of a warning; None: the entry is no warning of Python's ``warnings``.
 
-    That is UserWarning where this process has not imported its class: a worker cannot have it
-    import anything.
+    It is UserWarning if this process has not imported the class, because an entry of a worker must
+    not cause an import.
     """
     if not entry.HasField("custom_data") or _CATEGORY not in entry.custom_data:
         return None
@@ -82,7 +82,7 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
 
 
 def shorten(entry: beam_fn_api_pb2.LogEntry) -> None:
-    """Leave out the middle of what is too long for a message to the driver."""
+    """Leave out the middle of texts that are too long for a message to the driver."""
     if entry.ByteSize() <= MOST_OF_A_TRACEBACK:
         return
     entry.message = valid_text(entry.message, MOST_OF_A_TRACEBACK)
@@ -92,12 +92,12 @@ def shorten(entry: beam_fn_api_pb2.LogEntry) -> None:
 
 
 def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
-    """Whether an entry is only about the SDK's own start, or of what the runner reports itself.
+    """Whether an entry is about the SDK's own start, or about what the runner reports itself.
 
-    The boot programs of Beam's containers log how they start, with all pipeline options.
+    The boot programs of Beam's containers log their start, with all pipeline options.
 
-    Go's client logs the messages of its job. With LOOPBACK it is the SDK harness, too, so that each
-    of them comes back here: passed on once more, it would go round for ever.
+    The Go client logs the messages of its job. With LOOPBACK it is the SDK harness, too, so that
+    these entries arrive here: if they were messages of the job again, there would be a loop.
     """
     where: str = entry.log_location.rpartition(":")[0]
     if _GO_CLIENT in where:
@@ -117,27 +117,27 @@ def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
 def is_of_boot_program(entry: beam_fn_api_pb2.LogEntry) -> bool:
     """Whether a boot program has sent an entry, or the SDK in its container has printed it.
 
-    Source: Beam Go ``container/tools/logging.go``; all loggers of SDKs say where they were called.
+    Source: Beam Go ``container/tools/logging.go``; all loggers of SDKs set ``log_location``.
     """
     return not entry.log_location
 
 
 class LogSink(Protocol):
-    """Takes lines; see ``Backchannel``."""
+    """Receives log lines; see ``Backchannel``."""
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None: ...
     def leave_out(self, lines: int) -> None: ...
 
 
 class Stderr:
-    """Takes the lines of processes without a connection to a driver: they go to standard error."""
+    """Writes the log lines of processes without a connection to a driver to standard error."""
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Write a line."""
         level = beam_fn_api_pb2.LogEntry.Severity.Enum.Name(entry.severity)
         step = f" [{entry.transform_id}]" if entry.transform_id else ""
         trace = f"\n{entry.trace}" if entry.trace else ""
-        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed
             print(f"{level}: {entry.message}{step}{trace}", file=sys.stderr)
 
     def leave_out(self, lines: int) -> None:
@@ -150,45 +150,45 @@ STDERR = Stderr()
 
 
 class LogLines:
-    """Filters the lines of one stream: drops what is below the level, and limits a flood.
+    """Limits the rate of the log lines of one stream, and reports how many are dropped.
 
     Threads: one at a time.
     """
 
     def __init__(self, to: Callable[[], LogSink]) -> None:
-        """``to``: returns who takes the lines at the time."""
+        """Create a filter; ``to`` returns the present log sink."""
         self._to = to
         self._valve = LogValve(time.monotonic())
 
     def has_room(self) -> bool:
-        """Count a line in; False: it is one too many."""
+        """Count a line; return False if it exceeds the limit and must be dropped."""
         return self._valve.lets_through(time.monotonic())
 
     def send(self, entry: beam_fn_api_pb2.LogEntry) -> None:
-        """Pass on a line that was counted in."""
+        """Pass on a line for which ``has_room`` returned True."""
         self.report_left_out()
         self._to().log(entry)
 
     def leave_out(self, lines: int) -> None:
-        """Pass on how many lines somebody before has left out."""
+        """Pass on the number of lines that the sender has left out."""
         self._to().leave_out(lines)
 
     def report_left_out(self) -> None:
-        """Say how many were too many, if there were any."""
+        """Report how many lines were dropped since the last report, if any."""
         count = self._valve.take_left_out()
         if count:
             self._to().leave_out(count)
 
 
 class LogHandler(logging.Handler):
-    """Gets the records of this process's loggers, in a Python worker. See ``LogLines``."""
+    """Handles the records of this process's loggers, in a Python worker. See ``LogLines``."""
 
     def __init__(self, to: LogSink, running_transform: Callable[[], str] = str) -> None:
-        """Begin with no lines.
+        """Create a handler.
 
         Args:
-            to: takes the lines.
-            running_transform: returns the id of the transform whose code the calling thread
+            to: The log sink of the lines.
+            running_transform: Returns the id of the transform whose code the calling thread
                 runs; empty if none, or if it is not known.
         """
         super().__init__()
@@ -196,18 +196,18 @@ class LogHandler(logging.Handler):
         self._running_transform = running_transform
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record on. Cheap where it is one too many: nothing is formatted then."""
+        """Pass a record on. A record that exceeds the limit is dropped before it is formatted."""
         if self._lines.has_room():
             try:
                 entry = self._entry_of(record)
             except Exception:
-                self.handleError(record)  # its arguments do not fit its text: says so on stderr
+                self.handleError(record)  # arguments that do not fit the format: goes to stderr
                 return
             if not is_chatter(entry):
                 self._lines.send(entry)
 
     def warn(self, text: str, category: str, filename: str, lineno: int) -> None:
-        """Pass on what Python's ``warnings`` gives; see ``hear_warnings``."""
+        """Pass on a warning of Python's ``warnings``; see ``hear_warnings``."""
         with self.lock:  # type: ignore[union-attr]
             if not self._lines.has_room():
                 return
@@ -222,7 +222,7 @@ class LogHandler(logging.Handler):
             self._lines.send(entry)
 
     def flush(self) -> None:
-        """Say how many were too many; at the end of a task."""
+        """Report how many lines were dropped, at the end of a task."""
         with self.lock:  # type: ignore[union-attr]
             self._lines.report_left_out()
 
@@ -249,18 +249,19 @@ def _severity_of(level: int) -> Any:
 
 
 class Levels:
-    """Levels of this process's loggers, as a job's options ask for. Threads: one."""
+    """Sets the levels of this process's loggers by a job's options. Threads: one."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
 
     def use(self, options: Mapping[str, Any]) -> None:
-        """Set what one job asks for, and undo what the one before did.
+        """Set the levels of one job, after those of the previous job are undone.
 
         Args:
-            options: by name, as SDK harnesses read them.
+            options: The pipeline options by name, as SDK harnesses read them.
 
-        Source: Beam Python ``sdk_worker_main``; a level that is none is reported, and INFO is used.
+        Source: Beam Python ``sdk_worker_main``; for an invalid level, an error is logged and INFO
+            is used.
         """
         for name, before in self._before.items():
             logging.getLogger(name).setLevel(before)

@@ -5,9 +5,9 @@ AT_ONCE = 1_000
 
 
 class LogValve:
-    """Lets a number of lines through at once, and then so many per second.
+    """A rate limit: lets ``at_once`` lines pass at once, then ``per_second`` lines per second.
 
-    No clock: times come in, in seconds, and never go back.
+    It reads no clock: times are arguments, in seconds, and must not decrease.
 
     Threads: one.
     """
@@ -20,7 +20,7 @@ class LogValve:
         self._left_out = 0
 
     def lets_through(self, now_s: float) -> bool:
-        """Whether a line that comes now may pass."""
+        """Whether a line may pass now; it is counted."""
         self._room = min(self._at_once, self._room + (now_s - self._seen_s) * self._per_second)
         self._seen_s = now_s
         if self._room < 1:
@@ -30,6 +30,6 @@ class LogValve:
         return True
 
     def take_left_out(self) -> int:
-        """Return how many lines were left out since the last call; ask when one has passed."""
+        """Return how many lines were left out since the last call."""
         count, self._left_out = self._left_out, 0
         return count

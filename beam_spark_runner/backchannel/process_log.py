@@ -1,8 +1,8 @@
 """Sends each log line of a Python worker to the driver of the job whose code has logged it.
 
 A process has one root logger and one ``warnings`` module, and serves many jobs. Code of a job runs
-in its tasks, of which there is one at a time, and in threads that run its callbacks and tear its
-DoFns down, while a task of another job may be under way.
+in its tasks, one at a time, and in threads that run its callbacks and tear down its DoFns, possibly
+while a task of another job runs.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _OF_THREAD = threading.local()
 
 @contextlib.contextmanager
 def logging_to(handler: LogHandler) -> Iterator[None]:
-    """Have what this thread logs go to ``handler``, whichever task runs."""
+    """Send the log lines of this thread to ``handler``, whichever task runs."""
     before = getattr(_OF_THREAD, "handler", None)
     _OF_THREAD.handler = handler
     try:
@@ -29,13 +29,13 @@ def logging_to(handler: LogHandler) -> Iterator[None]:
 
 
 class ProcessLog(logging.Handler):
-    """The root logger's handler, once a job has asked for its lines."""
+    """The root logger's handler, once a job with log lines to send has begun."""
 
     def __init__(self, elsewhere: LogHandler) -> None:
-        """Begin with no job.
+        """Create a handler without a job.
 
         Args:
-            elsewhere: takes the lines of jobs that have no connection to their driver.
+            elsewhere: Handles the lines of jobs that have no connection to their driver.
         """
         super().__init__()
         self._elsewhere = elsewhere
@@ -44,21 +44,21 @@ class ProcessLog(logging.Handler):
 
     @staticmethod
     def begin_job() -> None:
-        """Have Python's ``warnings`` give once more what it has given for another job."""
+        """Have Python's ``warnings`` show again what it has shown once for an earlier job."""
         warnings.onceregistry.clear()  # type: ignore[attr-defined]
 
     def begin_task(self, handler: LogHandler | None, options: Mapping[str, Any]) -> None:
-        """Have a job's handler take the lines of this process from now on.
+        """Have a job's handler handle the lines of this process from now on.
 
         Args:
-            handler: None: the job has no connection to its driver.
-            options: of its pipeline, by name: they say which levels are logged.
+            handler: The handler; None: the job has no connection to its driver.
+            options: The pipeline options by name, with the log levels.
         """
         if handler is self._of_task:
             return
         root = logging.getLogger()
         for other in root.handlers[:]:
-            # Imports may have set one up that writes to stderr: every line would be there, too.
+            # Imports may have added a handler that would write every line to stderr, too.
             if other is self or type(other) is logging.StreamHandler:
                 root.removeHandler(other)
         root.addHandler(self)

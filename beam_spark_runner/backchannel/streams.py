@@ -1,4 +1,4 @@
-"""The messages of one worker over the backchannel, from a socket or a growing file."""
+"""The driver's end of one worker's connection: a socket, or a pair of growing files."""
 
 import socket
 import time
@@ -10,12 +10,12 @@ from beam_spark_runner.core.framing import MAX_FRAME_BYTES, Unframer, framed
 
 _PIECE_BYTES = 1 << 16
 _MOST_BYTES_OF_A_STRANGER = 1 << 10
-_PATIENCE_S = 10.0  # with whoever calls and does not say who it is
+_PATIENCE_S = 10.0  # with a connection that does not identify its worker
 _SEND_TIMEOUT_S = 1.0
 
 
 class SocketStream:
-    """A worker that has called. ``worker`` is empty until it has said who it is."""
+    """The connection of a worker, by socket. ``worker`` is empty until it has been identified."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.worker = ""
@@ -26,20 +26,20 @@ class SocketStream:
         self._began = time.monotonic()
 
     def greet(self, worker: str) -> None:
-        """It has said who it is, and is believed."""
+        """Set the worker's id, once it has been authenticated; larger messages are allowed then."""
         self.worker = worker
         self._unframer.most_bytes = MAX_FRAME_BYTES
 
     def is_overdue(self) -> bool:
-        """Whether it has not said in time who it is."""
+        """Whether the worker has not identified itself in time."""
         return not self.worker and time.monotonic() - self._began > _PATIENCE_S
 
     def messages(self) -> Iterator[bytes]:
-        """Read once, and yield the messages that are whole now.
+        """Read once, and yield the messages that are complete now.
 
         Raises:
-            OSError: it has ended, or broken.
-            FrameTooLongError: it is no stream of messages.
+            OSError: The connection has ended, or is broken.
+            FrameTooLongError: The data is not a stream of messages.
         """
         piece = self.socket.recv(_PIECE_BYTES)
         if not piece:
@@ -50,17 +50,17 @@ class SocketStream:
         """Send a message.
 
         Raises:
-            OSError: it is broken, or the worker takes nothing.
+            OSError: The connection is broken, or the worker does not read.
         """
         self.socket.sendall(framed(message))
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self.socket.close()
 
 
 class FileStream:
-    """The same by files: what a worker writes, and beside it what is written for it."""
+    """The connection of a worker, by files: one that it writes, and one that is written for it."""
 
     def __init__(self, path: Path) -> None:
         self.worker = ""
@@ -86,5 +86,5 @@ class FileStream:
             file.write(framed(message))
 
     def close(self) -> None:
-        """Read it no more."""
+        """Stop reading the file."""
         self._is_closed = True

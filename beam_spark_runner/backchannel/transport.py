@@ -1,7 +1,7 @@
 """Connections from a Python worker to the driver of a job: by a socket, or by files.
 
-Results never depend on these messages. If a connection cannot be made, or breaks, only the
-messages themselves are lost.
+Results never depend on these messages. If a connection cannot be opened, or breaks, only
+messages are lost.
 """
 
 import contextlib
@@ -17,20 +17,20 @@ from beam_spark_runner.core.framing import Unframer, framed
 
 CONNECT_TIMEOUT_S = 5.0
 LOOK_EVERY_S = 0.5
-"""How often both sides look for new content of files."""
+"""The interval at which both sides look for new content of files."""
 FOLDER = "backchannel"
 _PIECE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the driver of a job receives messages. Travels to executors.
+    """Where the driver of a job receives messages. It is sent to executors.
 
     Attributes:
-        job_id: of the pipeline's run.
-        token: proves that a stream is this job's.
-        address: host and port of the driver, as executors see it. None: it does not listen.
-        folder: that driver and workers share, for where the driver cannot be reached.
+        job_id: The id of the job.
+        token: A secret by which workers authenticate.
+        address: Host and port of the driver, as executors see it. None: it does not listen.
+        folder: A folder that driver and workers share, for workers that cannot reach the driver.
     """
 
     job_id: str
@@ -46,7 +46,7 @@ class Link(Protocol):
         """Send a message.
 
         Raises:
-            OSError: the connection is broken.
+            OSError: The connection is broken.
         """
         ...
 
@@ -60,13 +60,13 @@ class Link(Protocol):
 
 
 def connect(route: Route, worker: str) -> Link | None:
-    """Connect by socket or else by files, and introduce the worker. None: neither works."""
+    """Connect by socket or else by files, and send token and worker id; None: neither works."""
     link: Link | None = None
     if route.address is not None:
         try:
             link = SocketLink(route.address)
         except OSError as error:
-            # Not to ``logging``: that would come back here.
+            # Not ``logging``, whose lines are sent over this connection.
             host, port = route.address
             print(
                 f"the driver does not answer at {host}:{port} ({error}): log lines of "
@@ -91,7 +91,7 @@ class SocketLink:
         """Connect.
 
         Raises:
-            OSError: nobody answers there.
+            OSError: The address does not answer.
         """
         self._socket = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
         self._socket.settimeout(None)
@@ -130,14 +130,14 @@ class FileLink:
         self._is_closed = False
 
     def send(self, message: bytes) -> None:
-        # Opened and closed each time: that is when network file systems let others see it.
-        # Not made here, with its folder: the job's end removes it.
+        # Opened and closed each time: network file systems show content to others on close.
+        # The folder is not created here, because the end of the job removes it.
         with self._up.open("ab", buffering=0) as file:
             file.write(framed(message))
 
     def receive(self) -> list[bytes] | None:
         while not self._is_closed and self._down.parent.is_dir():
-            with contextlib.suppress(FileNotFoundError):  # nothing was said yet
+            with contextlib.suppress(FileNotFoundError):  # the driver has sent nothing yet
                 piece = read_from(self._down, self._position)
                 self._position += len(piece)
                 if messages := list(self._unframer.feed(piece)):
@@ -150,10 +150,10 @@ class FileLink:
 
 
 def read_from(path: Path, position: int) -> bytes:
-    """Return what follows ``position``.
+    """Return the content of a file from ``position`` to its end.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         file.seek(position)

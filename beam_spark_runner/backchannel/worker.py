@@ -1,9 +1,9 @@
-"""What a worker sends to the driver while its task runs: log lines, progress, metrics so far.
+"""The worker's end of the backchannel: sends log lines, progress and metrics while tasks run.
 
 Sending never waits and never fails: messages go to a queue, from which a thread of this
-process takes them. The connection is opened with the first message; a short
-pipeline that logs nothing has none. Without a connection, log lines go to stderr, and the rest
-is dropped.
+process sends them. The connection is opened with the first message; a short
+pipeline that logs nothing opens none. Without a connection, log lines go to stderr, and other
+messages are dropped.
 """
 
 import contextlib
@@ -34,20 +34,20 @@ from beam_spark_runner.core.callbacks import Callbacks
 _LOGGER = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""How often running tasks are asked how far they are. A quicker job is not asked."""
+"""The interval at which running tasks report progress. A quicker job reports none."""
 MOST_LINES = 2_000
-"""That wait to be sent; further ones are counted only."""
+"""The most log lines that wait to be sent; further ones are only counted."""
 MOST_BYTES_OF_LINES = 8 << 20
-"""In one message: the driver takes none of more than 64 MB."""
+"""The most bytes of log lines in one message: the driver accepts messages of up to 64 MB."""
 
 _LAST_WORDS_S = 1.0
-IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next task
+IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # whether Spark reuses this process
 
 Look = Callable[[], TaskProgress]
 
 
 class _Held(NamedTuple):
-    """Callbacks that wait."""
+    """Callbacks that wait until the output of their attempt is accepted."""
 
     callbacks: Sequence[Callbacks]
     epoch: int | None
@@ -56,8 +56,8 @@ class _Held(NamedTuple):
 class Backchannel:
     """One process's connection to the driver of one job.
 
-    Threads: any. It has one of its own as soon as there is a task, and another one where it
-    waits for messages from the driver.
+    Threads: any. It has a thread of its own as soon as there is a message or task, and another
+    one if it waits for messages from the driver.
     """
 
     def __init__(
@@ -68,14 +68,15 @@ class Backchannel:
         running_transform: Callable[[], str] = str,
         within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """Open nothing yet.
+        """Create the object without opening the connection.
 
         Args:
-            route: to the driver.
-            connect: opens the connection; None: it cannot be opened.
-            on_end: is called when the driver says that the job has ended.
-            running_transform: the step that runs in the calling thread, for log lines.
-            within: around all that the connection's own threads do for the job.
+            route: How to reach the driver.
+            connect: Opens the connection, or returns None if it cannot.
+            on_end: Called when the driver reports that the job has ended.
+            running_transform: Returns the id of the transform that the calling thread runs, for
+                log lines.
+            within: Returns a context for all that the connection's own threads do for the job.
         """
         self.route = route
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -87,10 +88,10 @@ class Backchannel:
         self._progress: dict[int, TaskProgress] = {}  # by attempt
         self._held: dict[int, _Held] = {}  # by attempt
         self._finalized: list[int] = []
-        self._calls = False  # there is something to receive, if not to send
+        self._calls = False  # a message is due even if empty, so that the driver can answer
         self._awaits_end = False
-        self._has_torn_down = False  # and has yet to say so
-        self._tasks: dict[int, Look] = {}  # that run now
+        self._has_torn_down = False  # and this has not been sent yet
+        self._tasks: dict[int, Look] = {}  # running attempts
         self._sent = 0
         self._began_s = time.monotonic()
         self._looks_at_s = self._began_s + LOOK_EVERY_S
@@ -99,16 +100,16 @@ class Backchannel:
         self._hearing: threading.Thread | None = None
         self._looking: threading.Thread | None = None
         self._is_closed = False
-        self._is_ending = False  # the job, in this process
-        self._is_idle = True  # nothing waits to be sent
-        self._looks = False  # tasks have run since the thread looked, which it does by itself
+        self._is_ending = False  # the job is being torn down in this process
+        self._is_idle = True  # no message waits to be sent
+        self._looks = False  # the thread wakes up by itself, since tasks ran when it last looked
         self._is_lost = route.address is None and route.folder is None
         self._link: Link | None = None
-        # Of what code of the job logs in this process.
+        # Takes the log records of the job's code in this process.
         self.handler = LogHandler(self, running_transform)
 
     def messages_sent(self) -> tuple[str, int]:
-        """Return this process's name and how many messages it has sent; an empty name if none."""
+        """Return this process's id and how many messages it has sent; an empty id if none."""
         with self._wake:
             if self._is_lost or not self._sent:
                 return "", 0
@@ -129,7 +130,7 @@ class Backchannel:
         STDERR.log(entry)
 
     def leave_out(self, lines: int) -> None:
-        """Report that so many lines were left out."""
+        """Report a number of log lines that were left out."""
         with self._wake:
             if not self._is_lost:
                 self._sent += 1
@@ -140,13 +141,13 @@ class Backchannel:
 
     @contextlib.contextmanager
     def watching(self, attempt: int, look: Look, *, at_end: bool = True) -> Iterator[None]:
-        """Ask an attempt at a task now and then how far it is, for as long as it runs.
+        """Send the progress of a task attempt at intervals, for as long as the context lasts.
 
         Args:
-            attempt: its number.
-            look: called from another thread; what it raises is taken for "not now".
-            at_end: once more at the end. Needless where the Spark job ends soon, since reports
-                of tasks have the same.
+            attempt: The id of the task attempt.
+            look: Returns the progress; called from another thread. Its errors are ignored.
+            at_end: Whether to send the progress at the end, too. This is not needed if the Spark
+                job ends soon, since the task's report has the same.
         """
         with self._wake:
             self._tasks[attempt] = look
@@ -158,7 +159,7 @@ class Backchannel:
         finally:
             with self._wake:
                 self._tasks.pop(attempt, None)
-        # Before, nobody has asked.
+        # A quicker task has sent no progress so far.
         if at_end and time.monotonic() - self._began_s >= LOOK_EVERY_S:
             self._send_progress(attempt, look)
 
@@ -180,12 +181,13 @@ class Backchannel:
         """Run the callbacks of an attempt's bundles once its output is accepted.
 
         Args:
-            attempt: its number.
-            callbacks: of its bundles.
-            epoch: in which it ran. Once an attempt at a later one is accepted, this one never will.
+            attempt: The id of the task attempt.
+            callbacks: The callbacks of its bundles.
+            epoch: The epoch in which it ran. Once an attempt of a later epoch is accepted, this
+                one never will be.
 
         Returns:
-            False: nobody will ever say so. They are dropped.
+            False if there is no connection: the callbacks are dropped.
         """
         with self._wake:
             if not self._is_lost:
@@ -205,7 +207,7 @@ class Backchannel:
         return bool(self._held)
 
     def await_end(self) -> None:
-        """Have the driver say when the job has ended, and tear down then; see ``on_end``."""
+        """Ask the driver to report the end of the job, and call ``on_end`` then."""
         with self._wake:
             if not self._is_lost and not self._awaits_end:
                 self._awaits_end = self._calls = True
@@ -213,19 +215,19 @@ class Backchannel:
                 self._wake_up()
 
     def end_task(self) -> tuple[str, int]:
-        """See ``messages_sent``, all that the task has logged included."""
+        """Flush the log lines of the task, and return ``messages_sent``."""
         self.handler.flush()
         if not IS_KEPT:
             self.wait_until_sent(_LAST_WORDS_S)
         return self.messages_sent()
 
     def wait_until_sent(self, timeout_s: float) -> bool:
-        """Wait until all messages so far are sent. False: they were not in time."""
+        """Wait until all messages so far are sent; return False after the timeout."""
         with self._wake:
             return self._wake.wait_for(lambda: self._is_lost or self._is_idle, timeout_s)
 
     def close(self) -> None:
-        """Send nothing more. What waits to be sent is sent; callbacks that wait are dropped."""
+        """Close the connection after queued messages are sent; callbacks that wait are dropped."""
         with self._wake:
             self._is_closed = True
             self._wake.notify_all()
@@ -279,8 +281,8 @@ class Backchannel:
         with self._wake:
             looks = list(self._tasks.items())
             self._looks = bool(looks)
-        # In a thread of its own: it may wait for user code, for a tracker that claims for instance,
-        # and log lines must not.
+        # In a thread of its own: it may wait for user code, such as a restriction tracker, for
+        # which log lines must not wait.
         if looks and (self._looking is None or not self._looking.is_alive()):
             self._looking = threading.Thread(
                 target=self._send_all_progress, args=(looks,), name="beam-looks", daemon=True
@@ -297,7 +299,7 @@ class Backchannel:
                 return None
             lines = self._take_lines()
             frame = WorkerFrame(
-                # Not all of them: the driver awaits what is still to come.
+                # Without the lines that remain: the driver waits for these.
                 messages_sent=self._sent - len(self._lines),
                 log_entries=lines,
                 left_out=self._left_out,
@@ -313,7 +315,7 @@ class Backchannel:
             return frame
 
     def _take_lines(self) -> list[bytes]:
-        """Return the lines that come next. The lock is held."""
+        """Remove and return the next lines to send. The caller holds the lock."""
         lines: list[bytes] = []
         size = 0
         while self._lines and (not lines or size + len(self._lines[0]) <= MOST_BYTES_OF_LINES):
@@ -345,7 +347,7 @@ class Backchannel:
             self._hearing.start()
 
     def _hear(self, link: Link) -> None:
-        """Run callbacks as the driver accepts what they wait for. In a thread of its own."""
+        """Handle the driver's messages, in a thread of its own."""
         with logging_to(self.handler), self._within():
             self._follow(link)
 
@@ -357,7 +359,7 @@ class Backchannel:
                     self._finalize(attempt)
                 if frame.job_ended:
                     self._end_job()
-        # It says nothing more, and so will never accept them.
+        # The driver sends no more messages, so that it will never accept these attempts.
         self._drop_held()
 
     def _finalize(self, attempt: int) -> None:
@@ -380,7 +382,7 @@ class Backchannel:
 
     def _end_job(self) -> None:
         with self._wake:
-            self._is_ending = True  # whoever closes this meanwhile
+            self._is_ending = True  # so that ``close`` does not end the sending thread before
         self._drop_held()
         self._on_end()
         with self._wake:

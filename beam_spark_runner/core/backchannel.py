@@ -3,4 +3,4 @@
 from typing import Literal
 
 BackchannelKind = Literal["auto", "files", "off"]
-"""To a port of the driver, or by files where they cannot reach it; only by files; not at all."""
+"""By a port of the driver, or by files if workers cannot reach it; only by files; not at all."""

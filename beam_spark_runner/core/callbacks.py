@@ -4,15 +4,15 @@ from typing import Protocol
 
 
 class Callbacks(Protocol):
-    """What user code wants to be called back for once a bundle's output is committed.
+    """The callbacks of user code to run once a bundle's output is committed.
 
-    Threads: any. Either method is called once.
+    Threads: any. One of the methods is called, once.
     """
 
     def run(self) -> None:
-        """Call back. What user code raises is logged."""
+        """Run the callbacks. Exceptions of user code are logged."""
         ...
 
     def drop(self) -> None:
-        """The output is void, or nobody will ever know: forget them."""
+        """Drop the callbacks: the output is not committed, or that will never be known."""
         ...

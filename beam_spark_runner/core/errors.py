@@ -1,7 +1,7 @@
 """The errors that this runner raises on purpose.
 
-All of them take their fields as arguments and hand them to ``Exception``, so
-that they survive pickling between an executor and the driver.
+All of them take their fields as arguments and pass them to ``Exception``, so
+that they can be pickled between an executor and the driver.
 """
 
 import re
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 class RunnerError(RuntimeError):
     """Base of all errors of this runner.
 
-    A RuntimeError, as what Beam's own runners raise for a failed pipeline.
+    It is a RuntimeError, as Beam's own runners raise for a failed pipeline.
     """
 
 
 class OptionsError(RunnerError):
-    """A pipeline option is wrong, or clashes with another one."""
+    """A pipeline option is wrong, or conflicts with another one."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(option, problem)
@@ -56,9 +56,9 @@ class UnsupportedFeatureError(PipelineError):
     """The pipeline is legal Beam, but this runner cannot run it (yet).
 
     Args:
-        feature: what it has.
-        where: name of the step.
-        instead: what it may have in place of that; empty: nothing.
+        feature: The unsupported feature.
+        where: The name of the step.
+        instead: What the pipeline may use instead; empty: nothing.
     """
 
     def __init__(self, feature: str, where: str, instead: str = "") -> None:
@@ -83,7 +83,7 @@ class PipelineRefusedError(PipelineError):
 
 
 class TableError(PipelineError):
-    """A Spark table cannot be read or written as the pipeline asks for it."""
+    """A Spark table cannot be read or written as the pipeline specifies."""
 
     def __init__(self, problem: str, where: str) -> None:
         super().__init__(problem, where)
@@ -134,11 +134,11 @@ class JobServerLostError(RunnerError):
 
 
 class JobServerRefusedError(RunnerError):
-    """A job server does not do what its client asks.
+    """A job server refuses a request of its client, or does not support it.
 
     Args:
-        endpoint: of the server.
-        reason: its own, or what it lacks.
+        endpoint: The endpoint of the server.
+        reason: The server's own reason, or what it does not support.
     """
 
     def __init__(self, endpoint: str, reason: str) -> None:
@@ -153,8 +153,8 @@ class CheckpointStorageError(RunnerError):
     """A disk or folder that a streaming pipeline commits to is full, unavailable, or broken.
 
     Args:
-        place: the file or folder.
-        problem: what is wrong with it.
+        place: The file or folder.
+        problem: What is wrong with it.
     """
 
     def __init__(self, place: str, problem: str) -> None:
@@ -169,9 +169,9 @@ class EventServiceError(RunnerError):
     """The service that sends the events of a TestStream cannot be reached, or has failed.
 
     Args:
-        step: the TestStream.
-        url: of the service.
-        reason: why the call failed.
+        step: The name of the TestStream.
+        url: The URL of the service.
+        reason: Why the call failed.
     """
 
     def __init__(self, step: str, url: str, reason: str) -> None:
@@ -190,9 +190,9 @@ class BundleFailedError(HarnessError):
     """User code, or a coder, raised while a bundle ran.
 
     Args:
-        step: full name of the transform, as the user wrote it.
-        cause: last line of the user's traceback.
-        traceback_text: the traceback as the SDK printed it.
+        step: The full name of the transform.
+        cause: The last line of the user's traceback.
+        traceback_text: The traceback, as the SDK has rendered it.
     """
 
     def __init__(self, step: str, cause: str, traceback_text: str) -> None:
@@ -214,9 +214,9 @@ class StuckBundleError(HarnessError):
     """User code has made no progress for as long as ``--stuck_bundle_timeout`` allows.
 
     Args:
-        step: full name of the transform; several, if it is not known which.
-        lasted_s: for how long, in whole seconds.
-        stack: where it stands, as Python or the SDK harness shows it.
+        step: The full name of the transform; several, if it is not known which.
+        lasted_s: The time without progress, in whole seconds.
+        stack: The stack of the user code, as Python or the SDK harness renders it.
     """
 
     def __init__(self, step: str, lasted_s: int, stack: str) -> None:
@@ -225,7 +225,7 @@ class StuckBundleError(HarnessError):
 
     @classmethod
     def found_in(cls, text: str) -> "StuckBundleError | None":
-        """Return the error whose text stands in another's: Spark writes down what tasks raise."""
+        """Return the error in the text of one of Spark's, which includes what tasks raise."""
         found = _STUCK.search(text)
         return None if found is None else cls(found["step"], int(found["lasted_s"]), found["stack"])
 
@@ -248,8 +248,8 @@ class LostHarnessError(HarnessError):
     """An SDK harness in another process did not start, or ended.
 
     Args:
-        problem: what happened, and to which harness.
-        output: the last lines that the harness wrote to stdout and stderr; may be empty.
+        problem: What happened, and to which harness.
+        output: The last lines that the harness wrote to stdout and stderr; may be empty.
     """
 
     def __init__(self, problem: str, output: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Messages in a stream of bytes: each has its length in front, four bytes, big-endian."""
+"""Messages in a stream of bytes: each is prefixed with its length, four bytes, big-endian."""
 
 import struct
 from collections.abc import Iterator
@@ -9,22 +9,22 @@ _LENGTH = struct.Struct(">I")
 
 
 class FrameTooLongError(ValueError):
-    """The stream is not what it should be: nobody sends messages of that length."""
+    """A message is longer than allowed, so that the stream is probably something else."""
 
 
 def framed(message: bytes) -> bytes:
-    """Return the message as it stands in a stream."""
+    """Return a message with its length prefix."""
     return _LENGTH.pack(len(message)) + message
 
 
 class Unframer:
-    """Cuts a stream into its messages, in whatever pieces it comes.
+    """Splits a stream, which may arrive in any pieces, into messages.
 
     Attributes:
-        most_bytes: of a message. May be changed between two messages.
+        most_bytes: The most bytes of a message. It may be changed between two messages.
 
     Example:
-        of "2ab0" (with lengths of one digit) ``feed`` yields b"ab" and b"".
+        From "2ab0" (with lengths of one digit), ``feed`` yields b"ab" and b"".
     """
 
     def __init__(self, most_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -32,10 +32,10 @@ class Unframer:
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the messages that end in ``piece``; all of them must be taken.
+        """Yield the messages that end in ``piece``; the iterator must be exhausted.
 
         Raises:
-            FrameTooLongError: one is longer than it may be. The stream is of no more use.
+            FrameTooLongError: A message is too long. The rest of the stream cannot be read.
         """
         self._rest += piece
         while len(self._rest) >= _LENGTH.size:

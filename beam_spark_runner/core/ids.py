@@ -1,13 +1,13 @@
-"""Identifiers. All of them are opaque; none carries meaning in its text."""
+"""Identifiers. All of them are opaque: their text has no meaning."""
 
 from typing import NamedTuple, NewType
 
 TransformId = NewType("TransformId", str)
-"""Key of ``Components.transforms``. Copies that a pass makes get a fresh one."""
+"""The key of a transform in ``Components.transforms``. Copies that a pass makes get new ones."""
 
 
 class TimerFamilyId(NamedTuple):
-    """Names the timer family of a transform, as the Fn API does."""
+    """The id of a timer family, as in the Fn API."""
 
     transform: TransformId
     family: str
@@ -19,8 +19,8 @@ WindowingId = NewType("WindowingId", str)
 EnvironmentId = NewType("EnvironmentId", str)
 
 StageId = NewType("StageId", int)
-"""Position of a stage in ``Plan.stages``."""
+"""The number of a stage, its key in ``Plan.stages``."""
 DestinationId = NewType("DestinationId", int)
-"""What the ``dest`` column of a row says: where it is going. 0 is reserved for control rows."""
+"""The number of a destination, in the ``dest`` column of rows. 0 is reserved for control rows."""
 SegmentId = NewType("SegmentId", int)
-"""Position of a segment in ``Plan.segments``."""
+"""The number of a segment, its index in ``Plan.segments``."""

@@ -1,6 +1,6 @@
-"""Key groups: ranges of hashes, of which each partition of a streaming pipeline has some.
+"""Key groups: ranges of hashes; each partition of a streaming pipeline has a range of groups.
 
-``routing`` computes the same for many keys at once.
+``routing`` has the same computation for many keys at once.
 """
 
 from beam_spark_runner.core.routing import HASH_BITS
@@ -12,19 +12,19 @@ def groups_of(partition: int, groups: int, partitions: int) -> range:
 
 
 def hashes_of(partition: int, groups: int, partitions: int) -> range:
-    """Return the hashes, of ``HASH_BITS`` bits, that fall on a partition."""
+    """Return the range of hashes, of ``HASH_BITS`` bits, of a partition."""
     mine = groups_of(partition, groups, partitions)
     return range(_first_hash(mine.start, groups), _first_hash(mine.stop, groups))
 
 
 def overlapping(partition: int, groups: int, partitions: int, others: int) -> range:
-    """Return those of other partitions that have a key group of this one.
+    """Return the partitions of another division that share a key group with a partition.
 
     Args:
-        partition: one of ``partitions``.
-        groups: how many key groups there are; at least as many as partitions.
-        partitions: how many there are.
-        others: how many there are if the key groups are divided otherwise.
+        partition: A partition of this division.
+        groups: The number of key groups, at least ``partitions``.
+        partitions: The number of partitions of this division.
+        others: The number of partitions of the other division.
     """
     mine = groups_of(partition, groups, partitions)
     return range(mine.start * others // groups, (mine.stop - 1) * others // groups + 1)

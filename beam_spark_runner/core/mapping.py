@@ -8,25 +8,25 @@ _Result = TypeVar("_Result")
 
 
 def map_all(function: Callable[[_Value], _Result], values: Sequence[_Value]) -> list[_Result]:
-    """Call a function with each value; one result for each.
+    """Call a function with each value, and return one result for each.
 
-    ``map`` takes a StopIteration that the function raises for the end of its input, and
-    whoever makes a list of it loses values. (A comprehension does not, but takes longer where
-    the function is compiled.)
+    If the function raises StopIteration, ``map`` ends as if its input had ended, and
+    values are lost. (A comprehension does not do so, but is slower if the function is
+    compiled.)
 
     Args:
-        function: called once more with a value for which it raised StopIteration, so that
-            there is a traceback to show.
-        values: any.
+        function: The function. It is called again with a value for which it raised
+            StopIteration, to get a traceback.
+        values: The values.
 
     Returns:
         The results, in the order of the values.
 
     Raises:
-        RuntimeError: the function raised StopIteration; that is its cause.
+        RuntimeError: The function raised StopIteration, which is the cause.
     """
     results = list(map(function, values))
-    if len(results) != len(values):  # here, too: groups are many, and calls cost
+    if len(results) != len(values):  # tested here, too, to save a call for each of many groups
         check_all(results, function, values)
     return results
 
@@ -34,12 +34,12 @@ def map_all(function: Callable[[_Value], _Result], values: Sequence[_Value]) -> 
 def check_all(
     results: Sequence[_Result], function: Callable[[_Value], _Result], values: Sequence[_Value]
 ) -> None:
-    """See to it that ``map`` has not ended early. See ``map_all`` for what is raised if it has.
+    """Check that ``map`` has not ended early; else raise an error as ``map_all`` does.
 
     Args:
-        results: of each value, in order, or what stands for one.
-        function: that was called with each value.
-        values: all of them.
+        results: One item for each value for which there is a result, in order.
+        function: The function that was called with each value.
+        values: All values.
     """
     if len(results) != len(values):
         try:

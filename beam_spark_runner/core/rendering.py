@@ -1,7 +1,7 @@
 """Converts users' objects and errors to text that can be sent, logged and stored.
 
-``__str__`` and ``__repr__`` are user code: they may raise, return what is no text, text that is
-not Unicode (a lone surrogate, as in names of files), or text without end. Nothing here raises.
+``__str__`` and ``__repr__`` are user code: they may raise, or return something that is no text,
+invalid Unicode (a lone surrogate, as in names of files), or very long text. Nothing here raises.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 MOST_CHARACTERS = 1 << 16
-"""Of a message. Of a longer one, the beginning and the end are kept."""
+"""The limit of a message. Of a longer one, the beginning and the end are shown."""
 MOST_OF_A_TRACEBACK = 1 << 18
 _MOST_OF_A_SHORT_TEXT = 1_000
 
@@ -35,8 +35,8 @@ def render_error(error: BaseException, frames: TracebackType | None = None) -> R
     """Render an exception.
 
     Args:
-        error: of whatever class.
-        frames: to be shown of it instead of its own traceback.
+        error: An exception of any class.
+        frames: The traceback to show in place of the exception's own.
     """
     return RenderedError(
         class_name(error),
@@ -46,13 +46,13 @@ def render_error(error: BaseException, frames: TracebackType | None = None) -> R
 
 
 def class_name(value: object) -> str:
-    """Return the name of an object's class, even if the class has another idea of it."""
-    # As the interpreter knows it: a metaclass may have a property of that name.
+    """Return the name of an object's class, even if its metaclass overrides ``__name__``."""
+    # The interpreter's own name: a metaclass may have a property of that name.
     return valid_text(type.__dict__["__name__"].__get__(type(value)), 1_000)
 
 
 def message_of(error: BaseException, limit: int = MOST_CHARACTERS) -> str:
-    """Return ``str(error)``; if that raises, say so, and show the exception's arguments."""
+    """Return ``str(error)``; if that raises, a text with the exception's arguments."""
     message = _called(str, error, limit)
     if message is not None:
         return message
@@ -91,7 +91,7 @@ class _Short(reprlib.Repr):
         self.maxlong = 100
 
     def repr_bytes(self, value: bytes, level: int) -> str:
-        """Called by ``reprlib`` for ``bytes``, which has nothing of its own for them."""
+        """Render ``bytes``; called by ``reprlib``, which does not shorten them itself."""
         part = bytes(value[: self.maxstring])
         return repr(part) if len(part) == len(value) else f"{part!r}... ({len(value):,} bytes)"
 
@@ -100,7 +100,7 @@ class _Short(reprlib.Repr):
 
 def valid_text(text: str, limit: int = MOST_CHARACTERS) -> str:
     """Return a text with escapes in place of surrogates, without the middle if it is too long."""
-    text = str.__str__(text)  # without what a class of the user's adds to it
+    text = str.__str__(text)  # a plain ``str``, if it is of a user's subclass
     if len(text) > limit:
         half = limit // 2
         left_out = len(text) - 2 * half
@@ -111,7 +111,7 @@ def valid_text(text: str, limit: int = MOST_CHARACTERS) -> str:
 
 
 def _called(render: Callable[[object], str], value: object, limit: int) -> str | None:
-    """Call ``str`` or ``repr``. None: it raised."""
+    """Call ``str`` or ``repr``; return None if it raises."""
     try:
         text = render(value)
         return valid_text(text, limit)
@@ -128,7 +128,7 @@ def _arguments(error: BaseException) -> tuple[object, ...]:
 def _traceback_of(error: BaseException, frames: TracebackType | None) -> str:
     with contextlib.suppress(BaseException):
         return "".join(traceback.format_exception(type(error), error, frames))
-    # Something of the class that Python looks at raises: its module's name, its notes.
+    # An attribute of the class that Python reads raises, such as its module's name or notes.
     lines = ["Traceback (most recent call last):\n"]
     with contextlib.suppress(BaseException):
         lines += traceback.format_tb(frames)

@@ -1,9 +1,9 @@
-"""Routes: one signed 64-bit number that says where a row goes and in which order it is read.
+"""Routes: signed 64-bit numbers by which rows are partitioned and sorted.
 
 The high 8 bits are the destination's *code* within its level (signed, so that
 control rows sort first and reports last), the low 56 bits a hash of key and
-window, or any number that falls on the wanted partition. One column for both
-keeps Spark's radix sort; sorting by two columns costs 40% more.
+window, or any number that belongs to the wanted partition. With one column for both,
+Spark uses its radix sort; sorting by two columns costs 40% more.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ HASH_MASK = (1 << HASH_BITS) - 1
 DIGEST_BYTES = 32  # see ``digest_of``
 HASH_SEED = 42  # Spark's seed, for ``xxhash64`` as for ``hash``
 KEY_GROUPS = 128
-"""Into how many groups a streaming pipeline's keys fall, unless it says otherwise."""
+"""The default number of key groups of a streaming pipeline."""
 
 PLACES = 1 << 31
-"""Numbers that ``routes_to_places`` takes: the hashes of Spark's that are not negative."""
+"""The number of places for ``routes_to_places``: Spark's hashes that are not negative."""
 
 CONTROL_CODE = -128
 FIRST_CODE = -127
@@ -38,7 +38,7 @@ _32 = np.uint64(32)
 
 
 def route_prefix(code: int) -> int:
-    """Return the route whose hash bits are all zero."""
+    """Return the route of a code whose hash bits are all zero."""
     return code << HASH_BITS
 
 
@@ -46,9 +46,9 @@ def routes_of_keys(coded_keys: Iterable[bytes], count: int, code: int) -> Int64A
     """Hash each key into a route.
 
     Args:
-        coded_keys: encoded key and window of each row.
-        count: how many there are.
-        code: the destination's code.
+        coded_keys: The encoded key and window of each row.
+        count: The number of rows.
+        code: The destination's code.
     """
     bits = _hashes_of(coded_keys, count).astype(np.int64)
     return cast(Int64Array, bits | np.int64(route_prefix(code)))
@@ -66,17 +66,17 @@ def route_of_key(coded_key: bytes, code: int) -> int:
 
 
 def key_groups_of(hashes: _Uint64Array, groups: int) -> _Uint64Array:
-    """Say in which key group each hash falls: a group is a range of hashes, in their order.
+    """Return the key group of each hash; groups are consecutive ranges of hashes.
 
     Args:
-        hashes: of ``HASH_BITS`` bits.
-        groups: how many there are; at most 2^31.
+        hashes: Hashes of ``HASH_BITS`` bits.
+        groups: The number of key groups, at most 2^31.
     """
     return cast(_Uint64Array, (hashes >> np.uint64(HASH_BITS - 32)) * np.uint64(groups) >> _32)
 
 
 def partitions_of_groups(key_groups: _Uint64Array, groups: int, partitions: int) -> _Uint64Array:
-    """Say which partition has each key group: a range of them, in their order.
+    """Return the partition of each key group; partitions have consecutive ranges of groups.
 
     Source: Flink's KeyGroupRangeAssignment.computeOperatorIndexForKeyGroup.
     """
@@ -86,13 +86,13 @@ def partitions_of_groups(key_groups: _Uint64Array, groups: int, partitions: int)
 def partitions_of_keys(
     coded_keys: Iterable[bytes], count: int, groups: int, partitions: int
 ) -> _Uint64Array:
-    """Say on which partition ``routes_in_key_groups`` puts each key.
+    """Return the partition on which ``routes_in_key_groups`` puts each key.
 
     Args:
-        coded_keys: encoded.
-        count: how many there are.
-        groups: how many key groups there are.
-        partitions: of the exchange.
+        coded_keys: The encoded keys.
+        count: The number of keys.
+        groups: The number of key groups.
+        partitions: The number of partitions of the exchange.
     """
     hashes = _hashes_of(coded_keys, count)
     return partitions_of_groups(key_groups_of(hashes, groups), groups, partitions)
@@ -101,16 +101,16 @@ def partitions_of_keys(
 def routes_in_key_groups(
     coded_keys: Iterable[bytes], count: int, code: int, groups: int, partitions: int
 ) -> Int64Array:
-    """Find a route for each key that falls on the partition of its key group.
+    """Find a route for each key that belongs to the partition of its key group.
 
     Within a partition, routes are in the order of the hashes' high 24 bits.
 
     Args:
-        coded_keys: encoded key of each row.
-        count: how many there are.
-        code: the destination's code.
-        groups: how many key groups there are.
-        partitions: of the exchange, at most as many.
+        coded_keys: The encoded key of each row.
+        count: The number of rows.
+        code: The destination's code.
+        groups: The number of key groups.
+        partitions: The number of partitions of the exchange, at most ``groups``.
     """
     hashes = _hashes_of(coded_keys, count)
     owners = partitions_of_groups(key_groups_of(hashes, groups), groups, partitions)
@@ -124,7 +124,7 @@ def routes_in_key_groups(
 
 
 def murmur3_of_longs(values: Int64Array, seed: int = HASH_SEED) -> npt.NDArray[np.int32]:
-    """Spark's Murmur3_x86_32 of 8-byte numbers, as ``F.hash`` and ``repartition`` use it.
+    """Return Spark's Murmur3_x86_32 of 8-byte numbers, as ``F.hash`` and ``repartition`` use it.
 
     Source: org.apache.spark.unsafe.hash.Murmur3_x86_32.hashLong.
     """
@@ -146,9 +146,9 @@ def murmur3_of_longs(values: Int64Array, seed: int = HASH_SEED) -> npt.NDArray[n
 def _low_bits_with_murmur3(
     hashes: npt.NDArray[np.int32], high_bits: _Uint32Array, seed: int = HASH_SEED
 ) -> _Uint32Array:
-    """Find the low 32 bits of the numbers that have these high bits and those hashes.
+    """Find the low 32 bits of numbers with given high bits and given hashes.
 
-    Every step of ``murmur3_of_longs`` can be undone: an odd factor has an inverse modulo 2^32.
+    Every step of ``murmur3_of_longs`` is inverted: an odd factor has an inverse modulo 2^32.
     """
     with np.errstate(over="ignore"):
         state = hashes.astype(np.uint32)
@@ -185,19 +185,19 @@ def _unmix_state(state: _Uint32Array, key: _Uint32Array) -> _Uint32Array:
 
 
 def partitions_of_routes(routes: Int64Array, partitions: int) -> Int64Array:
-    """Say on which partition ``repartition(partitions, "route")`` puts each route."""
+    """Return the partition on which ``repartition(partitions, "route")`` puts each route."""
     return murmur3_of_longs(routes).astype(np.int64) % partitions
 
 
 def routes_to_places(places: Int64Array, code: int) -> Int64Array:
-    """Find the routes that fall on given places, whatever number of partitions there will be.
+    """Find routes to given places, whatever the number of partitions will be.
 
-    Of ``n`` partitions, place ``p`` is on partition ``p % n``. So consecutive places are spread
-    evenly over any number of partitions, by tasks that need not know it.
+    With ``n`` partitions, place ``p`` is on partition ``p % n``. So consecutive places are spread
+    evenly over any number of partitions, which tasks need not know.
 
     Args:
-        places: numbers from 0 to ``PLACES``, exclusively.
-        code: the destination's code.
+        places: Numbers from 0 to ``PLACES``, exclusively.
+        code: The destination's code.
 
     Example:
         partitions_of_routes(routes_to_places(np.arange(8), -3), 3) == [0, 1, 2, 0, 1, 2, 0, 1]
@@ -209,17 +209,17 @@ def routes_to_places(places: Int64Array, code: int) -> Int64Array:
 
 
 def first_place(task: int, partitions: int) -> int:
-    """Choose where a task that spreads rows over places begins.
+    """Choose the place at which a task that spreads rows over places begins.
 
-    Tasks begin at different partitions, else few rows of each would all land on the first ones:
-    on partition ``task % partitions``, if there are as many partitions as the task knows of; and
-    far from each other, if there are more.
+    Tasks begin at different partitions, so that few rows of each do not all go to the first ones:
+    at partition ``task % partitions`` if that number of partitions is the actual one, and far
+    from each other if there are more partitions.
     """
     return task % partitions + partitions * (task * _FAR % (PLACES // 4) // partitions)
 
 
 def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
-    """Find one route for each partition: ``result[p]`` falls on partition ``p``.
+    """Find one route for each partition: ``result[p]`` belongs to partition ``p``.
 
     Example:
         partitions_of_routes(np.array(routes_to_partitions(-3, 8)), 8) == [0, 1, …, 7]
@@ -228,5 +228,5 @@ def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
 
 
 def digest_of(coded_key: bytes) -> bytes:
-    """Stand in for a key too long to be repeated in every row of its group."""
+    """Return a digest that replaces a key too long to be repeated in every row of its group."""
     return hashlib.blake2b(coded_key, digest_size=DIGEST_BYTES).digest()

@@ -7,13 +7,13 @@ _SIZE = re.compile(r"(\d+) *([kmg]?)i?b?", re.IGNORECASE)
 
 
 def parse_bytes(given: object) -> int:
-    """Read a size, such as ``128m``; the units are those of Spark.
+    """Parse a size, such as ``128m``; the units are those of Spark.
 
     Example:
         "64 MB" -> 67108864;  4096 -> 4096
 
     Raises:
-        ValueError: it is none, or zero.
+        ValueError: The text is no size, or zero.
     """
     match = _SIZE.fullmatch(str(given).strip())
     size = int(match[1]) * _UNITS[match[2].lower()] if match else 0

@@ -1,4 +1,4 @@
-"""Names of one folder of an object store or HDFS, as Spark and as Beam write it."""
+"""URLs of a folder of an object store or HDFS, in Spark's and in Beam's form."""
 
 import re
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ SCHEMES = ("s3", "s3a", "gs", "hdfs", "abfss", "abfs", "azfs")
 
 @dataclass(frozen=True, slots=True)
 class StorageUrl:
-    """One folder, without a slash at its end.
+    """The URLs of one folder, without a slash at the end.
 
     Attributes:
-        spark: the URL that Spark's readers and writers take, by Hadoop's connectors.
-        beam: the URL that ``apache_beam.io.filesystems.FileSystems`` takes.
+        spark: The URL for Spark's readers and writers, in the form of Hadoop's connectors.
+        beam: The URL for ``apache_beam.io.filesystems.FileSystems``.
     """
 
     spark: str
@@ -26,12 +26,12 @@ class StorageUrl:
 
 
 def is_url(location: str) -> bool:
-    """Whether a location is a URL, and not a path on a file system that is mounted."""
+    """Whether a location is a URL, not a path on a mounted file system."""
     return "://" in location
 
 
 def parse_storage_url(url: str) -> StorageUrl:
-    """Return both names of a folder, of which ``url`` is one.
+    """Return both URLs of a folder; ``url`` is one of them.
 
     Example:
         s3://bucket/tmp/                       ==> s3a://bucket/tmp, s3://bucket/tmp
@@ -42,7 +42,7 @@ def parse_storage_url(url: str) -> StorageUrl:
     ``--hdfs_full_urls`` is set.
 
     Raises:
-        ValueError: its scheme is not among ``SCHEMES``, or a part is missing.
+        ValueError: The scheme is not among ``SCHEMES``, or a part is missing.
     """
     match = _URL.fullmatch(url.rstrip("/"))
     if match is None or match["scheme"] not in SCHEMES:

@@ -1,4 +1,4 @@
-"""Reads schemas as SQL has them, such as ``id BIGINT NOT NULL, tags ARRAY<STRING>``."""
+"""Parses schemas in SQL's syntax, such as ``id BIGINT NOT NULL, tags ARRAY<STRING>``."""
 
 import re
 from collections.abc import Callable
@@ -23,10 +23,10 @@ def schema_of_ddl(text: str) -> str:
     """Return Spark's JSON of a schema.
 
     Args:
-        text: columns with their types, as in CREATE TABLE.
+        text: The columns with their types, as in CREATE TABLE.
 
     Raises:
-        ValueError: it is not such a text.
+        ValueError: The text is not such a schema.
 
     Example:
         id BIGINT NOT NULL, price DECIMAL(10,2), point STRUCT<x: INT, y: INT>

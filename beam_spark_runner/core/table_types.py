@@ -1,4 +1,4 @@
-"""Schemas of Spark tables, in the JSON that Spark itself has for them.
+"""Schemas of Spark tables, in Spark's own JSON.
 
 A type is a name, such as ``"long"``, ``"decimal(10,2)"`` or ``"interval day to second"``, or an
 object for an array, a map or a struct. Source: Spark ``DataType.json``.
@@ -26,7 +26,7 @@ SQL_NAMES = {
     "timestamp": "TIMESTAMP",
     "timestamp_ntz": "TIMESTAMP_NTZ",
 }
-"""Atomic types without parameters that have a counterpart in Beam: Spark's name -> SQL's."""
+"""SQL names of atomic types without parameters that Beam has, too, by Spark's names."""
 
 _PARAMETERISED = re.compile(
     r"decimal\(\d+,\s*-?\d+\)|time(\(\d\))?"
@@ -46,7 +46,7 @@ def columns_of(schema: str) -> list[Column]:
     """Return the columns of a table.
 
     Args:
-        schema: Spark's JSON of a struct.
+        schema: The schema, as Spark's JSON of a struct.
     """
     return fields_of(json.loads(schema))
 
@@ -77,7 +77,7 @@ def kind_of(type_: SparkType) -> str:
 
 
 def text_of_type(type_: SparkType) -> str:
-    """Return a type as SQL has it.
+    """Return the SQL text of a type.
 
     Example:
         {"type": "array", "elementType": "long", …}   ==>   ARRAY<BIGINT>
@@ -97,7 +97,7 @@ def text_of_type(type_: SparkType) -> str:
 
 
 def unusable_columns(schema: str) -> list[str]:
-    """Describe the columns that have no counterpart in Beam, and what may be done about each."""
+    """Describe the columns that Beam cannot represent, and what to do about each."""
     found = list(_unusable_fields(json.loads(schema), ""))
     names = [each.name.casefold() for each in columns_of(schema)]
     for name in dict.fromkeys(each for each in names if names.count(each) > 1):
@@ -131,13 +131,13 @@ def _unusable(type_: SparkType, path: str) -> Iterator[str]:
 
 
 def side_by_side(left: str, left_schema: str, right: str, right_schema: str) -> str:
-    """Show two schemas beside each other, a column in each line; what differs is marked.
+    """Render two schemas side by side, one column per line; differences are marked.
 
     Args:
-        left: title of the first one.
-        left_schema: Spark's JSON.
-        right: title of the other one.
-        right_schema: Spark's JSON.
+        left: The title of the first schema.
+        left_schema: The first schema, Spark's JSON.
+        right: The title of the second schema.
+        right_schema: The second schema, Spark's JSON.
     """
     first = {each.name: text_of_type(each.type) for each in columns_of(left_schema)}
     second = {each.name: text_of_type(each.type) for each in columns_of(right_schema)}
@@ -158,8 +158,8 @@ _WHOLE = ("byte", "short", "integer", "long")
 def fits(given: SparkType, wanted: SparkType) -> bool:
     """Whether values of one type may be stored in a column of another.
 
-    Each value of the narrower type has its equal in the wider one; of decimals that is seen only
-    when they are written, and then what would be lost is an error.
+    The column's type must be able to represent each value. Decimals are checked only when they are
+    written, where a loss of digits is an error.
     """
     first, second = kind_of(given), kind_of(wanted)
     if first in _WHOLE and second in _WHOLE:

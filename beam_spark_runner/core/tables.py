@@ -1,4 +1,4 @@
-"""What ``ReadFromSpark`` and ``WriteToSpark`` ask of the runner: the payloads of their urns."""
+"""The URNs and payloads of the steps of ``ReadFromSpark`` and ``WriteToSpark``."""
 
 import json
 from collections.abc import Mapping
@@ -6,38 +6,38 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 READ_TABLE = "beam_spark_runner:transform:read_table:v1"
-"""No input; gives Arrow batches, each as bytes. Its payload is a ``TableRead``."""
+"""Has no input, and emits Arrow batches as bytes. Its payload is a ``TableRead``."""
 WRITE_TABLE = "beam_spark_runner:transform:write_table:v1"
-"""Takes Arrow batches as bytes; gives one element, JSON. Its payload is a ``TableWrite``."""
+"""Reads Arrow batches as bytes, and emits one element, JSON. Its payload is a ``TableWrite``."""
 
 MODES = ("append", "overwrite", "error", "ignore")
-"""What a write does if its target exists. ``error`` is the default, as it is Spark's."""
+"""What a write does if its target exists. The default is ``error``, as in Spark."""
 
 WITHOUT_TYPES = ("csv", "json", "text", "xml")
 """Formats of files that do not store the types of their columns."""
 
 FRAMES: dict[str, Any] = {}
-"""DataFrames of this process that pipelines read, by the id that stands in their payloads."""
+"""DataFrames of this process that pipelines read, by the ids in payloads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRead:
-    """What is read. Exactly one of ``table``, ``query``, ``frame`` and ``path`` is set.
+    """The source of a read. Exactly one of ``table``, ``query``, ``frame`` and ``path`` is set.
 
-    Or only ``format``, of a data source that needs no path.
+    For a data source that needs no path, only ``format`` is set.
 
     Attributes:
-        table: its name in a catalog, as Spark SQL takes it.
-        query: a SELECT statement.
-        frame: id of a DataFrame in ``FRAMES``.
+        table: The name of a table in a catalog, as in Spark SQL.
+        query: A SELECT statement.
+        frame: The id of a DataFrame in ``FRAMES``.
         format: Spark's name of a data source, such as ``parquet`` or ``jdbc``; empty: Spark's
             default.
-        path: of files or of a table in a folder.
-        options: of the data source.
-        columns: names or SQL expressions; empty: all columns.
-        where: a SQL condition; empty: all rows.
-        schema: Spark's JSON of the rows for which the pipeline was built; empty: it was built
-            without knowing them.
+        path: The path of files or of a table in a folder.
+        options: The options of the data source.
+        columns: Names or SQL expressions; empty: all columns.
+        where: A SQL condition; empty: all rows.
+        schema: The schema for which the pipeline was built, in Spark's JSON; empty: it was not
+            known then.
     """
 
     table: str = ""
@@ -51,23 +51,23 @@ class TableRead:
     schema: str = ""
 
     def to_payload(self) -> bytes:
-        """Encode it for a proto."""
+        """Encode the read as the payload of a transform."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def from_payload(payload: bytes) -> "TableRead":
-        """Decode what ``to_payload`` gave."""
+        """Decode a payload of ``to_payload``."""
         fields = json.loads(payload)
         return TableRead(**{**fields, "columns": tuple(fields["columns"])})
 
     def in_words(self) -> str:
-        """Name the source, with the part of it that is read."""
+        """Describe the source, with the columns and rows that are read."""
         parts = [f"columns {', '.join(self.columns)}"] if self.columns else []
         parts += [f"where {self.where}"] if self.where else []
         return f"{self} ({'; '.join(parts)})" if parts else str(self)
 
     def __str__(self) -> str:
-        """Name the source for people. Options may hold passwords and are left out."""
+        """Describe the source for people, without options, which may have passwords."""
         return _place(self.table, self.path, self.format) or (
             f"the query {self.query!r}" if self.query else "a DataFrame of the program"
         )
@@ -75,14 +75,14 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
-    """What is written. ``table``, ``path``, ``format`` and ``options`` as in ``TableRead``.
+    """The target of a write; ``table``, ``path``, ``format``, ``options`` as in ``TableRead``.
 
     Attributes:
-        mode: one of ``MODES``.
-        partition_by: names of columns.
-        schema: Spark's JSON of the rows that come.
-        has_given_schema: the program has given it. If not, it comes from the types of Beam, which
-            know less than Spark's: all decimals are alike.
+        mode: One of ``MODES``.
+        partition_by: The names of the columns by which the table is partitioned.
+        schema: The schema of the rows to write, in Spark's JSON.
+        has_given_schema: Whether the program has given the schema. Else it is derived from Beam's
+            types, which are less precise than Spark's: all decimals have one type.
     """
 
     table: str = ""
@@ -95,17 +95,17 @@ class TableWrite:
     has_given_schema: bool = False
 
     def to_payload(self) -> bytes:
-        """Encode it for a proto."""
+        """Encode the write as the payload of a transform."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def from_payload(payload: bytes) -> "TableWrite":
-        """Decode what ``to_payload`` gave."""
+        """Decode a payload of ``to_payload``."""
         fields = json.loads(payload)
         return TableWrite(**{**fields, "partition_by": tuple(fields["partition_by"])})
 
     def __str__(self) -> str:
-        """Name the target for people."""
+        """Describe the target for people."""
         return _place(self.table, self.path, self.format)
 
 
@@ -118,6 +118,6 @@ def _place(table: str, path: str, format_: str) -> str:
 
 
 def database_of(options: Mapping[str, str]) -> tuple[str, str]:
-    """Return the URL of a database, and the name of its table; empty, if options do not say."""
+    """Return the URL of a database and the name of its table from options; empty if missing."""
     lower = {key.lower(): value for key, value in options.items()}
     return lower.get("url", ""), lower.get("dbtable", "")

@@ -1,16 +1,16 @@
-"""Event time, in microseconds, as Beam's Python SDK counts it."""
+"""Event time, in microseconds, as in Beam's Python SDK."""
 
 MIN_US = -9_223_372_036_854_775_000
-"""Before all elements: ``MIN_TIMESTAMP`` of Beam."""
+"""The beginning of time, before all elements: ``MIN_TIMESTAMP`` of Beam."""
 MAX_US = 9_223_372_036_854_775_000
-"""A watermark that has come here never moves again: ``MAX_TIMESTAMP`` of Beam."""
+"""The end of time, where a watermark never advances any more: ``MAX_TIMESTAMP`` of Beam."""
 
 
 def whole_milliseconds(timestamp_us: int) -> int:
-    """Return a timestamp as it comes off Beam's wire, which carries milliseconds.
+    """Round a timestamp to milliseconds, as Beam's encoding of windowed values does.
 
-    What a grouping emits has crossed the wire on other runners, so that a window that
-    ends at 4 s yields 3.999 s, and not 3.999999 s as in the SDK's memory.
+    On other runners, the output of a grouping has been encoded, so that a window that
+    ends at 4 s yields 3.999 s, not 3.999999 s as in the SDK's memory.
 
     Source: WindowedValueCoderImpl.encode_to_stream, which rounds towards zero.
     """

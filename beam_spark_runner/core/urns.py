@@ -19,7 +19,7 @@ PUBSUB_WRITE_DYNAMIC = "beam:transform:pubsub_write:v2"  # to a topic that each 
 
 FULL_WINDOW_PARTITION = "beam_spark_runner:transform:full_window_partition:v1"
 FULL_WINDOW_PARTITION_BY_KEY = "beam_spark_runner:transform:full_window_partition_by_key:v1"
-"""Of ``transforms.full_window``: composites with the payload of a ParDo."""
+"""The composites of ``transforms.full_window``, whose payload is that of a ParDo."""
 
 COMBINE_PER_KEY = "beam:transform:combine_per_key:v1"
 COMBINE_PER_KEY_PRECOMBINE = "beam:transform:combine_per_key_precombine:v1"
@@ -43,7 +43,7 @@ SIDE_INPUT_MULTIMAP = "beam:side_input:multimap:v1"
 GRPC_SOURCE = "beam:runner:source:v1"
 GRPC_SINK = "beam:runner:sink:v1"
 
-ENVIRONMENT_DEFAULT = "beam:env:default:v1"  # wherever the runner likes
+ENVIRONMENT_DEFAULT = "beam:env:default:v1"  # the runner chooses where the code runs
 ENVIRONMENT_EMBEDDED_PYTHON = "beam:env:embedded_python:v1"
 ENVIRONMENT_PROCESS = "beam:env:process:v1"
 ENVIRONMENT_DOCKER = "beam:env:docker:v1"
@@ -69,7 +69,7 @@ CODER_GLOBAL_WINDOW = "beam:coder:global_window:v1"
 CODER_INTERVAL_WINDOW = "beam:coder:interval_window:v1"
 CODER_CUSTOM_WINDOW = "beam:coder:custom_window:v1"
 WINDOW_CODERS = frozenset({CODER_GLOBAL_WINDOW, CODER_INTERVAL_WINDOW})
-"""Whose windows each SDK and runner knows."""
+"""The coders of windows that every SDK and runner knows."""
 
 WINDOW_FN_GLOBAL = "beam:window_fn:global_windows:v1"
 WINDOW_FN_FIXED = "beam:window_fn:fixed_windows:v1"

@@ -1,4 +1,4 @@
-"""Beam's varints: seven bits a byte, the lowest first; all but the last have their top bit set."""
+"""Beam's varints: seven bits per byte, lowest first; all bytes but the last have the top bit."""
 
 _MOST_BYTES = 10  # of 64 bits
 
@@ -17,10 +17,10 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Decode the number that begins at ``position``.
 
     Returns:
-        The number, without a sign, and the position after it.
+        The number, unsigned, and the position after it.
 
     Raises:
-        ValueError: it is cut off, or longer than 64 bits are.
+        ValueError: The varint is cut off, or has more than 64 bits.
     """
     number = shift = 0
     for place in range(position, min(position + _MOST_BYTES, len(data))):

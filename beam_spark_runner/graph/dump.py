@@ -1,4 +1,4 @@
-"""A graph as text: for golden tests, for logs, and for watching the passes."""
+"""Renders a graph as text, for golden tests, for logs, and for observing the passes."""
 
 import json
 import re
@@ -56,17 +56,17 @@ FLAGS: dict[str, str] = {
     "takes_partition": "partition",
     "breaks_fusion": "breaks",
 }
-"""Fields of a Transform that are either set or not, and the words for them."""
+"""Boolean fields of a Transform, and the words for them."""
 
 _PLAIN = re.compile(r"[\w/.~+-]+")
 
 
 def dump(graph: Graph) -> str:
-    """Write a graph down, one line for each transform, with collection and stage.
+    """Render a graph, with one line for each transform, collection and stage.
 
-    Payloads are left out, and collections of bytes that are bounded and in
-    global windows. Local names are shown where they are not ``in`` and ``out``
-    (or ``in0``, ``in1``, …, ``side0``, … where there are several).
+    Payloads are left out, and so are bounded collections of bytes in the
+    global window. Local names are shown unless they are ``in`` and ``out``
+    (or ``in0``, ``in1``, …, ``side0``, … if there are several).
 
     Example:
         start: impulse() -> a
@@ -80,7 +80,7 @@ def dump(graph: Graph) -> str:
 
 
 def coder_text(graph: Graph, coder: CoderId) -> str:
-    """Write a coder down with its components, such as ``kv<bytes,iterable<varint>>``."""
+    """Render a coder with its components, such as ``kv<bytes,iterable<varint>>``."""
     model = graph.coders.get(coder)
     if model is None:
         return _quoted(coder)

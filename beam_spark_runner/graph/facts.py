@@ -1,6 +1,6 @@
 """Facts derived from a graph: which step produces a collection, which ones read it, what a step is.
 
-Each function reads the whole graph once; callers keep the answer.
+Many functions read the whole graph; callers store the result.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -11,16 +11,16 @@ from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph.model import Coder, Graph, Transform, Windowing
 
 MOVES_FILES = "/ParDo(_MoveTempFilesIntoFinalDestinationFn)"
-"""How the name of the step ends in which ``fileio.WriteToFiles`` gives files their names."""
+"""The suffix of the name of the step in which ``fileio.WriteToFiles`` renames files."""
 
 TABLE_URNS = frozenset({READ_TABLE, WRITE_TABLE})
 """Steps of ``ReadFromSpark`` and ``WriteToSpark``."""
 
 FED_URNS = frozenset({urns.IMPULSE, urns.TEST_STREAM}) | TABLE_URNS
-"""Steps whose output comes from the driver, and not from other stages."""
+"""Steps whose output comes from the driver, not from other stages."""
 
 RUNNER_URNS = FED_URNS | {urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE}
-"""What a runner has to know by heart: no SDK is asked."""
+"""Steps that the runner executes itself, without an SDK."""
 
 ROOT_URNS = FED_URNS | {urns.GROUP_BY_KEY, urns.RESHUFFLE}
 """Steps whose output is made by the runner between stages, so that a stage must begin there."""
@@ -102,8 +102,8 @@ INSTEAD: Mapping[str, str] = {
         _KAFKA_WRITES, "WriteToKafka of beam_spark_runner.transforms, which needs no Java"
     ),
 }
-"""Steps that a runner would have to execute with a source or sink of its own, and this one does
-not, and those that it has in Python: by urn, what a pipeline may have in their place."""
+"""By URN: what a pipeline may use in place of steps that the runner does not execute, because it
+has no source or sink for them, or has a transform in Python."""
 
 
 def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
@@ -119,9 +119,9 @@ def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
 
 
 def sized_restrictions(graph: Graph) -> frozenset[PCollectionId]:
-    """Find the collections of restrictions whose sizes are known, by which they are spread.
+    """Find the collections of sized restrictions, which are spread by their sizes.
 
-    By who makes them, and not by their coders: users may have elements of such a shape, too.
+    They are found by their makers, not by their coders, which elements of users may have, too.
     """
     return frozenset(
         collection
@@ -132,24 +132,24 @@ def sized_restrictions(graph: Graph) -> frozenset[PCollectionId]:
 
 
 def main_input(transform: Transform) -> PCollectionId:
-    """Give the one collection that an SDK's transform reads element by element."""
+    """Return the main input of a transform that an SDK executes."""
     (collection,) = transform.main_inputs.values()
     return collection
 
 
 def side_inputs(transform: Transform) -> Iterator[tuple[str, PCollectionId, str]]:
-    """Give local name, collection and access pattern of each side input."""
+    """Yield local name, collection and access pattern of each side input."""
     for local_name, access_pattern in transform.side_inputs.items():
         yield local_name, transform.inputs[local_name], access_pattern
 
 
 def windowing(graph: Graph, collection: PCollectionId) -> Windowing:
-    """Give the windowing of a collection."""
+    """Return the windowing of a collection."""
     return graph.windowings[graph.pcollections[collection].windowing]
 
 
 def window_fn_text(windowing: Windowing) -> str:
-    """Name a window fn; equal for those whose windows one collection may hold.
+    """Return the name of a WindowFn, which is equal for those whose windows may be mixed.
 
     Example:
         fixed_windows (size 5s)
@@ -162,12 +162,12 @@ def window_fn_text(windowing: Windowing) -> str:
 
 
 def coder(graph: Graph, collection: PCollectionId) -> Coder:
-    """Give the coder of a collection's bare elements."""
+    """Return the coder of a collection's elements, without timestamp, windows and pane."""
     return graph.coders[graph.pcollections[collection].coder]
 
 
 def is_splittable(transform: Transform) -> bool:
-    """Say whether ``expand_splittable`` still has to take the transform apart."""
+    """Whether ``expand_splittable`` still has to expand the transform."""
     return transform.urn == urns.PAR_DO and transform.restriction_coder is not None
 
 
@@ -182,7 +182,7 @@ def kept_by_key(transform: Transform) -> tuple[str, ...]:
 
 
 def fresh(wanted: str, taken: Container[str]) -> str:
-    """Give ``wanted``, or the first of ``wanted~2``, ``wanted~3``, … that is not taken."""
+    """Return ``wanted``, or the first of ``wanted~2``, ``wanted~3``, … that is not taken."""
     number, name = 1, wanted
     while name in taken:
         number += 1
@@ -206,7 +206,7 @@ class CoderTable:
             self._ids.setdefault(coder, id_)
 
     def add(self, coder: Coder) -> CoderId:
-        """Give the id of ``coder``, which is added if it is new."""
+        """Return the id of ``coder``, which is added if it is new."""
         known = self._ids.get(coder)
         if known is not None:
             return known
@@ -218,13 +218,13 @@ class CoderTable:
         return id_
 
     def kv(self, key: CoderId, value: CoderId) -> CoderId:
-        """Give the coder of KVs."""
+        """Return the id of the coder of KVs."""
         return self.add(Coder(urn=urns.CODER_KV, components=(key, value)))
 
     def iterable(self, element: CoderId) -> CoderId:
-        """Give the coder of iterables."""
+        """Return the id of the coder of iterables."""
         return self.add(Coder(urn=urns.CODER_ITERABLE, components=(element,)))
 
     def double(self) -> CoderId:
-        """Give the coder of doubles."""
+        """Return the id of the coder of doubles."""
         return self.add(Coder(urn=urns.CODER_DOUBLE))

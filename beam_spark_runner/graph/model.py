@@ -33,7 +33,7 @@ class Coder:
     urn: str
     payload: bytes = b""
     components: tuple[CoderId, ...] = ()
-    fields: str = ""  # of rows: their names, types and order, for people
+    fields: str = ""  # of a row coder: names, types and order of the fields, for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,9 @@ class Windowing:
     coded: bytes  # the serialised WindowingStrategy
     window_fn_urn: str
     window_coder: CoderId
-    window_fn_parameters: str = ""  # in words; where they differ, windows may not be mixed
+    window_fn_parameters: str = ""  # as text; windows with different ones may not be mixed
     merges: bool = False
-    trigger_is_default: bool = True  # one on-time pane per window is all that a batch run can see
+    trigger_is_default: bool = True  # in batch, each window has exactly one pane, on time
     trigger: str = "default"  # its name, for messages
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     panes_add_up: bool = True  # see ``portable.windowing.panes_add_up``
@@ -58,9 +58,9 @@ class Windowing:
 
     @property
     def groups_by_window(self) -> bool:
-        """Whether each key and window is a group of its own, and gives one pane.
+        """Whether each key and window is a group of its own, with one pane.
 
-        Else all values of a key have to be seen together, to merge their
+        Else all values of a key have to be processed together, to merge their
         windows or to fire their triggers.
         """
         return not self.merges and self.trigger_is_default
@@ -86,29 +86,29 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """One primitive transform. Composites are gone before the first pass.
+    """One primitive transform. Composites are expanded before the first pass.
 
-    Exceptions, which are one Transform although Beam calls them composites:
-    Reshuffle, and a CombinePerKey that may be lifted.
+    Exceptions are Reshuffle and a CombinePerKey that may be lifted: composites in
+    Beam, but one Transform here.
     """
 
-    name: str  # unique_name: the path of labels that the user knows
+    name: str  # proto ``unique_name``: the full name of the step, as users know it
     urn: str
-    payload: bytes = b""  # goes to the SDK as it is
+    payload: bytes = b""  # passed to the SDK unchanged
     inputs: Mapping[str, PCollectionId] = field(default_factory=dict)  # local name -> collection
     outputs: Mapping[str, PCollectionId] = field(default_factory=dict)
     side_inputs: Mapping[str, str] = field(default_factory=dict)  # local name -> access pattern
     environment: EnvironmentId | None = None  # None: the runner executes it
     accumulator_coder: CoderId | None = None  # combines only
-    restriction_coder: CoderId | None = None  # set: it is a splittable DoFn
-    element_coder: CoderId | None = None  # TestStream only: of what it plays
+    restriction_coder: CoderId | None = None  # splittable DoFns only
+    element_coder: CoderId | None = None  # TestStream only: of its elements
     state_ids: tuple[str, ...] = ()
     timer_families: tuple[str, ...] = ()
     requires_stable_input: bool = False
     requires_time_sorted_input: bool = False
     finalizes_bundles: bool = False
-    needs_all_input: bool = False  # it is a full-window partition, which fires at the end of input
-    takes_partition: bool = False  # its bundle must be all that one task makes of its input
+    needs_all_input: bool = False  # a full-window partition, which emits at the end of its input
+    takes_partition: bool = False  # its bundle must have all elements of one task
     breaks_fusion: bool = False  # set by ``insert_fusion_breaks`` only
 
     @property
@@ -123,15 +123,15 @@ class Transform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedStage:
-    """Transforms that run as one, found by ``fuse``. ``plan.build`` makes a ``Stage`` of it.
+    """Transforms that run together, found by ``fuse``. ``plan.build`` makes a ``Stage`` of it.
 
-    A Flatten that was unzipped stands in each of its stages as a transform of
-    its own, whose ``inputs`` are only those that exist there. So, in a fused
+    A Flatten that was unzipped is in each of its stages as a transform of
+    its own, whose ``inputs`` are only those of that stage. So, in a fused
     graph, several transforms may make one collection, each a part of it.
     """
 
     input: PCollectionId
-    transforms: tuple[TransformId, ...]  # in topological order; empty: the input is carried on
+    transforms: tuple[TransformId, ...]  # in topological order; empty: the input is passed on
     outputs: tuple[PCollectionId, ...]  # what transforms of other stages read
     environment: EnvironmentId | None
 

@@ -1,7 +1,7 @@
 """Pipeline options: those that this package declares, and all of them as one validated value.
 
-``import_hook`` loads this package in the middle of Beam's own import: from Beam it may import
-nothing but ``pipeline_options``.
+``import_hook`` loads this package during Beam's own import: from Beam it may import
+only ``pipeline_options``.
 """
 
 from beam_spark_runner.options.config import RunnerConfig

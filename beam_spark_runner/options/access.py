@@ -1,6 +1,6 @@
-"""Who may talk to a job server: TLS and a token, as options of its two ends name them.
+"""Access to a job server by TLS and a token: options of the server and of its clients.
 
-Secrets lie in files, since other users of a machine see the command lines of its processes, and
+Secrets are in files, since other users of a machine see the command lines of its processes, and
 Spark's UI shows options.
 """
 
@@ -15,13 +15,13 @@ _NO_EFFECT = "has no effect unless --{} is set"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAccess:
-    """What the job server asks of those who connect to it.
+    """How a job server authenticates itself and its clients.
 
     Attributes:
-        cert, key: its certificate (with those that lead to its CA) and private key, PEM files.
+        cert, key: The server's certificate (with the chain to its CA) and private key, PEM files.
             Both or neither; None: no TLS.
-        ca: PEM file of the CAs one of which must have signed the client's certificate.
-        token_file: the token that each call must carry.
+        ca: A PEM file of CAs, one of which must have signed the client's certificate.
+        token_file: A file with the token that each call must have.
     """
 
     cert: str | None = None
@@ -32,13 +32,13 @@ class ServerAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAccess:
-    """What a client shows to a job server, and asks of it.
+    """How a client authenticates itself and the job server.
 
     Attributes:
-        ca: PEM file of the CAs one of which must have signed the server's certificate.
+        ca: A PEM file of CAs, one of which must have signed the server's certificate.
             None: no TLS.
-        cert, key: the client's own certificate and private key, PEM files. Both or neither.
-        token_file: the token that is sent with each call.
+        cert, key: The client's own certificate and private key, PEM files. Both or neither.
+        token_file: A file with the token that is sent with each call.
     """
 
     ca: str | None = None
@@ -48,10 +48,10 @@ class ClientAccess:
 
 
 def check_server_access(access: ServerAccess) -> None:
-    """Check that what a server names goes together.
+    """Check that the access options of a server are consistent.
 
     Raises:
-        OptionsError: an option has no effect without another.
+        OptionsError: An option has no effect without another.
     """
     _both(("tls_cert", access.cert), ("tls_key", access.key))
     if access.ca and not access.cert:
@@ -61,15 +61,16 @@ def check_server_access(access: ServerAccess) -> None:
 def check_client_access(
     access: ClientAccess, endpoint: str | None, artifact_endpoint: str | None = None
 ) -> None:
-    """Check that what a client names goes together.
+    """Check that the access options of a client are consistent.
 
     Args:
-        access: of the client.
+        access: The access options of the client.
         endpoint: HOST:PORT of the job server; None: there is none.
-        artifact_endpoint: HOST:PORT to which files are sent; None: the same.
+        artifact_endpoint: HOST:PORT to which files are sent; None: not given.
 
     Raises:
-        OptionsError: an option has no effect without another, or would give the token away.
+        OptionsError: An option has no effect without another, or the token would be sent
+            unencrypted.
     """
     for field in dataclasses.fields(access):
         if getattr(access, field.name) and not endpoint:
@@ -94,7 +95,7 @@ def host_of(endpoint: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host, a name or an address."""
+    """Whether a host, a name or an address, is a loopback address of this machine."""
     if host == "localhost":
         return True
     try:

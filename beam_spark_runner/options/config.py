@@ -1,4 +1,4 @@
-"""The options as one validated value, which all other code reads."""
+"""The options as one validated value, which all other code uses."""
 
 import argparse
 import logging
@@ -81,54 +81,54 @@ _REFUSED_OF_SPARK = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
-    """Every option that this runner obeys, checked. Made once, by ``from_options``."""
+    """Every option that this runner supports, validated. Made once, by ``from_options``."""
 
-    job_endpoint: str | None = None  # HOST:PORT of the job server that runs it. None: this process
+    job_endpoint: str | None = None  # HOST:PORT of the job server. None: runs in this process
     job_server_access: ClientAccess = field(default_factory=ClientAccess)
-    spark_master_url: str | None = None  # None: the user named none. sc:// is Spark Connect
+    spark_master_url: str | None = None  # None: not given. sc:// is Spark Connect
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
-    parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
-    max_parallelism: int | None = None  # --max_parallelism: most partitions. None: ours to choose
+    parallelism: int | None = None  # --parallelism: partitions of an exchange. None: derived
+    max_parallelism: int | None = None  # --max_parallelism: most partitions. None: the default
     allow_non_deterministic_key_coders: bool = False
     expands_reshuffles: bool = False  # --update_compatibility_version is before 2.65.0
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
-    environment_overrides: str = ""  # JSON: what runs in place of environments, by their URN
-    sdk_worker_parallelism: int = 1  # SDK harnesses beside each Python worker
+    environment_overrides: str = ""  # JSON: environments that replace others, by URN
+    sdk_worker_parallelism: int = 1  # SDK harnesses for each Python worker
     executor_environment: ExecutorEnvironment = "auto"  # the packages of Python workers
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
-    docker_executable: str = DEFAULT_DOCKER  # with containers: what starts them
+    docker_executable: str = DEFAULT_DOCKER  # the program that starts containers
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
-    group_memory_bytes: int | None = None  # of one group. None: ours to choose
-    # Of one sort_partition, in bytes. The transform has read it when it was applied; None: its own.
+    group_memory_bytes: int | None = None  # a task's memory for large groups. None: the default
+    # Bytes of one sort_partition, which reads the option itself when applied. None: its default.
     sort_partition_memory: int | None = None
     drains: bool = False  # --drain
     drains_on_sigterm: bool = False
     streams: bool = False  # --streaming
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder, or its URL
-    store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of such a URL
-    savepoint_path: str | None = None  # from which a streaming pipeline begins
+    store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
+    savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart = "auto"  # of a streaming pipeline
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
-    # --unaligned_splittable_timers and --timer_fire_batch_size. None: timers fire all at once
+    # --unaligned_splittable_timers and --timer_fire_batch_size. None: all due timers fire
     user_timer_batch: int | None = None
     stuck_bundle_timeout_s: float | None = None  # 0: never. None: not given, see ``stuck_s``
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
-    metrics: MetricsAddress | None = None  # where they are served. None: nowhere
-    spark_metrics: bool = False  # of a streaming pipeline: shown by Spark's metrics system, too
+    metrics: MetricsAddress | None = None  # address at which metrics are served. None: not served
+    spark_metrics: bool = False  # of a streaming pipeline: also in Spark's metrics system
 
     def stuck_s(self, *, streams: bool) -> float:
-        """Return for how long user code may stand still. 0: for ever.
+        """Return the longest time that user code may make no progress. 0: no limit.
 
         Args:
-            streams: the pipeline runs in epochs, none of which ends before its user code does.
+            streams: Whether the pipeline runs in epochs, which user code can block.
         """
         if self.stuck_bundle_timeout_s is None:
             return DEFAULT_STUCK_S if streams else 0.0
@@ -136,11 +136,11 @@ class RunnerConfig:
 
     @classmethod
     def from_options(cls, options: PipelineOptions) -> "RunnerConfig":
-        """Check ``options`` and return them as one value.
+        """Validate ``options`` and return them as one value.
 
         Raises:
-            OptionsError: an option is wrong, clashes with another, or asks for
-                what this runner cannot do yet; the text says what to do.
+            OptionsError: An option is wrong, conflicts with another, or is not supported;
+                the text explains what to do.
         """
         _refuse_unsupported(options)
         ours = options.view_as(SparkPortableRunnerOptions)
@@ -272,9 +272,9 @@ def _job_endpoint(given: str | None) -> str | None:
 
 
 def _expands_reshuffles(options: PipelineOptions) -> bool:
-    """Read whether ``--update_compatibility_version`` asks for Beam's former Reshuffle.
+    """Return whether ``--update_compatibility_version`` requires Beam's former Reshuffle.
 
-    It lost panes up to 2.64, and whoever asks for that version wants it to.
+    Up to 2.64 it lost panes, which is so in pipelines that require such a version.
     """
     try:
         return bool(options.is_compat_version_prior_to("2.65.0"))
@@ -288,7 +288,7 @@ def _expands_reshuffles(options: PipelineOptions) -> bool:
 def _job_server_access(
     ours: PipelineOptions, endpoint: str | None, artifact_endpoint: str | None
 ) -> ClientAccess:
-    """Read what is shown to the job server."""
+    """Read the options for access to the job server."""
     names = [field.name for field in fields(ClientAccess)]
     given = {name: getattr(ours, f"job_server_{name}", None) or None for name in names}
     access = ClientAccess(**given)
@@ -320,11 +320,11 @@ def _stuck_s(given: object) -> float | None:
 
 
 def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
-    """Return those options of Beam's ``SparkRunnerOptions`` that somebody set.
+    """Return the options of Beam's ``SparkRunnerOptions`` that were set explicitly.
 
-    ``--spark_master_url`` has a default in Beam (``local[4]``) that is not ours,
-    and a view fills defaults in for good, so it must not be viewed: it is looked
-    for among the values set by program, then parsed with no default.
+    Beam's default of ``--spark_master_url`` (``local[4]``) is not ours. A view would
+    store it in the options, so there is none: values set by the program are used,
+    else the flags are parsed without defaults.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--spark_master_url")
@@ -338,12 +338,12 @@ def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
 
 
 def _cache_mb(options: PipelineOptions) -> int:
-    """Read ``--max_cache_memory_usage_mb``, whose default in Beam, 0, is not ours."""
+    """Read ``--max_cache_memory_usage_mb``, whose default differs from Beam's, 0."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max_cache_memory_usage_mb")
     given: Any = parser.parse_known_args(options._flags)[0].max_cache_memory_usage_mb
     if given is None:
-        # A view has filled Beam's default in, if nobody has set a value by program.
+        # Beam's default, which a view has stored, or a value set by the program.
         given = options._all_options.get("max_cache_memory_usage_mb") or DEFAULT_CACHE_MB
     try:
         megabytes = int(given)

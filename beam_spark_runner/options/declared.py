@@ -1,8 +1,8 @@
 """The options that have no name in Beam.
 
 Beam already declares most of what a Spark runner needs, and programs pass those
-names to every runner, so they are reused. ``import_hook`` loads this module in the
-middle of Beam's own import: from Beam it may import nothing but ``pipeline_options``.
+names to every runner, so they are reused. ``import_hook`` loads this module during
+Beam's own import: from Beam it may import only ``pipeline_options``.
 """
 
 import argparse
@@ -18,11 +18,11 @@ DEFAULT_STUCK_S = 1800
 
 
 class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
-    """Options of SparkPortableRunner that no class of Beam's declares.
+    """Options of SparkPortableRunner that no class of Beam declares.
 
-    Beam parses the options of all loaded classes together, and argparse takes
-    a name that is declared twice for an error. A program's own option wins
-    over ours of the same name, so that loading this package breaks nobody.
+    Beam parses the options of all loaded classes together, and argparse raises
+    an error if a name is declared twice. A program's own option takes precedence
+    over ours of the same name, so that loading this package breaks no program.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The options that say where user code runs."""
+"""The options that decide where user code runs."""
 
 import logging
 import re
@@ -31,7 +31,7 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
     """Read ``--environment_type``.
 
     Raises:
-        OptionsError: there is no such kind, or other options do not go with it.
+        OptionsError: The type is not supported, or conflicts with other options.
     """
     portable = options.view_as(PortableOptions)
     given = portable.environment_type
@@ -67,29 +67,29 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
 
 
 def environment_overrides(options: PipelineOptions) -> str:
-    """Return an --environment_config that replaces environments by their URN; else ""."""
+    """Return the --environment_config if it replaces environments by URN; else ""."""
     portable = options.view_as(PortableOptions)
     config = portable.environment_config or ""
     return config if _OVERRIDES.match(config) and not portable.environment_type else ""
 
 
 def _needs_of_its_own(options: PipelineOptions) -> str | None:
-    """Return an option that asks for packages or files that other pipelines do not see, if any."""
+    """Return an option that requires packages or files of this pipeline alone; None: none does."""
     setup = options.view_as(SetupOptions)
     for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
         if getattr(setup, name):
             return name
-    # What cloudpickle saves are registries, whose entries pickled functions have with them.
+    # With cloudpickle, only registries are saved, whose entries pickled functions include.
     if setup.save_main_session and setup.pickle_library.startswith("dill"):
         return "save_main_session"
     return None
 
 
 def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
-    """Read how many SDK harnesses each Python worker has; 0 is the runner's choice: one.
+    """Read the number of SDK harnesses for each Python worker; 0, the runner's choice, is one.
 
     Raises:
-        OptionsError: it is no such number, or has no effect.
+        OptionsError: The value is no whole number, or has no effect.
     """
     given = options.view_as(PortableOptions).sdk_worker_parallelism
     harnesses = number("sdk_worker_parallelism", given)
@@ -107,10 +107,10 @@ def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> i
 def cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
     """Read ``--environment_cache_millis``, in seconds.
 
-    With LOOPBACK, the next job has a worker pool of its own.
+    With LOOPBACK it is 0, since the next job has a worker pool of its own.
 
     Raises:
-        OptionsError: it is no time.
+        OptionsError: The value is no number of milliseconds.
     """
     given = number(
         "environment_cache_millis", options.view_as(PortableOptions).environment_cache_millis

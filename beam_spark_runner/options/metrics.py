@@ -1,4 +1,4 @@
-"""Where metrics are served: options of the runner and of the job server."""
+"""The address at which metrics are served: options of the runner and of the job server."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
-    """A port, 0 for any that is free, and the address of this machine at which it listens."""
+    """A port (0: any free one), and the address of this machine at which the server listens."""
 
     port: int
     host: str = LOOPBACK
@@ -21,7 +21,7 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
     """Check ``--metrics_port`` and ``--metrics_host``; None: metrics are not served.
 
     Raises:
-        OptionsError: one is wrong.
+        OptionsError: An option is wrong, or has no effect.
     """
     if port is None:
         if host:
@@ -36,8 +36,8 @@ def metrics_of_program(options: PipelineOptions, job_endpoint: str | None) -> Me
     """Read the options of a program that runs pipelines; see ``metrics_address``.
 
     Args:
-        options: a view of those that this runner declares. A program may have declared one itself.
-        job_endpoint: where the pipeline runs, if not here.
+        options: A view of the options that this runner declares, or a program in its place.
+        job_endpoint: HOST:PORT of the job server; None: the pipeline runs in this process.
     """
     found = metrics_address(
         getattr(options, "metrics_port", None), getattr(options, "metrics_host", None)

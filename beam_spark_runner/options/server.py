@@ -18,31 +18,31 @@ DEFAULT_ARTIFACT_BYTES = 4 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Every option of the job server, checked."""
+    """Every option of the job server, validated."""
 
-    job_host: str = LOOPBACK  # where it listens
-    advertised_host: str | None = None  # which it announces to clients. None: where it listens
-    job_port: int = DEFAULT_JOB_PORT  # 0: any that is free
-    artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any that is free
-    artifacts_dir: str | None = None  # or a URL: for what clients stage. None: a temporary folder
+    job_host: str = LOOPBACK  # the address at which it listens
+    advertised_host: str | None = None  # the host that is announced to clients. None: derived
+    job_port: int = DEFAULT_JOB_PORT  # 0: any free port
+    artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any free port
+    artifacts_dir: str | None = None  # for staged files; may be a URL. None: a temporary folder
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
     max_concurrent_jobs: int = DEFAULT_MOST_JOBS
-    max_waiting_jobs: int = DEFAULT_MOST_WAITING  # pipelines that are prepared, too
+    max_waiting_jobs: int = DEFAULT_MOST_WAITING  # prepared pipelines included
     spark_master_url: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
     environment_overrides: str = ""  # --environment_config: JSON
-    access: ServerAccess = field(default_factory=ServerAccess)  # what clients must show
-    job_name: str | None = "beam job server"  # of the Spark application
-    metrics: MetricsAddress | None = None  # where those of all jobs are served. None: nowhere
+    access: ServerAccess = field(default_factory=ServerAccess)  # how clients authenticate
+    job_name: str | None = "beam job server"  # the name of the Spark application
+    metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 
 def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
-    """Read and check a command line.
+    """Parse and validate a command line.
 
     Raises:
-        OptionsError: an option is wrong.
-        SystemExit: argparse has printed help, or what it does not know.
+        OptionsError: An option is wrong.
+        SystemExit: argparse has printed help, or an error.
     """
     given = _parser().parse_args(arguments)
     access = ServerAccess(
@@ -202,7 +202,7 @@ def _at_least_one(option: str, given: int) -> int:
 
 
 def _host(option: str, given: str | None) -> str | None:
-    """Check a name or address, which is an IPv6 one if it has colons."""
+    """Check a host name or address; with colons, it must be an IPv6 address."""
     if not given:
         return None
     bare = given.strip("[]")

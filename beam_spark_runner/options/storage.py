@@ -1,4 +1,4 @@
-"""Options of Beam's clients of S3 and HDFS, for ours: its file systems write no checkpoints."""
+"""Beam's options of S3 and HDFS, for the clients that access checkpoints."""
 
 from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions, S3Options
 
@@ -13,7 +13,7 @@ HDFS_NAMES = ("hdfs_host", "hdfs_port", "hdfs_user")
 
 
 def store_settings(options: PipelineOptions) -> tuple[tuple[str, str], ...]:
-    """Return the settings of clients that options give. See ``UrlFolder``."""
+    """Return the settings of clients from pipeline options. See ``UrlFolder``."""
     s3, hdfs = options.view_as(S3Options), options.view_as(HadoopFileSystemOptions)
     found = {ours: getattr(s3, beams) for beams, ours in _NAMES.items()}
     found |= {name: getattr(hdfs, name) for name in HDFS_NAMES}

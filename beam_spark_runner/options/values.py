@@ -1,4 +1,4 @@
-"""Parses values of options. An error names the option and the expected form."""
+"""Parses values of options. Each error names the option and the expected form."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+"
 
 
 def number(option: str, given: Any) -> float:
-    """Read a number that is not negative; some of Beam's options come as text."""
+    """Parse a number that is not negative; some of Beam's options are texts."""
     try:
         number = float(given)
     except (TypeError, ValueError):
@@ -24,7 +24,7 @@ def number(option: str, given: Any) -> float:
 
 
 def size(option: str, given: Any) -> int | None:
-    """Read a size of memory, in bytes."""
+    """Parse a size of memory; return bytes."""
     try:
         return None if given is None else parse_bytes(given)
     except ValueError as error:
@@ -32,7 +32,7 @@ def size(option: str, given: Any) -> int | None:
 
 
 def boolean(option: str, given: Any) -> bool:
-    """Read true or false, which a program may set as a value."""
+    """Parse "true" or "false", or take a bool that a program has set."""
     if isinstance(given, bool):
         return given
     said: str = one_of(option, str(given).lower(), Literal["true", "false"])
@@ -40,7 +40,7 @@ def boolean(option: str, given: Any) -> bool:
 
 
 def master(url: str | None) -> str | None:
-    """Read ``--spark_master_url``."""
+    """Check ``--spark_master_url``."""
     if url is None:
         return None
     if not _MASTER.fullmatch(url):
@@ -53,7 +53,7 @@ def master(url: str | None) -> str | None:
 
 
 def spark_conf(given: object) -> dict[str, str]:
-    """Read ``--spark_conf``: KEY=VALUE strings, a JSON object, or a mapping set by program."""
+    """Parse ``--spark_conf``: KEY=VALUE strings, a JSON object, or a mapping set by a program."""
     conf: dict[str, str] = {}
     for key, value in _conf_items(given):
         if not key.startswith("spark."):
@@ -89,7 +89,7 @@ def _conf_items(given: object) -> Iterator[tuple[str, str]]:
 
 
 def positive(option: str, value: object) -> int | None:
-    """Read a count of Beam's, where -1 stands for "not given"."""
+    """Check a positive number of one of Beam's options, for which -1 means "not given"."""
     if value is None or value == -1:
         return None
     if not isinstance(value, int) or value < 1:
@@ -98,16 +98,16 @@ def positive(option: str, value: object) -> int | None:
 
 
 def one_of(option: str, value: Any, choices: Any) -> Any:
-    """Read one of the values of a ``Literal``, or None."""
+    """Check that a value is one of those of a ``Literal``, or None."""
     if value is None or value in get_args(choices):
         return value
     raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")
 
 
 def checkpoint_folder(option: str, given: str | None) -> str | None:
-    """Return a folder for checkpoints or a savepoint; None: there is none.
+    """Return a folder for checkpoints or a savepoint; None: it is not given.
 
-    A URL is returned as Hadoop's connectors write it; so ``state.url_folder`` reads it.
+    A URL is converted to the form of Hadoop's connectors, which ``state.url_folder`` expects.
     """
     if not given or not is_url(given):
         return given or None

@@ -1,4 +1,4 @@
-"""Side inputs that let their steps wait until an unbounded collection ends."""
+"""Finds side inputs for which steps wait until an unbounded collection ends."""
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import PCollectionId
@@ -7,20 +7,20 @@ from beam_spark_runner.plan.model import Plan
 
 
 def blocking_side_inputs(plan: Plan) -> list[str]:
-    """Describe the side inputs of a streaming plan that are not there before their input ends.
+    """Describe the side inputs of a streaming plan that are not ready before their input ends.
 
-    Those of an unbounded collection in the global window whose trigger fires at the end of the
-    window. Beam's model wants their steps to wait, which is seldom what a user wants.
+    These are unbounded collections in the global window whose trigger fires at the end of the
+    window. Beam's model requires steps to wait for them, which is seldom what a user intends.
 
     Returns:
-        A warning for each such collection; it names what makes it, and the steps that wait.
+        A warning for each such collection, with the step that makes it and the steps that wait.
     """
     graph = plan.graph
     maker = facts.producers(graph)
     waiting: dict[PCollectionId, dict[str, None]] = {}
     for transform in graph.transforms.values():
         if transform.urn == urns.FLATTEN:
-            continue  # it stands for the step after it, see ``graph.passes.await_side_inputs``
+            continue  # inserted before a step with side inputs: ``graph.passes.await_side_inputs``
         name = transform.name
         if transform.urn in facts.SDF_PART_URNS:
             name = name.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""From a fused graph to a plan: edges, then segments, then levels.
+"""Makes a plan of a fused graph: edges, then segments, then levels.
 
 READ FIRST: ``plan/model.py``.
 """
@@ -48,15 +48,15 @@ def build(
 ) -> Plan:
     """Lay the stages of a fused graph out over Spark jobs.
 
-    Stages join one Spark job as far as possible. A job ends where a side input
-    must be complete before its readers start, where a step asks for stable
-    input, and where too many exchanges would pile up in one job: only there, if the plan streams.
+    Stages share one Spark job as far as possible. A job ends where a side input
+    must be complete before its readers start, where a step requires stable input, and where one
+    job would have too many exchanges. If the plan streams, only the last is a reason.
 
     Args:
-        graph: after ``fuse``.
-        max_exchanges: how many exchanges one Spark job may have.
-        max_destinations: how many stages may follow one exchange.
-        streams: see ``Plan``. Then a stage gathers each side input, and no step waits for one.
+        graph: The graph after ``fuse``.
+        max_exchanges: The most exchanges in one Spark job.
+        max_destinations: The most stages after one exchange.
+        streams: See ``Plan``. Then a stage gathers each side input, and no segment ends for one.
 
     Example:
         Read | GroupByKey | Format   ==>
@@ -154,7 +154,7 @@ class _Wiring:
         self.consumers.setdefault(arriving, []).append(destination)
 
     def add_views(self) -> None:
-        """Have each side input gathered by a stage, which its readers need not wait for."""
+        """Add a stage for each side input, which gathers it while its readers run."""
         for id_ in self._side.values():
             destination, stage = self.destinations[id_], StageId(len(self.stages))
             self.destinations[id_] = replace(destination, stage=stage)
@@ -165,7 +165,7 @@ class _Wiring:
                 transforms=(),
                 input=destination.arriving,
                 outputs=(),
-                # No code runs there, but it has to read what code there has written.
+                # No user code runs, but the elements are in the encoding of this environment.
                 environment=self._environment_of(destination.arriving),
             )
 
@@ -214,10 +214,10 @@ class _Wiring:
         return self.graph.transforms[id_].urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
 
     def _main_destination(self, id_: StageId, fused: FusedStage) -> DestinationId:
-        # Stable input is what a carrier has written down: elements, not what may yet be grouped
-        # in another order. Groups are not in the order of event time; a carrier hands them on.
+        # A *carrier* is a stage without transforms that passes its input on. Stable input comes
+        # from one, since groups might be read again in another order; so does time-sorted input.
         root = self.graph.transforms[fused.transforms[0]] if fused.transforms else None
-        # A TestStream has no keys for the runner: a carrier finds them.
+        # So do a TestStream's elements, whose keys the runner does not know before.
         is_carried = root is not None and (
             root.requires_stable_input
             or root.requires_time_sorted_input
@@ -298,7 +298,7 @@ class _Wiring:
 def _segments(
     wiring: _Wiring, edges: Edges, places: list[Place], max_exchanges: int
 ) -> tuple[Segment, ...]:
-    """Number the places that are used, and find what crosses from one segment to another."""
+    """Number the segments, and find which destinations are materialised between them."""
     table_writes = wiring.table_writes.keys(edges)
     keys = [(*place.segment, 0) for place in places]
     used = {key: SegmentId(i) for i, key in enumerate(sorted({*keys, *table_writes}))}
@@ -379,7 +379,7 @@ def _why(
     reader: StageId,
     max_exchanges: int,
 ) -> str:
-    """Say why rows from ``maker`` to ``reader`` are materialised."""
+    """Return the reason why rows from ``maker`` to ``reader`` are materialised, for people."""
     stage = wiring.stages[reader]
     text = f"read by segment {segment_of[reader]} ({stage.name})"
     if reader in edges.is_stable:

@@ -1,7 +1,7 @@
-"""What identifies the stages of a plan in later runs, and what they store.
+"""Describes the stages of a plan and what they store, so that later runs recognise them.
 
-Stages, levels, destinations and transforms have numbers and ids that may be others once a pipeline
-has changed. Stages are known again by the name of the step that asks for their input.
+The numbers and ids of stages, levels, destinations and transforms may differ once a pipeline has
+changed. A stage is recognised by the name of the step that requires its input.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
 
 Forms: TypeAlias = Callable[[Transform], Iterable[tuple[str, Sequence[CoderId]]]]
-"""Describes the states and timers of a transform: what each is, and its coders."""
+"""Describes the states and timers of a transform: the kind of each, and its coders."""
 
 
 class StagePlace(NamedTuple):
-    """Where a stage stores what.
+    """What a stage stores, and where in the shards.
 
     Attributes:
-        stage: its number.
-        level: of it, counted over all segments.
-        is_exchanged: the level has as many partitions as an exchange; else it has one.
-        dest: number of the destination that it reads.
-        is_fed: it reads an impulse.
-        transform: id of the one that has state and timers; empty: there is none.
-        kept: what it stores, for people, with a digest of the coder and windowing of its input;
+        stage: The number of the stage.
+        level: The number of its level, counted over all segments.
+        is_exchanged: Whether the level has as many partitions as an exchange; else it has one.
+        dest: The number of the destination that the stage reads.
+        is_fed: Whether it reads an impulse.
+        transform: The id of its transform with state and timers; empty: there is none.
+        kept: What it stores, for people, with a digest of the coder and windowing of its input;
             empty: nothing.
-        root: name of its first step; empty: it has none. Several stages may read one GroupByKey or
-            Reshuffle, whose name they have then.
+        root: The name of its first step; empty: it has none. It distinguishes stages that read
+            the same GroupByKey or Reshuffle, and so have the same name.
     """
 
     stage: int
@@ -48,13 +48,13 @@ class StagePlace(NamedTuple):
 
 
 def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
-    """Return where each stage stores what, by a name that it has in later runs, too.
+    """Return what each stage stores and where, by a name that is the same in later runs.
 
-    What user code does may change.
+    User code may change between runs.
 
     Args:
-        plan: of the pipeline.
-        forms: of states and timers.
+        plan: The plan of the pipeline.
+        forms: Describes states and timers.
 
     Example:
         {"step Count": StagePlace(1, 1, True, 3, False, "ref_7", "state n, timer due, 5d41402a")}
@@ -70,7 +70,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
         name = f"step {destination.name}"
         if destination.delivery is Delivery.SIDE_INPUT:
             name = _side_input(plan.graph, destination, makers)
-        elif dest in impulses:  # what reads it may have no name of its own
+        elif dest in impulses:  # its reader may have no name
             name = f"step {plan.graph.transforms[makers[destination.arriving]].name}"
         # Copies of a Flatten have one name, and so have all readers of a GroupByKey.
         found[facts.fresh(name, found)] = StagePlace(
@@ -87,18 +87,18 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
 
 
 def step_names(plan: Plan) -> Mapping[str, str]:
-    """Return the names of the plan's transforms, by their ids: metrics have these."""
+    """Return the names of the plan's transforms by their ids, which are the labels of metrics."""
     return {str(id_): transform.name for id_, transform in plan.graph.transforms.items()}
 
 
 SIDE_INPUT = "side input of "
-"""Begins the names of stages that gather a side input: goes on with the step that gives it."""
+"""The prefix of names of stages that gather a side input; its producer's name follows."""
 
 
 def _side_input(
     graph: Graph, destination: Destination, makers: Mapping[PCollectionId, TransformId]
 ) -> str:
-    """Name a side input by what gives it: many steps may look it up."""
+    """Name a side input by the step that produces it, since many steps may look it up."""
     maker = graph.transforms[makers[destination.arriving]]
     name = f"{SIDE_INPUT}{maker.name}"
     if len(maker.outputs) > 1:
@@ -133,9 +133,9 @@ def _kept(plan: Plan, stage: Stage, delivery: Delivery, forms: Forms) -> str:
 
 
 def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:
-    """Yield the kinds of a coder and its components: pickled ones differ from run to run.
+    """Yield the URNs of a coder and its components; pickled payloads differ from run to run.
 
-    Of rows, also their fields: others would be read in their place without an error.
+    Row coders also yield their fields, since rows with other fields might be decoded without error.
     """
     pending = [coder_id]
     while pending:
@@ -147,7 +147,7 @@ def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:
 
 
 def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
-    """Digest coder and windowing of what the stage reads, and its states."""
+    """Return a digest of the coder and windowing of the stage's input, and of its states."""
     windowing = facts.windowing(plan.graph, stage.input)
     described = (
         *_urns(plan.graph, plan.graph.pcollections[stage.input].coder),
@@ -162,6 +162,6 @@ def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
 
 
 def _have_their_end(graph: Graph, windowing: Windowing) -> bool:
-    """Whether windows are stored as SDK harnesses give them: see ``portable.wire``."""
+    """Whether windows are stored with their end, as on edges to SDKs: see ``portable.wire``."""
     is_remote = any(each.urn in IN_SDK_HARNESSES for each in graph.environments.values())
     return is_remote and graph.coders[windowing.window_coder].urn not in urns.WINDOW_CODERS

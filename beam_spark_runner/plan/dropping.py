@@ -1,4 +1,4 @@
-"""Which step drops elements that come too late for a stage."""
+"""Finds the step whose metrics count the elements that a stage drops for lateness."""
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import TransformId
@@ -9,16 +9,16 @@ from beam_spark_runner.plan.model import Delivery, Plan, Stage
 
 
 def dropping_step(plan: Plan, stage: Stage) -> TransformId | None:
-    """Return the step that a user knows, to which elements are charged that come too late.
+    """Return the user's step in whose metrics the dropped elements of a stage are counted.
 
-    The grouping in front of the stage; else the step that looks a side input up, for which the
-    stage waits or gathers; else the first step of the stage.
+    This is the grouping whose output the stage reads; else the step with the side input for which
+    the stage waits, or which it gathers; else the first step of the stage.
 
     Example:
         stage [Count/Wait] -> stage [Count(state, rates)]   ==>   Count, for both
 
     Returns:
-        None: the stage runs no step, and groups nothing.
+        The id of the step; None: the stage has no step and no grouping.
     """
     graph = plan.graph
     destination = plan.destinations[inputs(plan)[stage.id]]
@@ -38,7 +38,7 @@ def dropping_step(plan: Plan, stage: Stage) -> TransformId | None:
 
 
 def known_to_the_user(graph: Graph, id_: TransformId) -> TransformId:
-    """Return the step for which ``graph.passes.await_side_inputs`` has made a step; else itself."""
+    """Return the step before which ``graph.passes.await_side_inputs`` inserted this one; or it."""
     step = graph.transforms[id_]
     if step.urn != urns.FLATTEN:
         return id_

@@ -1,4 +1,4 @@
-"""A plan as text, for users who want to know what runs where, and why."""
+"""Renders a plan as text, for users: what runs where, and why."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ _PATTERNS = {urns.SIDE_INPUT_ITERABLE: "iterable", urns.SIDE_INPUT_MULTIMAP: "mu
 
 
 def explain(plan: Plan) -> str:
-    """Say what runs where, what is exchanged, and what is materialised and why.
+    """Describe what runs where, what is exchanged, and what is materialised and why.
 
     Example:
         2 Beam stages in 1 Spark job with 1 exchange
@@ -29,13 +29,13 @@ def explain(plan: Plan) -> str:
             Beam stage 1: Count
               …
 
-    Collections are called by the step that makes them: their own names are the SDK's business.
+    Collections are named by the step that makes them, since their own names are internal to SDKs.
     """
     return "".join(f"{line}\n" for line in Explainer(plan).lines())
 
 
 class Explainer:
-    """Words for the parts of a plan."""
+    """Renders the parts of a plan as text."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -66,14 +66,14 @@ class Explainer:
                 self.writers.setdefault(destination, []).append(segment.id)
 
     def lines(self) -> Iterator[str]:
-        """The whole plan, as ``explain`` has it."""
+        """Yield the lines of the whole plan, see ``explain``."""
         yield self.summary()
         for segment in self.plan.segments:
             yield ""
             yield from self._segment(segment)
 
     def summary(self) -> str:
-        """How many stages, jobs and exchanges."""
+        """Return the numbers of stages, Spark jobs and exchanges."""
         levels = [level for segment in self.plan.segments for level in segment.levels]
         exchanges = sum(level.has_exchange for level in levels)
         return (
@@ -83,7 +83,7 @@ class Explainer:
         )
 
     def levels(self, segment: Segment) -> Iterator[tuple[str, Level]]:
-        """Each level of a segment, with what stands in front of it."""
+        """Yield each level of a segment, after a title with the exchange in front of it."""
         exchanges = 0
         for level in segment.levels:
             if not level.has_exchange:
@@ -99,7 +99,7 @@ class Explainer:
             yield f"Exchange {exchanges}: {what}", level
 
     def materialised(self, segment: Segment) -> Iterator[str]:
-        """What is kept when the segment ends, and why."""
+        """Yield what is materialised at the end of the segment, and why."""
         for destination, why in segment.writes.items():
             rows = self.plan.destinations[destination]
             yield f"output of {self._collection(rows.arriving)}: {why}"
@@ -115,7 +115,7 @@ class Explainer:
             yield from self._indented(2, self.materialised(segment))
 
     def title(self, segment: Segment) -> str:
-        """What a segment is; of the write of a table, all that there is to say."""
+        """Return the title of a segment; of a table write, this is its whole description."""
         if segment.table_write is not None:
             step = self.plan.graph.transforms[segment.table_write]
             write = TableWrite.from_payload(step.payload)
@@ -126,7 +126,7 @@ class Explainer:
         return f"Segment {segment.id}: one Spark job{each}"
 
     def stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
-        """A title, then what the stage reads, runs and writes."""
+        """Yield the title of a stage, then what it reads, stores, runs and writes."""
         is_one_of_several = stage.environment and len(self.plan.graph.environments) > 1
         environment = f", in {stage.environment}" if is_one_of_several else ""
         yield f"Beam stage {stage.id}: {stage.name}{environment}"

@@ -1,4 +1,4 @@
-"""Which stages of a plan send elements to which."""
+"""Finds which stages of a plan send elements to which."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from beam_spark_runner.plan.model import Delivery, Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feeders:
-    """The stages from which a stage gets elements, or what it looks up.
+    """The stages from which a stage gets elements or side inputs.
 
     Attributes:
-        in_task: each task gets only what the same task of these stages gives.
-        exchanged: each task may get what any task of these stages gives; those that gather the
-            stage's side inputs are among them.
+        in_task: Stages whose elements stay in the task.
+        exchanged: Stages whose elements, from any task, may reach any task of this stage; those
+            that gather its side inputs are among them.
     """
 
     in_task: frozenset[StageId] = frozenset()
@@ -32,7 +32,7 @@ def inputs(plan: Plan) -> Mapping[StageId, DestinationId]:
 
 
 def feeders(plan: Plan) -> Mapping[StageId, Feeders]:
-    """Return what feeds each stage of the plan. What the driver feeds has no feeders."""
+    """Return the feeders of each stage of the plan. A stage that the driver feeds has none."""
     level_of: dict[StageId, frozenset[StageId]] = {}
     for level in levels(plan):
         level_of.update(dict.fromkeys(level.stages, frozenset(level.stages)))

@@ -13,9 +13,9 @@ from beam_spark_runner.plan.model import Plan
 def fingerprint(plan: Plan) -> str:
     """Return 64 hexadecimal digits that are the same for equal plans only.
 
-    They depend on all of the plan, and on this package's version, since another one may read
-    the same plan in another way. They do not depend on the order of mappings, on the process,
-    or on its hash seed.
+    They depend on the whole plan, and on this package's version, since another version may
+    execute the same plan in another way. They do not depend on the order of mappings, on the
+    process, or on its hash seed.
     """
     digest = hashlib.sha256(VERSION.encode())
     digest.update(_coded(plan))
@@ -23,7 +23,7 @@ def fingerprint(plan: Plan) -> str:
 
 
 def _coded(value: Any) -> bytes:
-    """Return bytes that no other value has."""
+    """Encode a value, so that different values have different encodings."""
     match value:
         case None | bool() | int():
             return _item(b"a", repr(value).encode())

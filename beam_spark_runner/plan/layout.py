@@ -1,4 +1,4 @@
-"""Which segment and which level each stage gets. Works on numbers only."""
+"""Chooses the segment and level of each stage. Works on numbers only."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,34 +7,34 @@ from beam_spark_runner.core.ids import StageId
 
 
 class Place(NamedTuple):
-    """Where a stage runs."""
+    """The segment and level in which a stage runs."""
 
-    segment: tuple[int, int]  # what had to be complete before; then the cut by depth
+    segment: tuple[int, int]  # number by the order of inputs; then number after cuts by depth
     level: int  # within the segment; 0 is in front of its first exchange
 
 
 @dataclass(slots=True)
 class Edges:
-    """What each stage waits for. Lists are indexed by StageId; makers come before their readers."""
+    """The inputs of each stage. Lists are indexed by StageId; makers come before their readers."""
 
     count: int
     main: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the main input
     has_exchange: list[bool] = field(default_factory=list)  # in front of the stage
     side: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the side inputs
     is_stable: set[StageId] = field(default_factory=set)  # their main input must be complete first
-    # How many writes of tables come before the stage, one after the other; not there: none.
+    # By stage: the number of consecutive table writes on which it depends; missing: none.
     writes_before: dict[StageId, int] = field(default_factory=dict)
 
     def lag(self, stage: int) -> int:
-        """How many segments the main input must be ahead."""
+        """Return how many segments the makers of the main input must be ahead of the stage."""
         return int(stage in self.is_stable)
 
     def end_after(self, writes: int) -> int:
-        """Return the segment after all stages that follow so many writes."""
+        """Return the number of a segment after all stages that depend on so many writes."""
         return (writes + 1) * (self.count + 2) - 1
 
     def first(self, stage: int) -> int:
-        """Return the first segment after the writes that a stage follows."""
+        """Return the first segment after the writes on which a stage depends."""
         return self.end_after(self.writes_before.get(StageId(stage), 0) - 1) + 1
 
     def last(self, stage: int) -> int:
@@ -52,14 +52,14 @@ def lay_out(
         ==>   segment 0: read, sum;   segment 1: big, enrich
 
     Args:
-        edges: between the stages.
-        max_exchanges: of a segment.
-        max_destinations: stages after one exchange.
-        moves_sources: what needs no exchange runs in the segment that reads it, also after a cut
-            by depth. Else all of it runs in front of the first exchange of the first one.
+        edges: The edges between the stages.
+        max_exchanges: The most exchanges in a segment.
+        max_destinations: The most stages after one exchange.
+        moves_sources: Whether stages without an exchange run in the segment of their readers, also
+            after a cut by depth. Else they all run before the first exchange of the first segment.
 
     Returns:
-        One place per stage, by StageId. Segments that sort first run first.
+        One place per stage, by StageId. Segments run in the order of ``Place.segment``.
     """
     segments = _as_late_as_readers_allow(edges, _as_soon_as_possible(edges))
     places = _levels(edges, segments, max_exchanges, max_destinations)
@@ -69,7 +69,7 @@ def lay_out(
 def _as_soon_as_possible(edges: Edges) -> list[int]:
     """Put a stage after the segments that make its side inputs, or a stable main input.
 
-    And after all that follows fewer writes of tables.
+    It is also after all stages that depend on fewer table writes.
     """
     segments: list[int] = []
     for stage in range(edges.count):
@@ -107,9 +107,8 @@ def _levels(
 ) -> list[Place]:
     """Count exchanges from the start of each segment, and cut where there are too many.
 
-    Level 0 has no exchange, so that any number of stages may sit there. After
-    a full level the next one is taken: stages further down move along, since
-    they are placed later.
+    Level 0 has no exchange, so that it may have any number of stages. If a level is
+    full, the next one is used; stages downstream move along, since they are placed later.
     """
     levels: list[int] = []
     filled: dict[tuple[int, int], int] = {}
@@ -134,9 +133,9 @@ def _levels(
 
 
 def _sources_where_they_are_read(edges: Edges, places: list[Place]) -> list[Place]:
-    """Move what needs no exchange after the cuts by depth, as far as its readers allow.
+    """Move stages without an exchange to later segments of a cut, as far as their readers allow.
 
-    At level 0 it lengthens no segment, and its rows need not be materialised.
+    At level 0, they add no exchange to the segment, and their rows need not be materialised.
     """
     moved = list(places)
     earliest: dict[int, tuple[int, int]] = {}
@@ -149,7 +148,7 @@ def _sources_where_they_are_read(edges: Edges, places: list[Place]) -> list[Plac
             here = moved[stage].segment
             earliest[maker] = min(here, earliest.get(maker, here))
         for maker in edges.side[stage]:
-            # Any segment before the reader's will do: the last cut of the one before is unknown.
+            # Any segment before the reader's would do, but the last cut before it is unknown.
             before = places[maker].segment
             earliest[maker] = min(before, earliest.get(maker, before))
     return moved

@@ -7,11 +7,11 @@ from beam_spark_runner.plan.model import Level, Plan, Segment
 
 
 class Part(NamedTuple):
-    """Some levels of a segment, one after the other.
+    """Consecutive levels of one segment.
 
     Attributes:
-        segment: of the plan.
-        levels: counted within the segment.
+        segment: The segment.
+        levels: The numbers of the levels within the segment.
     """
 
     segment: Segment
@@ -19,26 +19,26 @@ class Part(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The number of its first level, counted over all of the plan's."""
+        """The number of the first level, counted over all levels of the plan."""
         return self.segment.first_level + self.levels[0]
 
     @property
     def last(self) -> int:
-        """The same of its last one."""
+        """The number of the last level, counted over all levels of the plan."""
         return self.segment.first_level + self.levels[-1]
 
 
 def levels(plan: Plan) -> Sequence[Level]:
-    """Return all levels, each at its number."""
+    """Return all levels; the index of a level is its number in the plan."""
     return [level for segment in plan.segments for level in segment.levels]
 
 
 def parts(plan: Plan, numbers: range) -> Sequence[Part]:
-    """Cut levels at the borders of segments.
+    """Split a range of levels by segments.
 
     Args:
-        plan: whose levels.
-        numbers: of levels.
+        plan: The plan.
+        numbers: The numbers of the levels, counted over all levels of the plan.
 
     Example:
         Segments of 13 and 12 levels, range(3, 15)   ==>   0: range(3, 13);  1: range(0, 2)

@@ -8,7 +8,7 @@ from beam_spark_runner.plan.model import Stage
 
 
 def merging_part(graph: Graph, stage: Stage) -> Stage | None:
-    """Return the stage with the merging step alone, if all that it reads are accumulators.
+    """Return the stage reduced to its merging step, if that step is the only reader of its input.
 
     Example:
         stage [Sum/Merge Sum/ExtractOutputs Format] : groups -> text

@@ -23,13 +23,13 @@ from beam_spark_runner.graph.model import Graph, TimestampCombiner
 class Delivery(Enum):
     """How rows get from the producers of a collection to a destination."""
 
-    POINTWISE = "pointwise"  # stay in the task, or are read back where they lie
+    POINTWISE = "pointwise"  # rows stay in the task, or are read back without an exchange
     REDISTRIBUTE = "redistribute"  # spread evenly, in no order
     REDISTRIBUTE_BY_SIZE = "redistribute by size"  # sized restrictions: spread by their size
     GROUP_BY_KEY = "group by key"  # partitioned and sorted by key and window
     BY_KEY = "by key"  # partitioned and sorted by key, for user state; element by element
-    SIDE_INPUT = "side input"  # gathered; readers look it up
-    TABLE = "table"  # Arrow batches that one Spark write takes
+    SIDE_INPUT = "side input"  # gathered, for stages that look values up
+    TABLE = "table"  # Arrow batches, for one Spark write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Destination:
     arriving: PCollectionId
     # The reader; None for a TABLE, and for a SIDE_INPUT that is gathered between segments.
     stage: StageId | None
-    name: str  # of the step that asked for the exchange: "Count/Group", "Read/Reshuffle", …
+    name: str  # of the step that requires the exchange: "Count/Group", "Read/Reshuffle", …
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW  # GROUP_BY_KEY only
     access_pattern: str = ""  # SIDE_INPUT only: urns.SIDE_INPUT_*
     is_time_sorted: bool = False  # BY_KEY only: each key's elements in the order of event time
@@ -67,10 +67,9 @@ class Stage:
     """A fused run of transforms in one environment, with one main input.
 
     ``transforms`` is in topological order and may be empty: such a stage only
-    carries its input on to other destinations, or gathers it for those that look
-    it up. A Flatten that was unzipped stands in several stages, in each as a
-    transform of its own id, whose ``inputs`` are only those that exist there.
-    ``input`` is among ``outputs`` only if ``transforms`` is empty.
+    passes its input on to other destinations, or gathers a side input. A Flatten that was
+    unzipped is in several stages, in each as a transform with its own id, whose ``inputs``
+    are only those of that stage. ``input`` is among ``outputs`` only if ``transforms`` is empty.
     """
 
     id: StageId
@@ -80,10 +79,10 @@ class Stage:
     outputs: tuple[PCollectionId, ...]  # the collections that leave the stage
     environment: EnvironmentId | None
     side_inputs: tuple[SideInput, ...] = ()
-    is_splittable: bool = False  # its root is a splittable DoFn, which may defer and leave work
-    is_keyed: bool = False  # its first transform is; no other one can be
-    is_stable: bool = False  # its first transform asks for stable input; no other one can
-    takes_partition: bool = False  # it runs in every task of its level, with elements or without
+    is_splittable: bool = False  # its first transform is a splittable DoFn, with residuals
+    is_keyed: bool = False  # its first transform has state or timers; no other one can
+    is_stable: bool = False  # its first transform requires stable input; no other one can
+    takes_partition: bool = False  # it runs in every task of its level, even without elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class Level:
     """Stages that share a Spark stage, in topological order (pointwise edges run forward).
 
     ``has_exchange`` is False only for a segment's first level, where impulses
-    and materialised rows are read as they lie.
+    and materialised rows are read without an exchange.
     """
 
     has_exchange: bool
@@ -111,8 +110,8 @@ class Segment:
     segment has no levels.
     ``reads``: main inputs whose rows earlier segments materialised (all of
     those segments are listed; the destination may get rows in this one too).
-    ``writes``: destinations that live in a later segment (or are side inputs):
-    their rows are materialised at the end of this one; the text says why.
+    ``writes``: destinations in later segments, and side inputs: their rows
+    are materialised at the end of this one; the text is the reason, for people.
     """
 
     id: SegmentId
@@ -132,13 +131,13 @@ class Segment:
 class Plan:
     """The whole pipeline. Segments run in order, each after all those it reads from.
 
-    ``consumers``: what every stage that has the collection among its
-    ``outputs`` writes to. Destinations of impulses and tables are not there: the driver
+    ``consumers``: the destinations to which every stage with the collection among its
+    ``outputs`` writes. Destinations of impulses and tables are missing: the driver
     feeds them, even if a stage passes the impulse on.
-    Tables are written after all that does not read the result of a write.
-    ``streams``: it runs again and again, in epochs. Only depth cuts segments then, and each reads
-    what the one before it writes: rows for a later one are written by all in between. Whatever the
-    driver feeds is in the first one; the others begin with an exchange.
+    Tables are written after all stages that do not depend on the result of a write.
+    ``streams``: the plan runs in epochs. Then segments end only because of ``max_exchanges``, and
+    each reads what the previous one writes: rows for a later one are passed on by all in between.
+    All that the driver feeds is in the first segment; the others begin with an exchange.
     """
 
     graph: Graph

@@ -10,12 +10,12 @@ _MAX_NAMES = 4
 def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
     """Name a stage by the outermost step names of its transforms, in order.
 
-    Where that is a single one, say more, since other stages may come from it too.
+    If that is a single name, inner names are added, since other stages may share it.
 
     Args:
-        graph: after ``fuse``.
-        stage: of that graph.
-        maker: the runner's own step that makes the input of ``stage``, if one does.
+        graph: The graph after ``fuse``.
+        stage: A stage of that graph.
+        maker: The step executed by the runner that makes the input of ``stage``, if one does.
 
     Example:
         Read/Split, Read/Process, Count/Precombine   ==>   Read + Count

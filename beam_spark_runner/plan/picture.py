@@ -1,4 +1,4 @@
-"""A plan as a picture for notebooks: boxes of HTML that need neither script nor style sheet."""
+"""Renders a plan for notebooks, as nested boxes of HTML without scripts and style sheets."""
 
 from collections.abc import Iterator
 from html import escape
@@ -24,10 +24,10 @@ _KEPT = "border-top: 2px solid #059669; color: #065f46; margin-top: 10px; paddin
 
 
 def picture(plan: Plan) -> str:
-    """Draw the segments, one below the other, each with its levels from top to bottom.
+    """Render the segments, one below the other, each with its levels from top to bottom.
 
     Returns:
-        HTML of one element.
+        The HTML of one element.
     """
     return "".join(_parts(plan, Explainer(plan)))
 

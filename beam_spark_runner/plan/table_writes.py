@@ -1,6 +1,6 @@
-"""When tables are written: after all that does not read the result of a write.
+"""Decides when tables are written: after all stages that do not depend on the result of a write.
 
-So a pipeline that fails has written nothing, unless what fails follows a write.
+So a pipeline that fails has written nothing, unless a stage that depends on a write fails.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from beam_spark_runner.plan.layout import Edges
 from beam_spark_runner.plan.model import Segment
 
 SegmentKey = tuple[int, int, int]
-"""Sorts segments: the two numbers of a ``Place``, and of the writes that follow it."""
+"""The sort key of a segment: the two numbers of ``Place.segment``, and the number of a write."""
 
 
 @dataclass(slots=True)
@@ -19,8 +19,8 @@ class TableWrites:
     """The steps of a pipeline that write tables.
 
     Attributes:
-        arriving: step -> the destination that gets its rows.
-        makers: step -> the stages that send these rows.
+        arriving: By step: the destination of the rows that it writes.
+        makers: By step: the stages that make these rows.
     """
 
     arriving: dict[TransformId, DestinationId] = field(default_factory=dict)
@@ -30,8 +30,8 @@ class TableWrites:
         """Set ``edges.writes_before``.
 
         Args:
-            edges: main and side inputs are known.
-            fed: the stages whose elements come from the driver, and for which step.
+            edges: The edges, with main and side inputs.
+            fed: By stage: the step for which the driver feeds it.
         """
         for stage in map(StageId, range(edges.count)):  # makers come before their readers
             before = self._most(edges, (*edges.main[stage], *edges.side[stage]))
@@ -42,7 +42,7 @@ class TableWrites:
                 edges.writes_before[stage] = before
 
     def keys(self, edges: Edges) -> dict[SegmentKey, TransformId]:
-        """Return the key of the segment of each write: all that it may wait for sorts first."""
+        """Return the write of each segment key; all segments that it may wait for sort first."""
         return {
             (edges.end_after(self._most(edges, makers)), 0, number): write
             for number, (write, makers) in enumerate(self.makers.items())
@@ -56,14 +56,14 @@ class TableWrites:
         writes: list[dict[DestinationId, str]],
         step: str,
     ) -> Segment:
-        """Return the segment of a write, and note which segments write its rows.
+        """Return the segment of a write, and add its rows to ``writes``.
 
         Args:
-            id_: of the segment.
-            write: the step.
-            segment_of: each stage.
-            writes: what each segment materialises, and why.
-            step: name of the step.
+            id_: The id of the segment.
+            write: The id of the step that writes.
+            segment_of: The segment of each stage.
+            writes: What each segment materialises, and why; the rows of this write are added.
+            step: The name of the step.
         """
         destination = self.arriving[write]
         makers = sorted({segment_of[maker] for maker in self.makers[write]})

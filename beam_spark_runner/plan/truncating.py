@@ -1,4 +1,4 @@
-"""The step that truncates the restrictions of a stage: it runs alone when a stream is drained."""
+"""The step that truncates restrictions: it runs as a stage of its own during a drain."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from beam_spark_runner.plan.model import Plan, Stage
 
 
 def truncating_part(plan: Plan, stage: Stage) -> tuple[Plan, Stage]:
-    """Return a stage that truncates what a stage with a splittable DoFn at the root reads.
+    """Return a stage that truncates the input restrictions of a stage with a splittable DoFn.
 
     Example:
         stage [Read/Process Format] : split -> lines
         ==>   stage [Read/TruncateRestriction] : split -> split_truncated
 
     Returns:
-        The plan with such steps in its graph, and the stage, which has one of them.
+        The plan with truncating steps in its graph, and the stage, which runs one of them.
     """
     graph = truncate_restrictions(plan.graph)
     process, *_ = stage.transforms

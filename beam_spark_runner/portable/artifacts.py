@@ -19,15 +19,15 @@ _ROLES = "beam:artifact:role:"
 class Artifact:
     """One file."""
 
-    name: str  # among the files of its environment; no folder in it
-    path: str  # on this machine, or the URL of a staging area; empty: known by content only
-    sha256: str  # hex; empty: nobody has looked at the content yet
-    role_urn: str = urns.ARTIFACT_STAGING_TO  # what it is for
-    role_payload: bytes = b""  # of other roles than that, which ``name`` says all about
+    name: str  # unique among the files of its environment, without folders
+    path: str  # on this machine, or a URL of a staging area; empty: identified by content only
+    sha256: str  # hexadecimal; empty: not computed yet
+    role_urn: str = urns.ARTIFACT_STAGING_TO  # its purpose
+    role_payload: bytes = b""  # empty for ARTIFACT_STAGING_TO, whose payload is ``name``
 
     @property
     def is_requirements(self) -> bool:
-        """Whether it is a list of packages, for ``pip install -r``."""
+        """Whether the file is a list of packages for ``pip install -r``."""
         return self.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS
 
 
@@ -35,7 +35,7 @@ def artifacts_of(environment: beam_runner_api_pb2.Environment) -> tuple[Artifact
     """Return the files of an environment, sorted by name.
 
     Raises:
-        UnsupportedFeatureError: it needs something that is no file of this machine.
+        UnsupportedFeatureError: An artifact is no file, or has a name that is no file name.
     """
     return tuple(sorted(map(_artifact, environment.dependencies), key=lambda each: each.name))
 
@@ -50,7 +50,7 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
         name = role.staged_name
     elif found.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS:
         name = f"requirements-{known_by}.txt"
-    else:  # its SDK knows what for
+    else:  # a role of an SDK, which the runner passes on
         words = re.sub(r"\W+", "-", found.role_urn.removeprefix(_ROLES))[:_NAME_OF_ROLE]
         name = f"{words or 'file'}-{known_by}"
     if not name or "/" in name or name in (".", ".."):
@@ -65,7 +65,7 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
 
 
 def described(found: beam_runner_api_pb2.ArtifactInformation) -> str:
-    """Return how a pipeline calls a file, for people."""
+    """Describe an artifact of a pipeline, for people."""
     if found.role_urn == urns.ARTIFACT_STAGING_TO:
         role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(found.role_payload)
         return repr(role.staged_name)
@@ -73,7 +73,7 @@ def described(found: beam_runner_api_pb2.ArtifactInformation) -> str:
 
 
 def to_proto(artifact: Artifact) -> beam_runner_api_pb2.ArtifactInformation:
-    """Write a file as SDK harnesses read it."""
+    """Convert a file to the proto that SDK harnesses read."""
     file = beam_runner_api_pb2.ArtifactFilePayload(path=artifact.path, sha256=artifact.sha256)
     found = beam_runner_api_pb2.ArtifactInformation(
         type_urn=urns.ARTIFACT_FILE,

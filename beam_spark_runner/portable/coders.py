@@ -1,7 +1,7 @@
-"""Coder ids of a graph as Beam's coder objects.
+"""Builds Beam's coder objects from the coder ids of a graph.
 
-Executors need nothing of this: a stage's descriptor carries its coders, and the coder of
-a source or sink (a WindowedValueCoder) leads to those of key, value and window.
+Executors do not need this: a stage's descriptor has its coders, and the coder of
+a source or sink (a WindowedValueCoder) has those of key, value and window.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ _GROUPING = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 
 class Coders:
-    """The coders of one graph, each built once, when it is first asked for.
+    """The coders of one graph, each built once, at its first use.
 
     Threads: one at a time, since Beam's context is not locked.
 
     Args:
-        graph: whose coders they are.
-        may_unpickle: whether code of the pipeline may run in this process; else its pickled
-            coders are those of an unknown SDK.
+        graph: The graph.
+        may_unpickle: Whether code of the pipeline may run in this process; else its pickled
+            coders are treated as those of an unknown SDK.
     """
 
     def __init__(self, graph: Graph, *, may_unpickle: bool = True) -> None:
@@ -53,8 +53,8 @@ class Coders:
         """Build the coder ``id_``.
 
         Raises:
-            UnsupportedFeatureError: it is another SDK's, of which Python knows nothing.
-            InvalidPipelineError: it does not exist, or does not load in this process.
+            UnsupportedFeatureError: It is a coder of another SDK that Python does not have.
+            InvalidPipelineError: It does not exist, or does not load in this process.
         """
         if id_ not in self._graph.coders:
             raise InvalidPipelineError("this coder is missing", id_)
@@ -63,7 +63,7 @@ class Coders:
             raise UnsupportedFeatureError(f"the coder {unknown}", id_)
         try:
             return self._context.coders.get_by_id(id_)
-        except Exception as error:  # a pickled coder runs any code of the user's
+        except Exception as error:  # unpickling a coder runs user code
             raise InvalidPipelineError(
                 f"this coder does not load: {text_of(error)}", id_
             ) from error
@@ -73,16 +73,16 @@ class Coders:
         return id_ in self._graph.coders and self._first_unknown(id_) is None
 
     def element(self, collection: PCollectionId) -> Coder:
-        """Coder of the bare elements."""
+        """Return the coder of the elements without timestamp, windows and pane."""
         return self.of(self._graph.pcollections[collection].coder)
 
     def window(self, collection: PCollectionId) -> Coder:
-        """Coder of the windows that the elements are in."""
+        """Return the coder of the elements' windows."""
         windowing = self._graph.windowings[self._graph.pcollections[collection].windowing]
         return self.of(windowing.window_coder)
 
     def windowed(self, collection: PCollectionId) -> WindowedValueCoder:
-        """Coder of the elements with timestamp, windows and pane."""
+        """Return the coder of the elements with timestamp, windows and pane."""
         return WindowedValueCoder(self.element(collection), self.window(collection))
 
     def key_value_ids(self, collection: PCollectionId) -> tuple[CoderId, CoderId]:
@@ -101,7 +101,7 @@ class Coders:
         return key, value
 
     def _first_unknown(self, id_: CoderId) -> str | None:
-        """Name a part that Beam's Python SDK has no coder for, by its URN."""
+        """Return the URN of a component that Beam's Python SDK has no coder for; None: none."""
         pending, seen = [id_], set()
         while pending:
             current = pending.pop()
@@ -117,22 +117,22 @@ class Coders:
         return None
 
     def _problem_of_schema(self, row: CoderId) -> str | None:
-        """Say why a schema is another SDK's: it has logical types that Python does not know."""
+        """Return why Python cannot use a schema, such as an unknown logical type; None: it can."""
         try:
             self._context.coders.get_by_id(row)
         except DecodeError:
-            return None  # it is nobody's, which ``of`` says
+            return None  # not a valid schema: ``of`` raises the error
         except ValueError as error:
             return text_of(error)
         return None
 
 
 def deterministic_key_coder(coder: Coder) -> Coder:
-    """Return the coder that gives equal rows equal bytes, or refuses to encode them.
+    """Return the coder that encodes equal rows as equal bytes, or refuses to encode them.
 
-    Beam's client makes a row's coder deterministic, too, but in its proto a RowCoder is
-    only a schema: fields of unknown type come back with bytes that depend on the order of
-    a dict or set. The bytes of both kinds are read by one coder.
+    Beam's client makes a row's coder deterministic, too, but the proto of a RowCoder is
+    only a schema: fields of unknown type are then encoded in the order of a dict or set.
+    Both encodings can be decoded by either coder.
 
     Returns:
         ``coder`` itself unless it is such a RowCoder.
@@ -162,11 +162,11 @@ def check_key_coders(
 def key_coder_problems(
     graph: Graph, coders: Coders, *, allow_non_deterministic_key_coders: bool = False
 ) -> Iterator[InvalidPipelineError]:
-    """Find every step that groups what has no keys, or keys without deterministic bytes.
+    """Yield an error for each step that groups elements without keys or deterministic keys.
 
-    Beam's Python client replaces or refuses such key coders when it builds a GroupByKey,
-    but only where it sees the GroupByKey, and a CombinePerKey or a pipeline built by
-    other means hides it. Coders of other SDKs are theirs to check.
+    Beam's Python client replaces or refuses such key coders, but only when it builds a
+    GroupByKey, which is not so for a CombinePerKey or a pipeline that was built by other means.
+    Coders of other SDKs are not checked, as their SDKs do this.
 
     Source: Beam ``group_by_key_input_visitor``.
     """

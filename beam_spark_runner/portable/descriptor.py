@@ -18,7 +18,7 @@ from beam_spark_runner.portable.wire import WireCoders, add_coders
 
 SOURCE_URN = "beam_spark_runner:source:v1"
 SINK_URN = "beam_spark_runner:sink:v1"
-"""Edges of a stage that runs in this process. A remote SDK needs Beam's own data URNs instead."""
+"""The URNs of sources and sinks of embedded stages. A remote SDK needs Beam's own data URNs."""
 
 
 def describe(
@@ -36,8 +36,8 @@ def describe(
     windowed values which cross the edge. Source and sinks are the only transforms
     that the pipeline does not know.
 
-    Where code runs in SDK harnesses, rows hold what the runner need not understand
-    (``portable.wire``), in all stages alike; the stages of such an environment have
+    If any code runs in SDK harnesses, rows of all stages are in the encoding of
+    ``portable.wire``, which the runner need not understand. The stages of such an environment have
     Beam's own sources and sinks, whose ports get their addresses on the executor.
 
     Example:
@@ -45,12 +45,12 @@ def describe(
         ==>   source-3 -> parse -> count -> sink-counts
 
     Args:
-        plan: its graph gives everything but the edges.
-        stage_id: the stage.
-        part: what is described in its place: some of its transforms, that read its input.
-        source_urn: how an SDK worker in this process builds the source; a RemoteGrpcPort is
-            its payload.
-        sink_urn: the same for sinks.
+        plan: The plan of the pipeline.
+        stage_id: The id of the stage.
+        part: A part of the stage that is described in its place, with the same input.
+        source_urn: The URN by which an SDK worker in this process builds the source, with a
+            RemoteGrpcPort as payload.
+        sink_urn: The URN of sinks, likewise.
 
     Source: proto ProcessBundleDescriptor; Beam ProcessBundleDescriptors.fromExecutableStage.
     """
@@ -101,22 +101,22 @@ def _is_stateful(transform: Transform) -> bool:
 
 
 _Shape = Literal["element", "group", "played"]
-"""An element of the SDK's; a key and values, which the runner puts together; of a TestStream."""
+"""An element of an SDK; a KV of key and values, which the runner makes; one of a TestStream."""
 
 
 class _Arriving(NamedTuple):
-    """The rows that reach a stage: what they hold, and the coder that the SDK gave it."""
+    """The rows that a stage reads: the kind of their content, and the SDK's coder for it."""
 
     shape: _Shape
     coder: CoderId
 
 
 def _arriving(plan: Plan, stage: Stage) -> _Arriving:
-    """Say what the rows hold that reach the stage.
+    """Return what the rows contain that a stage reads.
 
     A Reshuffle may have other coders upstream than downstream; a grouping
-    builds the KV with its iterable before the source sees it; what a TestStream plays is
-    encoded in a way of its own.
+    makes the KV with its iterable before the source; elements of a TestStream have
+    an encoding of their own.
     """
     played = {dest for segment in plan.segments for dest in segment.test_streams}
     if any(plan.destinations[dest].stage == stage.id for dest in played):
@@ -141,7 +141,7 @@ def _arriving(plan: Plan, stage: Stage) -> _Arriving:
 
 
 class _Builder:
-    """Fills a descriptor; whatever is added brings along all that it refers to."""
+    """Fills a descriptor; all that an added component refers to is added, too."""
 
     def __init__(self, graph: Graph, stage: Stage) -> None:
         self.graph = graph
@@ -159,7 +159,7 @@ class _Builder:
             self._add_transform(id_, graph.transforms[id_])
 
     def fresh_id(self, wanted: str) -> TransformId:
-        """``wanted``, unless a step of the user's has just that id."""
+        """Return ``wanted``, with a suffix if a step of the pipeline has that id."""
         while wanted in self.descriptor.transforms:
             wanted += "'"
         return TransformId(wanted)
@@ -189,10 +189,10 @@ class _Builder:
             self._add_collection(collection, collection)
 
     def let_residuals_be_read(self, collection: PCollectionId) -> None:
-        """Have residuals of an input come in the coder in which the input came.
+        """Make the SDK encode residuals of an input in the same way as the input.
 
-        An SDK encodes them as its own collection says: by the coder of its elements, or of windowed
-        values, where the end of windows has to stand in front of them.
+        An SDK encodes them by the coder of the collection: by that of its elements, or, if windows
+        are encoded with their end in front, by that of windowed values.
         """
         coder = self.on_edge(collection, self.graph.pcollections[collection].coder)
         if self._window_on_edge(collection) != self._window(collection):
@@ -200,9 +200,9 @@ class _Builder:
         self.descriptor.pcollections[collection].coder_id = coder
 
     def let_keys_be_read(self, collection: PCollectionId) -> None:
-        """Have the SDK name keys, when it asks for state, as the runner encodes them.
+        """Make the SDK encode keys in state requests as the runner encodes them.
 
-        An SDK encodes them as the collection says that a step with state reads.
+        An SDK encodes them by the coder of the main input of the stateful step.
 
         Source: Beam ``ProcessBundleDescriptors.lengthPrefixKeyCoder``.
         """
@@ -213,12 +213,12 @@ class _Builder:
     def on_edge(
         self, collection: PCollectionId, element: CoderId, shape: _Shape = "element"
     ) -> CoderId:
-        """Return the coder in which elements of a collection cross to and from the stage.
+        """Return the coder of a collection's elements on edges to and from the stage.
 
         Args:
-            collection: theirs.
-            element: the coder that the SDK gave them.
-            shape: of the elements.
+            collection: The id of the collection.
+            element: The SDK's coder of the elements.
+            shape: The kind of elements.
         """
         if self._wire is None:
             return element
@@ -251,7 +251,7 @@ class _Builder:
         return window if self._wire is None else self._wire.window(window)
 
     def _add_environment(self, id_: EnvironmentId) -> None:
-        """Without its dependencies: starting a worker needs them, running a stage does not."""
+        """Add an environment without its dependencies, which only the start of a worker needs."""
         environment = beam_runner_api_pb2.Environment.FromString(self.graph.environments[id_].coded)
         environment.ClearField("dependencies")
         environment.ClearField("display_data")
@@ -263,12 +263,12 @@ class _Builder:
             inputs = {name: each for name, each in inputs.items() if each in self._present}
         for name, collection in inputs.items():
             # A worker may take every input of a transform for a main input (Python's does for
-            # the parts of a splittable DoFn), and would feed a side input that is also present
-            # as a main input twice. Workers ask for side inputs by their local name only.
+            # the parts of a splittable DoFn), and would feed a collection of this stage that is
+            # also a side input twice. Workers request side inputs by their local names only.
             is_read_aside = name in transform.side_inputs and collection in self._present
             alias = PCollectionId(f"{collection}@side") if is_read_aside else collection
             inputs[name] = alias
-            # The rows of a side input are in the coder in which they left their stage.
+            # The rows of a side input are encoded as on the edge out of their stage.
             is_side = name in transform.side_inputs
             self._add_collection(alias, collection, is_on_edge=is_side)
         for collection in transform.outputs.values():
@@ -326,14 +326,15 @@ class _Builder:
 def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: CoderId) -> bytes:
     """Give a stateful ParDo coders by which the runner can read its timers, and count values.
 
-    The Python SDK makes the coder of timers of any of the step's inputs, side inputs among them
-    (``ParDo._get_key_and_window_coder``), so that key and window come from the main one here.
+    The Python SDK may derive the coder of timers from a side input
+    (``ParDo._get_key_and_window_coder``), so that key and window are those of the main input here.
 
     Args:
-        payload: of the ParDo.
-        wire: makes coders.
-        key: coder of the main input's keys; None: it does not show, and that of the payload is it.
-        window: coder of the main input's windows.
+        payload: The payload of the ParDo.
+        wire: Makes coders for edges.
+        key: The coder of the main input's keys; None: it is not a KV coder, and the payload's is
+            used.
+        window: The coder of the main input's windows.
     """
     par_do = beam_runner_api_pb2.ParDoPayload.FromString(payload)
     for family in par_do.timer_family_specs.values():
@@ -348,6 +349,6 @@ def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: Code
 
 
 def _collections_inside(graph: Graph, stage: Stage) -> frozenset[PCollectionId]:
-    """Collections whose elements pass through the stage."""
+    """Return the collections whose elements pass through the stage."""
     made = (graph.transforms[id_].outputs.values() for id_ in stage.transforms)
     return frozenset({stage.input}.union(*made))

@@ -1,4 +1,4 @@
-"""Which environments of a pipeline run where."""
+"""Facts about environments: where they run, and what their SDKs support."""
 
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX
@@ -12,14 +12,14 @@ _PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
 
 
 def has_remote_code(graph: Graph) -> bool:
-    """Whether some code runs in SDK harnesses, so that the runner may not know its coders."""
+    """Whether any code runs in SDK harnesses, so that the runner may not know its coders."""
     return any(each.urn in IN_SDK_HARNESSES for each in graph.environments.values())
 
 
 def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
-    """Return what starts the harness of a stage: an Environment proto without display data.
+    """Return the Environment proto with which the SDK harness of a stage is started.
 
-    Empty where the stage runs in the Python worker.
+    It is empty if the stage runs in the Python worker.
     """
     if id_ is None or graph.environments[id_].urn not in IN_SDK_HARNESSES:
         return b""
@@ -32,7 +32,7 @@ def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
 def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
     """Whether the SDK of an environment has a capability; the runner itself has all.
 
-    An SDK that declares none at all is taken for one that does not declare what it can do.
+    An SDK that declares no capabilities at all is assumed to have all.
     """
     if id_ is None:
         return True
@@ -42,7 +42,7 @@ def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
 
 
 def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
-    """Whether a process is the SDK harness that this runner starts by itself, with its package."""
+    """Whether an environment is a Python process that this runner starts, with this package."""
     return bool(
         environment.urn == urns.ENVIRONMENT_PROCESS
         and not beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command
@@ -50,7 +50,7 @@ def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
 
 
 def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str | None:
-    """Return the version of Beam with which Python made an environment; None: another SDK did.
+    """Return the Beam version of the Python SDK that made an environment; None: another SDK did.
 
     Source: ``apache_beam.transforms.environments.sdk_base_version_capability``.
     """

@@ -1,4 +1,4 @@
-"""Metrics: MonitoringInfos of many bundles become one set, and that becomes MetricResults."""
+"""Metrics: merges the MonitoringInfos of many bundles, and converts them to MetricResults."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from apache_beam.portability.api import metrics_pb2
 from beam_spark_runner.core.ids import TransformId
 
 STRING_SET_LIMIT_CHARS = 1_000_000
-"""Of one merged set of strings, as Beam limits the set of one bundle."""
+"""The limit of one merged set of strings, the same as Beam's limit for one bundle."""
 
 METRICS_NAMESPACE = "beam_spark_runner"
 PENDING_RESIDUALS = "sdf_pending_residuals"
@@ -50,11 +50,12 @@ class _Kind:
 
 
 def relabelled(coded_infos: Iterable[bytes], ids: Mapping[str, str]) -> tuple[bytes, ...]:
-    """Return metrics of transforms whose ids are others now.
+    """Replace the ids of transforms in metrics.
 
     Args:
-        coded_infos: serialised MonitoringInfos.
-        ids: by the earlier ids. What belongs to other transforms, or to a collection, is left out.
+        coded_infos: Serialised MonitoringInfos.
+        ids: The new ids by the earlier ones. Metrics of other transforms, and of collections, are
+            left out.
     """
     found = []
     for coded in coded_infos:
@@ -70,11 +71,11 @@ def merge(coded_infos: Iterable[bytes]) -> tuple[bytes, ...]:
     """Reduce the MonitoringInfos of any number of bundles to one for each metric.
 
     Associative and commutative, so that tasks may merge what reaches them in any order.
-    (Only a bounded trie that outgrew its bound depends on the order: it keeps other,
-    equally true prefixes.) Of a type that is not known, the greatest payload stays.
+    (Only a bounded trie that has exceeded its bound depends on the order: it has other,
+    equally valid prefixes.) Of an unknown type, the greatest payload is the result.
 
     Args:
-        coded_infos: serialised MonitoringInfos.
+        coded_infos: Serialised MonitoringInfos.
 
     Returns:
         Serialised MonitoringInfos, one for each URN, type and labels, in their order.
@@ -95,14 +96,14 @@ def to_metric_results(
     step_names: Mapping[TransformId, str],
     user_metrics_only: bool = True,
 ) -> "PipelineMetrics":
-    """Give MonitoringInfos the form in which a pipeline's user queries them.
+    """Convert MonitoringInfos to the form in which a pipeline's user queries them.
 
     Args:
-        committed: serialised MonitoringInfos of the bundles whose output counts.
-        attempted: the same of all bundles, failed ones too; None: only committed ones are known.
-        step_names: full name of each transform id that an info may carry. Copies of a
-            transform that share a name are merged under it.
-        user_metrics_only: leave out what the SDK measures by itself.
+        committed: Serialised MonitoringInfos of the bundles whose output was accepted.
+        attempted: Those of all bundles, failed ones too; None: only committed ones are known.
+        step_names: The full names of transforms, by id. Copies of a transform that share a name
+            are merged.
+        user_metrics_only: Whether to leave out metrics that the SDK itself counts.
     """
     committed = tuple(committed)
     return PipelineMetrics(
@@ -116,13 +117,13 @@ def to_metric_results(
 def residual_gauges(
     transform: str, count: int, hold_us: int, at_ms: int
 ) -> tuple[metrics_pb2.MonitoringInfo, ...]:
-    """Say how much a splittable DoFn has left for later, and the event time that waits for it.
+    """Return gauges of the residuals of a splittable DoFn, and of their watermark hold.
 
     Args:
-        transform: its id.
-        count: residuals that have not been processed.
-        hold_us: the least of their output watermarks; shown in milliseconds.
-        at_ms: when that was so.
+        transform: The id of the transform.
+        count: The number of residuals that have not been processed.
+        hold_us: The least of their output watermarks; the gauge is in milliseconds.
+        at_ms: The time of the measurement, milliseconds since the Unix epoch.
     """
     return _gauges(transform, {PENDING_RESIDUALS: count, WATERMARK_HOLD: hold_us // 1000}, at_ms)
 
@@ -130,13 +131,13 @@ def residual_gauges(
 def watermark_gauges(
     transform: str, input_us: int, output_us: int, at_ms: int
 ) -> tuple[metrics_pb2.MonitoringInfo, ...]:
-    """Say how far event time has come in a step, in a form that clients of all SDKs read.
+    """Return gauges of a step's watermarks, which clients of all SDKs can read.
 
     Args:
-        transform: its id.
-        input_us: watermark of its input; shown in milliseconds, as Java has timestamps.
-        output_us: the same of its output.
-        at_ms: when that was so.
+        transform: The id of the transform.
+        input_us: The input watermark; the gauge is in milliseconds, as timestamps in Java.
+        output_us: The output watermark; likewise.
+        at_ms: The time of the measurement, milliseconds since the Unix epoch.
     """
     values = {INPUT_WATERMARK: input_us // 1000, OUTPUT_WATERMARK: output_us // 1000}
     return _gauges(transform, values, at_ms)
@@ -154,11 +155,11 @@ def _gauges(
 
 
 def lateness_counter(transform: str, dropped: int) -> metrics_pb2.MonitoringInfo:
-    """Say how many elements a step has dropped because they came too late.
+    """Return a counter of the elements that a step has dropped because of lateness.
 
     Args:
-        transform: its id.
-        dropped: see ``LateElements``.
+        transform: The id of the transform.
+        dropped: See ``LateElements``.
 
     Source: the counters ``droppedDueToLateness`` and ``StatefulParDoDropped`` of Beam's Java
         runners.
@@ -169,13 +170,13 @@ def lateness_counter(transform: str, dropped: int) -> metrics_pb2.MonitoringInfo
 
 
 def element_counts(coded_infos: Iterable[bytes]) -> Mapping[str, int]:
-    """Return how many elements there are in each collection, as the SDK has counted them.
+    """Return the element counts of collections.
 
     Args:
-        coded_infos: serialised MonitoringInfos.
+        coded_infos: Serialised MonitoringInfos.
 
     Returns:
-        By the id of the collection.
+        The counts by the ids of collections.
     """
     counts: dict[str, int] = {}
     for info in map(metrics_pb2.MonitoringInfo.FromString, coded_infos):
@@ -187,7 +188,7 @@ def element_counts(coded_infos: Iterable[bytes]) -> Mapping[str, int]:
 
 
 class PipelineMetrics(MetricResults):  # type: ignore[misc]
-    """What ``result.metrics()`` returns. A step is named as the user named it."""
+    """The value of ``result.metrics()``. Steps have the names that users gave them."""
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class PipelineMetrics(MetricResults):  # type: ignore[misc]
         }
 
     def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
-        """All committed MonitoringInfos as the SDK sent them: labels hold ids, not names."""
+        """Return all committed MonitoringInfos; their labels are ids of transforms, not names."""
         return [metrics_pb2.MonitoringInfo.FromString(coded) for coded in self._coded_committed]
 
 
@@ -266,8 +267,8 @@ def _values(
     values = {}
     for info in _merged(infos):
         namespace, name = monitoring_infos.parse_namespace_and_name(info)
-        # A user's metric is known by step and name alone; of the others, several
-        # differ in other labels only (element counts, by collection).
+        # A user's metric is identified by step and name; others may differ only in
+        # other labels (element counts, by collection).
         is_user = monitoring_infos.is_user_monitoring_info(info)
         key = MetricKey(
             monitoring_infos.get_step_name(info),
@@ -280,7 +281,7 @@ def _values(
 
 
 def _wrapped(value: int) -> int:
-    """As 64-bit arithmetic has it, which is what Beam's counters promise."""
+    """Return a sum modulo 2^64, as a signed number: Beam's counters have 64 bits."""
     return (value + 2**63) % 2**64 - 2**63
 
 
@@ -296,7 +297,7 @@ def _decode_gauge(info: metrics_pb2.MonitoringInfo) -> tuple[float, int, bytes]:
 
 
 def _union(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
-    """Unite up to the limit: the first strings in order, which makes it associative."""
+    """Unite two sets; beyond the limit, keep the first strings in order, which is associative."""
     union = some | others
     if sum(map(len, union)) <= STRING_SET_LIMIT_CHARS:
         return union

@@ -38,7 +38,7 @@ COMBINE_URNS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadFacts:
-    """Fields of ``graph.model.Transform`` that stand in its payload, and the coders it names."""
+    """Fields of ``graph.model.Transform`` from its payload, and the coders that this refers to."""
 
     side_inputs: Mapping[str, str] = field(default_factory=dict)
     accumulator_coder: CoderId | None = None
@@ -53,15 +53,15 @@ class PayloadFacts:
 
 
 def read_payload(urn: str, payload: bytes, where: str) -> PayloadFacts:
-    """Decode what the runner has to know from a payload.
+    """Decode the facts that the runner needs from a payload.
 
     Args:
-        urn: of the transform; payloads of other URNs are opaque and give no facts.
-        payload: ``FunctionSpec.payload``.
-        where: name of the transform, for the error.
+        urn: The URN of the transform. Payloads of unknown URNs are opaque and have no facts.
+        payload: The payload of the transform, ``FunctionSpec.payload``.
+        where: The name of the transform, for the error.
 
     Raises:
-        InvalidPipelineError: the payload is missing or is not what the URN promises.
+        InvalidPipelineError: The payload is missing, or not of the type that the URN requires.
 
     Source: proto ParDoPayload, CombinePayload, WindowIntoPayload, TestStreamPayload.
     """
@@ -90,7 +90,7 @@ def parse(message: Any, coded: bytes, where: str) -> Any:
     """Decode a required message of the class ``message``.
 
     Raises:
-        InvalidPipelineError: it is empty or cannot be decoded.
+        InvalidPipelineError: The message is empty or cannot be decoded.
     """
     if not coded:
         raise InvalidPipelineError(f"its {message.__name__} is missing", where)
@@ -125,7 +125,7 @@ def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadF
 
 
 def window_mapping_fn(transform: Transform, local_name: str) -> beam_runner_api_pb2.FunctionSpec:
-    """Return what maps windows of a step's main input to those of a side input.
+    """Return the WindowMappingFn from a step's main input to a side input.
 
     Source: proto SideInput.
     """
@@ -148,7 +148,7 @@ def forms_of(transform: Transform) -> Iterator[tuple[str, tuple[CoderId, ...]]]:
 
 
 def _coder_ids(messages: Iterable[Message]) -> Iterator[str]:
-    """All set fields called ``…coder_id``: each kind of state spec has its own set of them."""
+    """Yield all set fields called ``…coder_id``, which differ between kinds of state specs."""
     for message in messages:
         for descriptor, value in message.ListFields():
             if isinstance(value, Message):

@@ -1,4 +1,4 @@
-"""The pipeline proto as a Graph of primitive transforms."""
+"""Converts the pipeline proto to a Graph of primitive transforms."""
 
 import heapq
 from collections import defaultdict
@@ -31,7 +31,7 @@ from beam_spark_runner.portable.windowing import may_be_lifted, windowing_from_p
 _RUNNER_EXECUTED = frozenset(
     {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM, *TABLE_URNS}
 )
-"""Need no SDK. An environment that they name all the same (Python's Flatten does) is dropped."""
+"""Transforms that need no SDK. Their environment, which Python's Flatten has, is dropped."""
 
 _FULL_WINDOW = frozenset({urns.FULL_WINDOW_PARTITION, urns.FULL_WINDOW_PARTITION_BY_KEY})
 """Composites whose payload is that of a ParDo, which runs in place of their parts."""
@@ -43,7 +43,7 @@ _KNOWN = (
     | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, *_FULL_WINDOW}
     | INSTEAD.keys()
 )
-"""Leaves that never vanish."""
+"""Leaves that are never dropped as pass-throughs."""
 
 _NEVER_EXPANDED = _FULL_WINDOW | TABLE_URNS | KAFKA_URNS
 _KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE}) | _NEVER_EXPANDED
@@ -60,18 +60,18 @@ def from_proto(
     """Flatten a pipeline's composites and gather the facts that passes need.
 
     A leaf of the hierarchy becomes a Transform. A Reshuffle, a CombinePerKey without side
-    inputs, and what reads or writes a Spark table become one Transform each although they
-    have parts, since the runner does better than their parts say. A composite without
-    parts, whose outputs are its inputs or made elsewhere, vanishes. A full-window partition,
-    whose parts are for runners that do not know it, becomes the ParDo that it describes.
+    inputs, and a read or write of a Spark table become one Transform each although they
+    have parts, since the runner executes them better than their parts. A composite without
+    parts, whose outputs are its inputs or made elsewhere, is dropped. A full-window partition,
+    whose parts are for runners that do not know it, becomes the ParDo in its payload.
 
     Example:
         Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]
         ==>   Count -> Write/… -> Write/Reshuffle -> Write/…
 
     Args:
-        pipeline: as an SDK wrote it.
-        expands_reshuffles: a Reshuffle is a composite like any other.
+        pipeline: The proto, as an SDK has made it.
+        expands_reshuffles: Whether a Reshuffle is expanded like any other composite.
 
     Returns:
         A Graph whose transforms are in topological order; among transforms that are
@@ -79,7 +79,8 @@ def from_proto(
         on the order of the proto's maps.
 
     Raises:
-        InvalidPipelineError: something dangles, lacks, cannot be decoded, or goes in circles.
+        InvalidPipelineError: A reference dangles, a field is missing or cannot be decoded, or
+            there is a cycle.
 
     Source: Beam QueryablePipeline.getPrimitiveTransformIds.
     """
@@ -118,7 +119,7 @@ def from_proto(
 def _leaves(
     pipeline: beam_runner_api_pb2.Pipeline, kept_whole: Container[str]
 ) -> list[TransformId]:
-    """Ids of the transforms to keep, in the order in which the pipeline names them.
+    """Return the ids of the transforms to keep, in the order in which the pipeline names them.
 
     An explicit stack: composites may nest deeper than Python recurses.
     """
@@ -168,7 +169,7 @@ def combiner_may_be_lifted(
 ) -> bool:
     """Whether a CombinePerKey may combine before its grouping; see ``windowing.may_be_lifted``."""
     environment = beam_runner_api_pb2.Environment()
-    if combine.environment_id in components.environments:  # a look alone would put it there
+    if combine.environment_id in components.environments:  # a protobuf map adds missing keys
         environment = components.environments[combine.environment_id]
     for id_ in combine.inputs.values():
         if id_ not in components.pcollections:
@@ -187,10 +188,9 @@ def _without_pass_throughs(
 ) -> list[TransformId]:
     """Drop leaves that make nothing: composites whose expansion returned what was there already.
 
-    Python's ``Create`` holds one (``MaybeReshuffle``), and so is every ``expand`` that
-    only returns a collection from elsewhere. A known primitive stays, even without
-    outputs. A leaf that nobody knows but that makes something stays too: to refuse it
-    is the business of validation.
+    Python's ``Create`` has one (``MaybeReshuffle``), and every ``expand`` that only returns
+    another step's collection makes one. A known primitive stays, even without outputs. An
+    unknown leaf that makes a collection stays, too, so that validation refuses it.
     """
     protos = {id_: components.transforms[id_] for id_ in leaves}
     made = {
@@ -270,7 +270,7 @@ def _environment_of(
     components: beam_runner_api_pb2.Components,
     environments: Mapping[str, EnvironmentId],
 ) -> EnvironmentId | None:
-    """Its own environment or, for a composite kept whole, that of the first part that has one."""
+    """Return a transform's environment; of a composite, that of the first part that has one."""
     pending, seen = [str(id_)], set()
     while pending:
         current = pending.pop()
@@ -364,7 +364,7 @@ def _check_references(graph: Graph) -> None:
     """Every id that a transform reaches must exist, so that later layers may index freely.
 
     Raises:
-        InvalidPipelineError: one does not; named after the first transform that reaches it.
+        InvalidPipelineError: An id does not exist; names the first transform that refers to it.
     """
     sound: set[CoderId] = set()
     for transform in graph.transforms.values():

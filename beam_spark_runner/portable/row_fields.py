@@ -1,17 +1,17 @@
-"""The fields of a row coder, written down so that equal rows have equal texts."""
+"""The fields of a row coder as a text, which is equal for equal schemas."""
 
 from apache_beam.portability.api import schema_pb2
 from google.protobuf.message import DecodeError
 
 
 def row_fields(payload: bytes) -> str:
-    """Write down the schema of ``beam:coder:row:v1``, without its id, which is random.
+    """Return the schema of ``beam:coder:row:v1`` as text, without its id, which is random.
 
     Example:
         "x:INT64,names:array<STRING>?"
 
     Returns:
-        Empty if the payload is no schema.
+        The text; empty if the payload is no schema.
 
     Source: proto ``Schema``.
     """

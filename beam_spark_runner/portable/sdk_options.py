@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 
 def options_json(options: Mapping[str, object]) -> str:
-    """Write pipeline options as SDKs read them: integers as text, without what is no JSON."""
+    """Encode pipeline options as SDKs read them: integers as text, no values that JSON lacks."""
     kept = {}
     for name, value in sorted(options.items()):
         if type(value) is int:

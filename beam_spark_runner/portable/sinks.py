@@ -1,7 +1,7 @@
 """Finds and deletes the temporary files of Beam's own sinks.
 
 Beam removes them when a write in batch has succeeded (``FileBasedSink``), or not at all
-(``fileio.WriteToFiles``). That a pipeline has ended, only its runner knows.
+(``fileio.WriteToFiles``). Only the runner knows when the pipeline has ended.
 """
 
 import glob
@@ -30,24 +30,24 @@ _INITIALIZE = ("/InitializeWrite", "/InitializeWindowedWrite")  # of ``iobase.Wr
 _FILEIOS_FOLDER = re.compile(r"\.temp[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9a-f]{32}")  # a UUID of version 1 at the end of a sink's folder
 _UUIDS_EPOCH_S = 12_219_292_800
-"""From the first day of the Gregorian calendar, 1582, to that of Unix."""
+"""Seconds from the epoch of UUIDs (the start of the Gregorian calendar, 1582) to the Unix epoch."""
 _STRAGGLERS_S = 3.0
-"""Spark ends the Python workers of a job that it has given up within two seconds."""
+"""How long Python workers may still write: Spark ends those of a failed job within two seconds."""
 
 
 def remove_temporary_files(graph: Graph, since_s: float, *, has_written_all: bool) -> None:
-    """Delete what the sinks of a pipeline have left; what cannot be deleted is logged.
+    """Delete temporary files that the sinks of a pipeline have left; errors are only logged.
 
-    Not to be called for a streaming pipeline that may be continued: what it has committed names
-    temporary files, which it has yet to rename.
+    It must not be called for a streaming pipeline that may be restarted: what it has committed
+    refers to temporary files that are still to be renamed.
 
-    Temporary folders that users chose for ``fileio`` are left alone.
+    Temporary folders that users chose for ``fileio`` are not deleted.
 
     Args:
-        graph: of a pipeline that was built in this process, and whose run has ended.
-        since_s: when it began, Unix time: what is older is another run's.
-        has_written_all: a batch pipeline has succeeded, so that Beam has deleted those of each
-            ``FileBasedSink`` itself.
+        graph: The graph of a pipeline that was built in this process, and whose run has ended.
+        since_s: The start of the run, Unix time: older files are those of other runs.
+        has_written_all: Whether a batch pipeline has succeeded, so that Beam has deleted the files
+            of each ``FileBasedSink``.
     """
     try:
         beginnings = [] if has_written_all else list(_of_sinks(graph))
@@ -55,7 +55,7 @@ def remove_temporary_files(graph: Graph, since_s: float, *, has_written_all: boo
         if _remove(beginnings, of_fileio, since_s) and not has_written_all:
             time.sleep(_STRAGGLERS_S)
             _remove(beginnings, of_fileio, since_s)
-    except Exception as error:  # the pipeline's own end is what counts
+    except Exception as error:  # must not change the result of the pipeline
         _LOGGER.warning("temporary files of sinks may be left: %r", error)
 
 
@@ -70,7 +70,7 @@ def _remove(beginnings: Iterable[str], folders: Iterable[str], since_s: float) -
 
 
 def _of_sinks(graph: Graph) -> Iterator[str]:
-    """Find how the paths of sinks' folders begin: each attempt to start a write makes one."""
+    """Yield the path prefixes of sinks' folders, of which each attempt of a write makes one."""
     for step in graph.transforms.values():
         if step.name.endswith(_INITIALIZE):
             _, arguments, *_ = _do_fn_info(step)
@@ -91,7 +91,7 @@ def _of_fileio(graph: Graph) -> Iterator[str]:
 
 
 def _do_fn_info(step: Transform) -> tuple[Any, ...]:
-    """Unpickle (DoFn, args, kwargs, …), or (None, ()) of what is no DoFn of Python's."""
+    """Unpickle (DoFn, args, kwargs, …); return (None, ()) for a step without a Python DoFn."""
     if step.urn == urns.PAR_DO:
         do_fn = beam_runner_api_pb2.ParDoPayload.FromString(step.payload).do_fn
         if do_fn.urn == python_urns.PICKLED_DOFN_INFO:
@@ -100,7 +100,7 @@ def _do_fn_info(step: Transform) -> tuple[Any, ...]:
 
 
 def _younger(beginning: str, since_s: float) -> set[str]:
-    """Return the folders that were made since then, as the UUIDs in their names say."""
+    """Return the folders that were made since a time, according to the UUIDs in their names."""
     if isinstance(FileSystems.get_filesystem(beginning), LocalFileSystem):
         paths = glob.glob(glob.escape(beginning) + "*")
     else:  # object stores know files only

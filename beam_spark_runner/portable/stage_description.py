@@ -1,4 +1,4 @@
-"""A stage as it travels to executors: a ProcessBundleDescriptor, and the runner's names in it."""
+"""A stage as it is sent to executors: a ProcessBundleDescriptor and related ids and names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from beam_spark_runner.core.ids import PCollectionId, TransformId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDescription:
-    """A stage, ready to travel to an executor: bytes and strings only, so it pickles cheaply.
+    """A stage as it is sent to executors: bytes and strings only, so that it pickles cheaply.
 
-    ``coded_descriptor`` depends on the plan alone (maps are written in the order of their
-    keys), so that its hash may name it.
+    ``coded_descriptor`` depends on the plan alone (maps are serialised in the order of their
+    keys), so that its hash can be used as its id.
     """
 
     coded_descriptor: bytes  # ProcessBundleDescriptor
@@ -25,13 +25,13 @@ class StageDescription:
 
     has_states: bool = False
     has_timers: bool = False
-    is_splittable: bool = False  # its root processes restrictions, and may leave some for later
+    is_splittable: bool = False  # its first transform processes restrictions, with residuals
 
     def descriptor(self, url: str = "") -> beam_fn_api_pb2.ProcessBundleDescriptor:
-        """Decode the descriptor: a fresh message each time, since Beam writes into its own.
+        """Decode the descriptor, each time as a new message, since Beam changes it.
 
         Args:
-            url: where the Fn API is served; empty for a stage that runs in this process.
+            url: The address of the Fn API's services; empty for a stage that runs in this process.
         """
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(self.coded_descriptor)
         if url:
@@ -42,7 +42,7 @@ class StageDescription:
 def _give_addresses(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, url: str, *, has_timers: bool
 ) -> None:
-    """Write into a descriptor where data, timers and state are served."""
+    """Set the addresses of the services for data, timers and state in a descriptor."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn in (urns.GRPC_SOURCE, urns.GRPC_SINK):
             port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)

@@ -1,4 +1,4 @@
-"""From a TestStream's proto to its events."""
+"""Decodes the events of a TestStream."""
 
 from collections.abc import Iterable
 
@@ -20,23 +20,23 @@ _MILLISECOND_US = 1000
 
 
 def service_of(transform: Transform) -> str | None:
-    """Return the URL of the service that gives the events of a TestStream.
+    """Return the URL of the service that sends the events of a TestStream.
 
-    None: its payload has them.
+    None: its payload has the events.
 
     Raises:
-        InvalidPipelineError: the payload is no TestStreamPayload.
+        InvalidPipelineError: The payload is no TestStreamPayload.
     """
     return _payload(transform).endpoint.url or None
 
 
 def events_of(transform: Transform) -> tuple[Event, ...]:
-    """Read the events of a TestStream from its payload; an ``End`` is the last one.
+    """Read the events of a TestStream from its payload; an ``End`` is added as the last one.
 
-    An event without a tag, or with one that no output has, is of the only output.
+    If there is one output, events belong to it, whatever their tag.
 
     Raises:
-        InvalidPipelineError: the payload is no TestStreamPayload, or an event has a tag that
+        InvalidPipelineError: The payload is no TestStreamPayload, or an event has a tag that
             none of several outputs has.
 
     Source: proto TestStreamPayload.
@@ -46,13 +46,13 @@ def events_of(transform: Transform) -> tuple[Event, ...]:
 
 
 def served_event(proto: beam_runner_api_pb2.TestStreamPayload.Event, transform: Transform) -> Event:
-    """Read an event that a TestStreamService gives. Its times are microseconds.
+    """Read an event that a TestStreamService has sent. Its times are in microseconds.
 
-    The proto says milliseconds, which is so in a payload. Beam's service for Interactive Beam
-    gives microseconds all the same, and Beam's DirectRunner reads them so.
+    According to the proto, times are in milliseconds, as they are in payloads. But Beam's service
+    for Interactive Beam sends microseconds, and Beam's DirectRunner expects them.
 
     Raises:
-        InvalidPipelineError: see ``events_of``.
+        InvalidPipelineError: See ``events_of``.
     """
     return _event(proto, transform, 1)
 

@@ -1,4 +1,4 @@
-"""Refuses windows, and mappings of windows, that cannot be carried out."""
+"""Refuses window coders and window mappings that the runner does not support."""
 
 from collections.abc import Iterator
 
@@ -20,15 +20,15 @@ from beam_spark_runner.portable.window_mapping import MappedBy, is_pickled, mapp
 
 
 def check_windows(graph: Graph, coders: Coders, *, streams: bool) -> None:
-    """Refuse what cannot be done with windows, all of it in one error.
+    """Refuse unsupported window coders and mappings, all of them in one error.
 
     Args:
-        graph: after all passes.
-        coders: of the graph.
-        streams: whether the pipeline runs in epochs: there the runner maps windows.
+        graph: The graph after all passes.
+        coders: The coders of the graph.
+        streams: Whether the pipeline runs in epochs, where the runner maps windows.
 
     Raises:
-        PipelineRefusedError: with a problem for each step.
+        PipelineRefusedError: With all problems, each with its step.
     """
     problems: list[PipelineError] = []
     if has_remote_code(graph):
@@ -58,7 +58,7 @@ def _problems_of_coders(
         elif is_remote and not can_do(graph, transform.environment, urns.CODER_CUSTOM_WINDOW):
             missing = f"{feature} of an SDK that does not have {urns.CODER_CUSTOM_WINDOW}"
             yield UnsupportedFeatureError(missing, transform.name)
-    # Java's SDK has no end in front of the windows of a residual, whatever coder is asked for.
+    # Java's SDK does not encode windows of residuals with their end, whatever the coder is.
     leaves_residuals = transform.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
     is_pythons = can_do(graph, transform.environment, python_urns.PACKED_COMBINE_FN)
     if is_remote and leaves_residuals and not is_pythons:

@@ -1,6 +1,6 @@
-"""How windows of a step's main input become those of a side input that it looks up.
+"""Maps windows of a step's main input to those of its side inputs.
 
-A pipeline says it by a function, of which in most cases only the SDK knows what it does.
+The pipeline specifies this by a WindowMappingFn, which in most cases only the SDK can run.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _DEFAULTS = frozenset(
         *(f"beam:window_mapping_fn:{kind}:v1" for kind in ("identity", "assign_max_timestamp")),
     }
 )
-"""What Go's and TypeScript's SDKs write, which have no other mappings.
+"""The URNs of the default mappings of the Go and TypeScript SDKs, which have no others.
 
 Source: Go ``graphx.getSideWindowMappingUrn``, TypeScript ``internal/urns.ts``.
 """
@@ -34,7 +34,7 @@ _QUESTION = TupleCoder([BytesCoder(), LengthPrefixCoder(BytesCoder())])
 
 
 class MappedBy(Enum):
-    """Who finds the window of a side input."""
+    """What maps windows of the main input to those of a side input."""
 
     DEFAULT = "the runner, as SDKs do by default"
     FUNCTION = "a function of Python's, which is called where user code runs: in the Python worker"
@@ -45,8 +45,8 @@ class SideWindow(NamedTuple):
     """A window of a side input.
 
     Attributes:
-        end_us: its last moment, event time.
-        name: see ``portable.wire.window_namer``.
+        end_us: Its largest timestamp, event time.
+        name: Its encoding, see ``portable.wire.window_namer``.
     """
 
     end_us: int
@@ -54,12 +54,12 @@ class SideWindow(NamedTuple):
 
 
 def mapped_by(graph: Graph, reader: Transform, local_name: str) -> MappedBy:
-    """Say who maps the windows for a side input.
+    """Return what maps the windows for a side input.
 
     Args:
-        graph: the pipeline.
-        reader: the step that looks the side input up.
-        local_name: of the side input.
+        graph: The graph of the pipeline.
+        reader: The step that looks the side input up.
+        local_name: The local name of the side input.
     """
     side = windowing(graph, reader.inputs[local_name])
     if side.window_fn_urn == urns.WINDOW_FN_GLOBAL:
@@ -72,7 +72,7 @@ def mapped_by(graph: Graph, reader: Transform, local_name: str) -> MappedBy:
 
 
 def pickled_mapping(reader: Transform, local_name: str) -> bytes:
-    """Return a function of Python's."""
+    """Return the pickled mapping function of the Python SDK."""
     return bytes(window_mapping_fn(reader, local_name).payload)
 
 
@@ -83,12 +83,10 @@ def is_pickled(reader: Transform, local_name: str) -> bool:
 
 
 def describe_window_mapping(graph: Graph, reader: Transform, local_name: str) -> StageDescription:
-    """Describe a stage that maps windows, of which ``mapped_by`` says that the SDK does.
+    """Describe a stage that maps windows where ``mapped_by`` returns ``MappedBy.SDK``.
 
-    For the runner, what the stage reads and emits are bytes: see ``coded_question`` and
-    ``answer_reader``.
-
-    Args: see ``mapped_by``.
+    For the runner, input and output of the stage are bytes: see ``coded_question`` and
+    ``answer_reader``. For the arguments, see ``mapped_by``.
 
     Source: proto ``StandardPTransforms.Primitives.MAP_WINDOWS``; Java ``WindowMappingFnRunner``.
     """
@@ -108,24 +106,24 @@ def describe_window_mapping(graph: Graph, reader: Transform, local_name: str) ->
 
 
 def coded_question(window: bytes) -> bytes:
-    """Encode what the stage reads: KV<nonce, window>. A window is its own nonce.
+    """Encode the input of the stage: KV<nonce, window>. A window is its own nonce.
 
     Args:
-        window: of the main input, as on edges.
+        window: A window of the main input, encoded as on edges.
     """
     return bytes(_QUESTION.encode((window, window)))
 
 
 def answer_reader(description: StageDescription) -> Callable[[bytes], tuple[bytes, SideWindow]]:
-    """Return what decodes what the stage emits: the window that was asked for, and the answer.
+    """Return a decoder for the stage's output: the window of the question, and its mapping.
 
     Args:
-        description: of the stage.
+        description: The description of the stage.
     """
     descriptor = description.descriptor()
     (collection,) = description.sinks.values()
     id_ = descriptor.pcollections[collection].coder_id
-    for part in (0, 1, 0):  # a length and a KV with its value, which has a length, too
+    for part in (0, 1, 0):  # length prefix -> KV -> its value, length prefix -> window
         id_ = descriptor.coders[id_].component_coder_ids[part]
     coder = window_coder_seen_by_the_runner(descriptor, id_)
     decode, name = coder.decode, window_namer(coder)

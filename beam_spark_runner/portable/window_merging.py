@@ -1,4 +1,4 @@
-"""A stage that merges windows by a WindowFn which only its SDK knows."""
+"""A stage that merges windows by a WindowFn that only an SDK harness can run."""
 
 from collections.abc import Iterable
 
@@ -18,14 +18,14 @@ _ANSWER = TupleCoder([BytesCoder(), TupleCoder([_WINDOWS, _MERGED])])
 
 
 def coded_question(windows: Iterable[bytes]) -> bytes:
-    """Encode what the stage reads: KV<nonce, windows>. Windows are as on edges."""
+    """Encode the input of the stage: KV<nonce, windows>. Windows are encoded as on edges."""
     return bytes(_QUESTION.encode((b"", list(windows))))
 
 
 def decoded_answer(answer: bytes) -> list[tuple[bytes, list[bytes]]]:
-    """Return each merged window with the windows that became part of it.
+    """Return each merged window with the windows that were merged into it.
 
-    The stage emits KV<nonce, KV<windows that remain, KVs of a merged window and its parts>>.
+    The stage emits KV<nonce, KV<unmerged windows, KVs of a merged window and its parts>>.
     """
     _, (_, merged) = _ANSWER.decode(answer)
     return [(window, list(parts)) for window, parts in merged]
@@ -42,13 +42,13 @@ def is_of_an_sdk(graph: Graph, windowing: Windowing) -> bool:
 def describe_window_merging(graph: Graph, windowing: Windowing, step: str) -> StageDescription:
     """Describe the stage for a strategy of which ``is_of_an_sdk`` is true.
 
-    For the runner, what the stage reads and emits are bytes: see ``coded_question`` and
+    For the runner, input and output of the stage are bytes: see ``coded_question`` and
     ``decoded_answer``.
 
     Args:
-        graph: has the window coder.
-        windowing: the strategy.
-        step: name of the grouping step, which is charged with errors.
+        graph: The graph, with the window coder.
+        windowing: The windowing strategy.
+        step: The name of the grouping step, which errors are assigned to.
 
     Source: proto ``StandardPTransforms.DeprecatedPrimitives`` and ``Primitives.MERGE_WINDOWS``.
     """

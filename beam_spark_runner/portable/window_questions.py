@@ -1,7 +1,7 @@
-"""A stage that asks an SDK about windows of which only the SDK knows what they are.
+"""A stage that merges or maps windows in an SDK harness, since only its SDK knows the windows.
 
-It reads and emits KVs of a nonce and of what is asked or answered, all of which are bytes to the
-runner. Within these bytes, each window has its length in front.
+Its input and output are KVs of a nonce and a question or answer, which are bytes to the runner.
+Within these bytes, each window is prefixed with its length.
 """
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
@@ -19,10 +19,10 @@ _GLOBAL = "global"
 
 
 class WindowQuestions:
-    """Describes such a stage.
+    """Builds the description of such a stage.
 
     Args:
-        graph: has the coders of windows.
+        graph: The graph, with the coders of windows.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -31,7 +31,7 @@ class WindowQuestions:
         self._wire = WireCoders(graph, self._descriptor.coders)
 
     def window(self, id_: CoderId) -> CoderId:
-        """Add the coder of a window, which is on edges encoded by the coder ``id_``."""
+        """Add the coder for windows of the coder ``id_`` within questions and answers."""
         return self.add(urns.CODER_LENGTH_PREFIX, self._wire.window(id_))
 
     def add(self, urn: str, *components: CoderId) -> CoderId:
@@ -54,15 +54,15 @@ class WindowQuestions:
         environment: EnvironmentId | None,
         step: str,
     ) -> StageDescription:
-        """Return the stage.
+        """Return the description of the stage.
 
         Args:
-            urn: of the transform that answers.
-            fn: by which it does; the transform's payload.
-            asked: coder of what it gets beside the nonce.
-            answered: coder of what it emits beside the nonce.
-            environment: where it runs.
-            step: is charged with errors.
+            urn: The URN of the transform that answers.
+            fn: The function of the transform, which is its payload.
+            asked: The coder of questions, without the nonce.
+            answered: The coder of answers, without the nonce.
+            environment: The environment in which the stage runs.
+            step: The name of the step which errors are assigned to.
         """
         add, descriptor = self.add, self._descriptor
         nonce, everywhere = add(urns.CODER_BYTES), add(urns.CODER_GLOBAL_WINDOW)

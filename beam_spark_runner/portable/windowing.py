@@ -42,15 +42,15 @@ def windowing_from_proto(
     proto: beam_runner_api_pb2.WindowingStrategy,
     environments: Mapping[str, EnvironmentId],
 ) -> Windowing:
-    """Read the facts. What only triggers look at (accumulation, lateness) stays in ``coded``.
+    """Read the facts. What only triggers need (accumulation, lateness) stays in ``coded``.
 
     A strategy whose windows are merged already (the output of a GroupByKey, in Java)
     does not merge: its windows are grouped as they are.
 
     Args:
         id_: The strategy's name in the pipeline's proto, for errors.
-        proto: The strategy.
-        environments: The proto's name of each environment -> the graph's.
+        proto: The windowing strategy.
+        environments: The graph's ids of environments, by those in the proto.
 
     Raises:
         InvalidPipelineError: The payload of its WindowFn cannot be decoded, or windows have no
@@ -85,7 +85,7 @@ def _merges(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
 
 
 def _window_fn_parameters(spec: beam_runner_api_pb2.FunctionSpec, where: str) -> str:
-    """What must be equal for windows to be mixed; sessions of any gap may be.
+    """Describe the parameters that must be equal for windows to be mixed; not the gap of sessions.
 
     Source: Java ``FixedWindows.isCompatible``, ``Sessions.isCompatible`` and so on.
     """
@@ -114,7 +114,7 @@ def _check_lengths(where: str, **fields: Any) -> None:
 
 
 def _durations(**fields: Any) -> str:
-    """Such as "size 5 s, period 1.5 s"; what is zero is left out."""
+    """Format durations, such as "size 5 s, period 1.5 s"; those that are zero are left out."""
     nanos = {name: field.ToNanoseconds() for name, field in fields.items()}
     return ", ".join(
         f"{name} {Decimal(value).scaleb(-9).normalize():f} s"
@@ -124,22 +124,22 @@ def _durations(**fields: Any) -> str:
 
 
 def decode_window_fn(coded: bytes) -> WindowFn:
-    """Return Beam's own object for the WindowFn of a strategy. Only for those of this Python.
+    """Return Beam's object for the WindowFn of a strategy, which this Python must be able to load.
 
     Args:
-        coded: a strategy, as ``graph.model.Windowing.coded`` holds it.
+        coded: The strategy, as in ``graph.model.Windowing.coded``.
     """
     proto = beam_runner_api_pb2.WindowingStrategy.FromString(coded)
-    proto.trigger.default.SetInParent()  # that of another SDK may be one that Python does not have
+    proto.trigger.default.SetInParent()  # Python may not have the trigger of another SDK
     return core.Windowing.from_runner_api(proto, PipelineContext()).windowfn
 
 
 def decode_strategy(coded: bytes, window_fn: WindowFn | None = None) -> Strategy:
-    """Return what whoever groups has to know of a strategy.
+    """Return the strategy of a grouping.
 
     Args:
-        coded: as for ``decode_window_fn``.
-        window_fn: stands for one that this Python cannot load; None: it can.
+        coded: The strategy, as in ``graph.model.Windowing.coded``.
+        window_fn: Takes the place of a WindowFn that this Python cannot load; None: it can.
     """
     proto = beam_runner_api_pb2.WindowingStrategy.FromString(coded)
     if window_fn is None:
@@ -157,10 +157,10 @@ def decode_strategy(coded: bytes, window_fn: WindowFn | None = None) -> Strategy
 
 
 def allowed_lateness_us(coded: bytes) -> int:
-    """Return how long after its end a window takes elements, in microseconds of event time.
+    """Return the allowed lateness of a strategy, in microseconds of event time.
 
     Args:
-        coded: a strategy, as ``graph.model.Windowing.coded`` holds it.
+        coded: The strategy, as in ``graph.model.Windowing.coded``.
     """
     return int(beam_runner_api_pb2.WindowingStrategy.FromString(coded).allowed_lateness) * 1_000
 
@@ -175,14 +175,14 @@ def trigger_is_default(trigger: beam_runner_api_pb2.Trigger) -> bool:
 
 
 def panes_add_up(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
-    """Whether the last panes of parts of a window's values make up the last pane of all of them.
+    """Whether the last panes of parts of a window's values add up to the last pane of all values.
 
-    So it is if no pane comes after the one on time. And if late panes repeat what was there: the
-    parts to which nothing comes late remain as they are. A late pane that has nothing but what is
-    late would replace the values of its own part only.
+    This is so if there are no late panes, or if these accumulate: parts without late values keep
+    their last panes. A late pane with late values only would replace the values of its own part,
+    but not those of the other parts.
 
     Args:
-        proto: a strategy with a default trigger.
+        proto: A windowing strategy with a default trigger.
     """
     if proto.allowed_lateness == 0:
         return True
@@ -199,13 +199,13 @@ _INDIFFERENT = (
     "after_processing_time",
     "after_synchronized_processing_time",
 )
-"""Kinds of triggers to which it does not matter how many elements there are."""
+"""Kinds of triggers that do not depend on the number of elements."""
 
 
 def allows_lifting(trigger: beam_runner_api_pb2.Trigger) -> bool:
     """Whether a trigger fires for accumulators as it would for the elements in them.
 
-    Source: Beam ``translations.lift_combiners``; like there, kinds that are not known to are not.
+    Source: Beam ``translations.lift_combiners``; as there, False for kinds that are not listed.
     """
     kind = trigger.WhichOneof("trigger")
     if kind == "element_count":
@@ -223,15 +223,15 @@ def may_be_lifted(
 ) -> bool:
     """Whether accumulators of some elements may be grouped in place of the elements.
 
-    A trigger that counts elements must not count accumulators. Where elements may be late, the
-    earliest timestamp of an accumulator may be one that no watermark waits for, although there are
-    others. And SDKs as they are merge no accumulators at all where a pane is empty, which
-    CombineFns need not be able to.
+    A trigger that counts elements must not count accumulators. If elements may be late, the
+    earliest timestamp of an accumulator may be before the watermark, although those of its other
+    elements are not. And for an empty pane, a stock SDK would merge no accumulators at all, which
+    CombineFns need not support.
 
     Args:
-        strategy: of the elements.
-        environment: of the combiner.
-        is_bounded: whether the elements are.
+        strategy: The windowing strategy of the elements.
+        environment: The environment of the CombineFn.
+        is_bounded: Whether the elements are bounded.
     """
     earliest = beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
     is_stock = environment.urn in IN_SDK_HARNESSES and not has_our_package(environment)
@@ -243,7 +243,7 @@ def may_be_lifted(
 
 
 def _fires_early(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
-    """Whether panes before the one on time may leave nothing for it."""
+    """Whether early panes may leave no values for the on-time pane, which then is empty."""
     accumulates = beam_runner_api_pb2.AccumulationMode.ACCUMULATING
     trigger = strategy.trigger
     return bool(
@@ -258,7 +258,7 @@ def _fires_early(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
 
 
 def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
-    """Name a trigger's kind and parts, in the proto's words.
+    """Return a trigger's kind and parts as text, in the proto's words.
 
     Example:
         AfterWatermark(early=AfterCount(3))   ==>   "after_end_of_window(element_count(3))"
@@ -287,7 +287,7 @@ def _waits_for_the_end(trigger: Any) -> bool:
 
 
 def _parts_of(trigger: Any) -> list[Any]:
-    """Return the triggers of which one is made: all Trigger protos."""
+    """Return the direct parts of a trigger, as Trigger protos."""
     parts: list[Any] = []
     for _, part in getattr(trigger, str(trigger.WhichOneof("trigger"))).ListFields():
         if isinstance(part, type(trigger)):

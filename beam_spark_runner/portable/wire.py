@@ -1,13 +1,13 @@
-"""Coders of rows that the runner does not understand.
+"""Coders for edges between the runner and SDK harnesses whose coders it does not know.
 
-What an SDK harness reads and writes may have coders that exist only there. So it
-puts a length in front of each key, value or element, and the runner takes what
-follows for bytes. The rows are the same as those of the embedded harness: a bare
-value in a row is the outer encoding of an element, and a length with the bytes
+Elements of an SDK harness may have coders that exist only there. So the SDK
+prefixes each key, value or element with its length, and the runner treats it
+as bytes. The rows are the same as those of the embedded harness: a value
+in a row is the outer encoding of an element, and a length with the bytes
 after it is the nested encoding of bytes.
 
-Of windows, the runner has to know when they end. In front of those whose coder may exist only in
-an SDK, that SDK puts the last moment of the window, and a length.
+The runner has to know when windows end. So an SDK prefixes windows whose coder may exist only
+there with their largest timestamp, and with a length.
 
 Source: Beam ``LengthPrefixUnknownCoders``, ``WireCoders``; proto ``StandardCoders.CUSTOM_WINDOW``.
 """
@@ -32,10 +32,10 @@ from beam_spark_runner.core.varint import read_varint
 from beam_spark_runner.graph.model import Graph
 
 _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PREFIX})
-"""Their nested encoding begins with a length as it is."""
+"""Coders whose nested encoding begins with a length already."""
 _TIMESTAMP_BYTES = 8
 _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
-"""Writes a length in front by itself, which takes the place of that of a length-prefix coder."""
+"""A coder that writes a length itself, in place of the one of a length-prefix coder."""
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
@@ -44,7 +44,7 @@ def add_coders(
     coders: MutableMapping[str, beam_runner_api_pb2.Coder],
     wanted: Iterable[CoderId],
 ) -> None:
-    """Add coders of a graph to those of a descriptor, with all that they refer to."""
+    """Add coders of a graph to those of a descriptor, with all their components."""
     pending = list(wanted)
     while pending:
         id_ = pending.pop()
@@ -61,18 +61,18 @@ def add_coders(
 
 
 class PagedIterableCoder(IterableCoder):  # type: ignore[misc]
-    """Of values of a group which the SDK reads page by page if there are many."""
+    """The coder of a group's values, which the SDK reads page by page if there are many."""
 
 
 class WireCoders:
-    """Adds to a descriptor the coders in which elements cross to and from a stage.
+    """Adds to a descriptor the coders of elements on edges to and from a stage.
 
-    Only the outermost KV, the iterable of a group, and the parts and the size of a sized
-    restriction are for the runner to see. All else is bytes to it, whatever its coder.
+    The runner decodes only the outermost KV, the iterable of a group, and the parts and the size
+    of a sized restriction. All else is bytes to it, whatever its coder.
 
     Args:
-        graph: has the coders that the SDK gave its collections.
-        coders: of the descriptor; gets what is made here.
+        graph: The graph, with the coders of the SDKs.
+        coders: The coders of the descriptor, to which the new ones are added.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class WireCoders:
         return self._add(urns.CODER_KV, map(self._part, coder.components))
 
     def keyed(self, id_: CoderId) -> CoderId:
-        """Return the coder for pairs of which only the key is for the runner to see."""
+        """Return the coder for KVs of which the runner decodes only the key."""
         key, value = self._graph.coders[id_].components
         add_coders(self._graph, self._coders, [value])
         return self._add(urns.CODER_KV, (self._part(key), value))
 
     def whole(self, id_: CoderId) -> CoderId:
-        """Return the coder for elements that somebody else has encoded: bytes, whatever they are.
+        """Return the coder for elements of a TestStream, which are bytes even if they are KVs.
 
-        So it does not matter whether a length is in front already. Java's and Python's SDKs write
-        none in front of the elements of a TestStream that are bytes or texts; Go's does.
+        Whether they begin with a length already does not matter. The Java and Python SDKs do not
+        prefix elements of a TestStream that are bytes or strings; the Go SDK does.
         """
         add_coders(self._graph, self._coders, [id_])
         if self._graph.coders[id_].urn == _CUSTOM_OF_GO:
@@ -108,12 +108,12 @@ class WireCoders:
         return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
 
     def sized(self, id_: CoderId) -> CoderId:
-        """Return the coder for sized restrictions, by whose sizes the runner spreads them.
+        """Return the coder for sized restrictions, whose sizes the runner reads.
 
-        Their shape stays: KV<KV<element, KV<restriction, state>>, size>.
+        The structure stays: KV<KV<element, KV<restriction, state>>, size>.
 
         Raises:
-            InvalidPipelineError: they have another shape.
+            InvalidPipelineError: The coder has another structure.
         """
         key, size = self._pair(id_, id_)
         element, restriction_and_state = self._pair(key, id_)
@@ -137,8 +137,8 @@ class WireCoders:
         """Return the coder for groups: ``id_`` is a KV of a key and an iterable.
 
         Args:
-            id_: a coder of groups.
-            in_pages: whether the SDK can read the values of a large group page by page.
+            id_: The SDK's coder of groups.
+            in_pages: Whether the SDK can read the values of a large group page by page.
         """
         coder = self._graph.coders[id_]
         key, values = coder.components
@@ -155,9 +155,9 @@ class WireCoders:
         """Return the coder for timers of a key and a window.
 
         Args:
-            id_: a coder of timers.
-            key: coder of their keys; None: that in ``id_``.
-            window: coder of their windows.
+            id_: The SDK's coder of timers.
+            key: The coder of their keys; None: that in ``id_``.
+            window: The coder of their windows.
         """
         coder = self._graph.coders[id_]
         if coder.urn != urns.CODER_TIMER:
@@ -166,7 +166,7 @@ class WireCoders:
         return self._add(urns.CODER_TIMER, parts)
 
     def window(self, id_: CoderId) -> CoderId:
-        """Return the coder for windows of the coder ``id_``: the runner sees when they end."""
+        """Return the coder for windows of the coder ``id_``, which shows the runner their end."""
         add_coders(self._graph, self._coders, [id_])
         if self._graph.coders[id_].urn in urns.WINDOW_CODERS:
             return id_
@@ -174,7 +174,7 @@ class WireCoders:
         return self._add(urns.CODER_CUSTOM_WINDOW, (prefixed,))
 
     def values(self, id_: CoderId) -> CoderId:
-        """Return the coder for values whose number the runner has to know: ``id_`` is theirs."""
+        """Return the coder for values of the coder ``id_`` that the runner has to count."""
         return self._part(id_)
 
     def _part(self, id_: CoderId) -> CoderId:
@@ -200,7 +200,7 @@ class WireCoders:
 def coder_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
 ) -> WindowedValueCoder:
-    """Return the coder for what crosses an edge whose port has the coder ``id_``."""
+    """Return the runner's coder for windowed values on an edge whose port has the coder ``id_``."""
     element, window = descriptor.coders[id_].component_coder_ids
     windows = window_coder_seen_by_the_runner(descriptor, window)
     return WindowedValueCoder(_seen(descriptor, element), windows)
@@ -209,7 +209,7 @@ def coder_seen_by_the_runner(
 def timer_coders_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
 ) -> tuple[Coder, Coder]:
-    """Return the coders for key and window of timers, whose own coder is ``id_``."""
+    """Return the runner's coders for key and window of timers of the coder ``id_``."""
     key, window = descriptor.coders[id_].component_coder_ids
     return _seen(descriptor, key), window_coder_seen_by_the_runner(descriptor, window)
 
@@ -217,17 +217,17 @@ def timer_coders_seen_by_the_runner(
 def value_coder_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
 ) -> Coder:
-    """Return the coder for values that the runner counts."""
+    """Return the runner's coder for values that it counts."""
     return _seen(descriptor, id_)
 
 
 def window_namer(coder: Coder) -> Callable[[Any], bytes]:
-    """Return what encodes a window as its SDK names it in requests for state and side inputs.
+    """Return a function that encodes windows as SDKs do in requests for state and side inputs.
 
-    There it is encoded by the SDK's own coder alone.
+    There a window is encoded by the SDK's own coder alone.
 
     Args:
-        coder: of windows, on an edge: as the runner or the SDK sees them.
+        coder: The coder of windows on an edge, of the runner or of the SDK.
     """
     encode: Callable[[Any], bytes] = coder.encode
     is_prefixed = isinstance(coder, TimestampPrefixingOpaqueWindowCoder) or (
@@ -248,7 +248,7 @@ def window_namer(coder: Coder) -> Callable[[Any], bytes]:
 def window_coder_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
 ) -> Coder:
-    """Return the coder for windows of an edge."""
+    """Return the runner's coder for windows on an edge."""
     if descriptor.coders[id_].spec.urn == urns.CODER_CUSTOM_WINDOW:
         return TimestampPrefixingOpaqueWindowCoder()
     return PipelineContext(descriptor).coders.get_by_id(id_)

@@ -1,9 +1,9 @@
 """Commits epochs, even if other drivers of the same pipeline are still running.
 
-A driver claims a fence when it starts: the next number. From then on no driver with a lower one
-commits again, but for a commit that was under way: whoever finds a manifest of a lower fence in
-place of its own adopts it. The newest manifest is never deleted, so that a driver that has slept
-through the deletion of older ones sees that it is too late.
+A driver claims a fence when it starts: the next number. From then on no driver with a lower fence
+commits, except for a commit that was under way: a driver that finds such a manifest in place of
+its own adopts it. The newest manifest is never deleted, so that a driver that was suspended while
+older ones were deleted notices that it is too late.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,26 +24,26 @@ from beam_spark_runner.recovery.manifest import (
 
 
 class Storage(Protocol):
-    """Where manifests and fences are: all drivers see the same."""
+    """The storage of manifests and fences, which all drivers of a pipeline share."""
 
     def names(self) -> Sequence[str]:
         """Return the names of all files."""
         ...
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file. If there is none of that name: an error of its own."""
+        """Return the content of a file, or raise an error if there is none of that name."""
         ...
 
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        """Create a file: whole and durable, or not at all. False: there is one of that name.
+        """Create a file, whole and durable, or not at all; return False if its name is taken.
 
-        After an error it may be there or not.
+        After an error, the file may exist.
 
         Args:
-            name: of the file.
-            data: its content.
-            after: names of files that others have written: before this one gets its name they are
-                durable, too.
+            name: The name of the file.
+            data: The content of the file.
+            after: Names of files of other processes, which are made durable before this file
+                appears.
         """
         ...
 
@@ -68,19 +68,20 @@ def claim(storage: Storage) -> int:
 def newest(
     storage: Storage, lineage: str, count: int = 1, fence: int | None = None
 ) -> tuple[Manifest, ...]:
-    """Return the newest manifests, the oldest of them first; none: nothing was committed.
+    """Return the newest manifests, the oldest of them first; empty: nothing was committed.
 
     Args:
-        storage: of all drivers of the pipeline.
-        lineage: whose manifests.
-        count: how many, at most. One that is damaged is left out, with all before it, if it is
-            not the newest one: no pipeline goes on from them.
-        fence: that the driver has claimed. While it read, one with a higher fence may have deleted
-            what was listed, so that a late one with a lower fence could put its own in that place.
+        storage: The storage of the pipeline.
+        lineage: The lineage of the pipeline.
+        count: The most manifests to return. A damaged one that is not the newest is left out, with
+            all before it: no pipeline continues from them.
+        fence: The fence that the driver has claimed. If a higher one is claimed during the reads,
+            its driver may delete manifests, and a driver with a lower fence that is late may put
+            others in their place.
 
     Raises:
-        FencedError: a driver with a higher fence has started.
-        CorruptManifestError: the newest one is damaged. The error names the one before.
+        FencedError: A driver with a higher fence has started.
+        CorruptManifestError: The newest one is damaged. The error names the previous one.
     """
     epochs = epochs_in(storage, lineage)
     found: list[Manifest] = []
@@ -105,20 +106,19 @@ def commit(storage: Storage, manifest: Manifest, after: Iterable[str] = ()) -> M
     """Commit an epoch. May be called again, with the same or another manifest, after an error.
 
     Args:
-        storage: of all drivers of the pipeline.
-        manifest: with the fence that this driver has claimed. That of the manifest before may be
-            lower, if it was adopted.
-        after: see ``Storage.create``.
+        storage: The storage of the pipeline.
+        manifest: The manifest of the epoch, with the fence that this driver has claimed.
+        after: See ``Storage.create``.
 
     Returns:
-        The manifest that has committed it: this one, even if the answer to an earlier call was
-        lost, or another one, from which this driver has to go on under its own fence. That is of
-        a driver with a lower fence, or of an earlier call of this one.
+        The manifest that has committed the epoch: this one, even if an earlier call has stored it
+        and failed; or another one, of a driver with a lower fence or of an earlier call, from
+        which this driver has to continue under its own fence.
 
     Raises:
-        FencedError: a driver with a higher fence has started, or the folder was emptied: another
-            pipeline may have begun in it.
-        CorruptManifestError: another manifest has committed it, which is damaged.
+        FencedError: A driver with a higher fence has started, or the folder was emptied, so that
+            another pipeline may have begun in it.
+        CorruptManifestError: Another manifest has committed the epoch, and is damaged.
     """
     highest = _highest_fence(storage)
     if highest != manifest.fence:
@@ -129,8 +129,8 @@ def commit(storage: Storage, manifest: Manifest, after: Iterable[str] = ()) -> M
         found = decode(storage.read(name), name)
     if found.fence > manifest.fence:
         raise FencedError(manifest.fence, found.fence)
-    # If others have gone on since the look at the fences, then they may have deleted this epoch's
-    # manifest, so that the one that is there now, ours or not, commits nothing.
+    # If another driver has committed later epochs since the fences were read, it may have deleted
+    # this epoch's manifest. Then the one that exists now, from this driver or not, has no effect.
     if any(epoch > manifest.epoch for epoch in epochs_in(storage, manifest.lineage)):
         raise FencedError(manifest.fence, _highest_fence(storage))
     return found
@@ -140,13 +140,13 @@ def superseded(storage: Storage, lineage: str, keep: int, fence: int) -> tuple[s
     """Return the names of the manifests that a driver may delete, oldest first.
 
     Args:
-        storage: of all drivers of the pipeline.
-        lineage: whose manifests.
-        keep: how many of the newest ones stay; at least one.
-        fence: of the driver. If there is a higher one, it may delete nothing any more.
+        storage: The storage of the pipeline.
+        lineage: The lineage of the pipeline.
+        keep: The number of newest manifests that are not deleted, at least one.
+        fence: The fence of the driver. If there is a higher one, it may not delete anything.
 
     Raises:
-        InvariantError: none would stay.
+        InvariantError: ``keep`` is less than one.
     """
     if keep < 1:
         raise InvariantError(f"{keep} manifests would be kept")
@@ -160,6 +160,6 @@ def _highest_fence(storage: Storage) -> int:
 
 
 def epochs_in(storage: Storage, lineage: str) -> list[int]:
-    """Return the epochs whose manifests are there, in order."""
+    """Return the epochs whose manifests exist, in order."""
     found = (epoch_in(name, lineage) for name in storage.names())
     return sorted(epoch for epoch in found if epoch is not None)

@@ -1,4 +1,4 @@
-"""One start of a driver: where it continues, what it commits, and what it deletes afterwards."""
+"""One start of a driver: where it continues, what it commits, and what it deletes then."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from beam_spark_runner.recovery.sweep import (
 )
 
 KEPT = 3
-"""Manifests that are not deleted."""
+"""The number of newest manifests that are not deleted."""
 
 
 def _no_savepoint() -> None: ...
@@ -39,18 +39,18 @@ def _no_savepoint() -> None: ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """Where a streaming pipeline commits its epochs.
+    """Where and how a streaming pipeline commits its epochs.
 
     Attributes:
-        storage: of manifests, and of what they name.
-        lineage: in their names.
-        restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
-        key_groups: into how many groups keys fall.
-        after_tasks_finish: epochs are committed although tasks of some stages have finished.
-        tasks_sync: what tasks have stored is durable; if not, it is before a manifest names it.
-        renamed: see ``migration.Version``.
-        savepoint: opens the one from which a pipeline goes on that has committed nothing itself;
-            None: it begins.
+        storage: The storage of manifests, and of the files that they name.
+        lineage: The lineage of the pipeline.
+        restart: "resume": an epoch must have been committed; "fresh": none must; "auto": either.
+        key_groups: The number of key groups.
+        after_tasks_finish: Whether epochs are committed after some tasks have finished.
+        tasks_sync: Whether tasks make their files durable; else, the driver does when it commits.
+        renamed: See ``migration.Version``.
+        savepoint: Opens the savepoint from which the pipeline starts if it has committed nothing
+            itself; returns None if there is no savepoint.
     """
 
     storage: DeletingStorage
@@ -68,27 +68,28 @@ def _no_problem(last: Manifest) -> tuple[str, ...]:
 
 
 class DriverStart:
-    """What a driver knows of the epochs that are committed.
+    """A start of a driver, with the newest committed epochs.
 
-    After an error of ``commit`` or ``sweep`` it is as before: the same epoch may be committed
+    After an error of ``commit`` or ``sweep`` it is unchanged: the same epoch may be committed
     again, by this manifest or another one. Only after an IncompatibleCheckpointError or an
-    OptionsError of ``commit``, the epoch is committed, by somebody else.
+    OptionsError of ``commit``, the epoch has been committed, by another driver.
 
     Args:
-        checkpoints: of the pipeline.
-        version: of the pipeline, which runs.
-        partitions: of each level.
-        contradictions: what an earlier run has committed that cannot be so in this version.
+        checkpoints: Where and how the pipeline commits.
+        version: The version of the pipeline that runs.
+        partitions: The number of partitions of each level.
+        contradictions: Returns messages about what a manifest says that is impossible in this
+            version.
 
     Attributes:
-        manifest: the newest one, under the fence of this start. Of epoch 0: nothing is committed.
+        manifest: The newest manifest, with the fence of this start. Epoch 0: nothing is committed.
             It may be of another version, and of another number of partitions.
 
     Raises:
-        IncompatibleCheckpointError: what was committed is of another pipeline.
-        OptionsError: the options do not fit to what was committed.
-        CorruptManifestError: what was committed is damaged.
-        FencedError: another driver has started meanwhile.
+        IncompatibleCheckpointError: The checkpoint is that of another pipeline.
+        OptionsError: The options do not fit the checkpoint.
+        CorruptManifestError: The newest manifest is damaged.
+        FencedError: Another driver has started meanwhile.
     """
 
     def __init__(
@@ -102,9 +103,9 @@ class DriverStart:
         self._storage = checkpoints.storage
         self._contradictions = contradictions
         self._has_swept = False
-        self._find_beginning()  # a start that cannot go on must not fence one off that can
+        self._find_beginning()  # before the claim: a start that fails must not fence off another
         fence = claim(self._storage)
-        # The oldest first. An earlier start may have died before it deleted what they supersede.
+        # The oldest first. An earlier start may have ended before it deleted superseded files.
         self._kept = self._found(KEPT, fence)
         nothing = Manifest(
             epoch=0,
@@ -121,19 +122,19 @@ class DriverStart:
         self.manifest = dataclasses.replace(found, fence=fence)
 
     def commit(self, mine: Manifest) -> Manifest:
-        """Commit an epoch, and go on from it.
+        """Commit an epoch, and continue from it.
 
         Args:
-            mine: made after ``manifest``.
+            mine: The manifest of the epoch after ``manifest``.
 
         Returns:
-            What has committed it: this manifest, or that of an earlier start.
+            The manifest that has committed the epoch: this one, or one of an earlier start.
 
         Raises:
-            FencedError: another driver has taken the pipeline over.
-            CorruptManifestError: another manifest has committed it, which is damaged.
-            IncompatibleCheckpointError, OptionsError: another version of the pipeline has committed
-                it, from which this one cannot go on.
+            FencedError: Another driver has taken the pipeline over.
+            CorruptManifestError: Another manifest has committed the epoch, and is damaged.
+            IncompatibleCheckpointError, OptionsError: Another version of the pipeline has committed
+                the epoch, and this version cannot continue from it.
         """
         new: frozenset[str] = frozenset()
         if not self._checkpoints.tasks_sync:
@@ -147,14 +148,14 @@ class DriverStart:
         return committed
 
     def superseding(self) -> Manifest | None:
-        """Return a manifest of an epoch in which nothing happens, if an earlier start has failed.
+        """Return the manifest of an empty epoch, if an earlier start has left files of one.
 
-        What tasks have stored for that epoch is left, and may still be committed by a driver with a
-        lower fence that is slow. Once this manifest is committed, it cannot, so that later sweeps
-        delete the files: those of a pipeline that is started again and again do not pile up.
+        A slow driver with a lower fence might still commit these files. Once this manifest is
+        committed, it cannot, so that later sweeps delete them. Else the files of a pipeline that is
+        restarted again and again would accumulate.
 
         Returns:
-            None: nothing is left, or nothing was ever committed.
+            None if no files are left, nothing was ever committed, or the pipeline is done.
         """
         last = self.manifest
         if not last.epoch or last.is_final:
@@ -164,10 +165,10 @@ class DriverStart:
         return dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch)
 
     def sweep(self) -> None:
-        """Delete what no manifest needs that is kept, what was never finished, and older fences.
+        """Delete files that no kept manifest needs, unfinished files, and rows of ended epochs.
 
-        The first time also rows of earlier starts: not later, so that another driver that still
-        runs comes to its commit, and learns that it is fenced off.
+        The first sweep also deletes rows, fences and pins of earlier starts. Later ones do not, so
+        that another driver that still runs reaches its commit, and fails because it is fenced off.
         """
         lineage, fence, epoch = self.manifest.lineage, self.manifest.fence, self.manifest.epoch
         names = self._storage.names()
@@ -180,26 +181,26 @@ class DriverStart:
         if not self._has_swept:
             old += left_rows(names, lineage, fence)
             old += tuple(name for name in names if (claimed := fence_in(name)) and claimed < fence)
-            old += tuple(pinned_by)  # whoever still copies pins what is newest then
-        if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
+            old += tuple(pinned_by)  # a copy that then misses files pins the newest epoch
+        if len(self._kept) == KEPT:  # else there are fewer manifests, or one cannot be read
             copied = [decode(self._storage.read(name), name) for name in sorted(pinned)]
             old += unneeded(names, lineage, self._kept, copied)
         self._storage.delete(old)
         self._has_swept = True
 
     def give_up(self) -> None:
-        """Delete the rows of an epoch that this start will not bring to its end.
+        """Delete the rows of the running epoch, which this start will not finish.
 
-        Tasks that still run may leave some more, which the next start deletes.
+        Tasks that still run may store more rows, which the next start deletes.
         """
         mine = self.manifest
         ended = ended_rows(self._storage.names(), mine.lineage, mine.fence, mine.epoch + 1)
         self._storage.delete(ended)
 
     def _found(self, count: int, fence: int | None = None) -> tuple[Manifest, ...]:
-        """Return what was committed last, if this start may go on from there.
+        """Return the newest manifests; raise an error if this start cannot continue from them.
 
-        Until a fence is claimed, other drivers delete all but the newest ones.
+        Until a fence is claimed, other drivers may delete all but the newest ones.
         """
         newest_ones = newest(self._storage, self._checkpoints.lineage, count, fence)
         if newest_ones:
@@ -207,7 +208,7 @@ class DriverStart:
         return newest_ones
 
     def _find_beginning(self) -> None:
-        """Check that this start has something to go on from, or to begin with: a savepoint."""
+        """Check that ``restart`` fits the checkpoint; copy a savepoint if nothing is committed."""
         checkpoints, found = self._checkpoints, self._found(1)
         if found and checkpoints.restart == "fresh":
             raise OptionsError(
@@ -228,7 +229,7 @@ class DriverStart:
             raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
 
     def _check(self, found: Manifest) -> None:
-        """Raise an error if this start cannot go on from there."""
+        """Raise an error if this start cannot continue from a manifest."""
         if differs := differences(found, self._version):
             raise IncompatibleCheckpointError(differs)
         key_groups = self._checkpoints.key_groups

@@ -29,11 +29,11 @@ class CorruptManifestError(RunnerError):
 
 
 class FencedError(RunnerError):
-    """Another driver has taken the pipeline over, or somebody has removed its checkpoint.
+    """Another driver has taken the pipeline over, or its checkpoint was removed.
 
     Args:
-        fence: number of this start.
-        newer: that of the newest one; below ``fence``: the file of this one is not there.
+        fence: The fence of this driver.
+        newer: The highest fence; less than ``fence`` if the files were removed.
     """
 
     def __init__(self, fence: int, newer: int) -> None:
@@ -72,8 +72,8 @@ class DeltaId(NamedTuple):
     """A delta of a shard.
 
     Attributes:
-        epoch: of it.
-        attempt: that wrote it.
+        epoch: The epoch of the delta.
+        attempt: The id of the task attempt that wrote it.
     """
 
     epoch: int
@@ -81,11 +81,11 @@ class DeltaId(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The newest delta of a shard.
+    """The newest delta of a shard, and its chain.
 
     Attributes:
-        delta: it.
-        older: those that the shard is rebuilt from with it, oldest first.
+        delta: The newest delta.
+        older: The other deltas of its chain, oldest first.
     """
 
     delta: DeltaId
@@ -93,12 +93,12 @@ class Head(NamedTuple):
 
 
 class ViewId(NamedTuple):
-    """What a pane of a side input replaces.
+    """The id of content of a side input, which is replaced by each pane.
 
     Attributes:
-        dest: destination that gathers the side input.
-        window: encoded.
-        part: of the side input, which one task gathers; empty: it is all of it.
+        dest: The destination of the side input.
+        window: The window, encoded.
+        part: The part of the window that one task gathers; empty: the whole window.
     """
 
     dest: int
@@ -107,11 +107,11 @@ class ViewId(NamedTuple):
 
 
 class View(NamedTuple):
-    """The last pane of a side input in one window, or of a part of it.
+    """The last pane of a side input in one window, or in a part of it.
 
     Attributes:
-        file: with its content.
-        expires_us: event time from which on nobody looks it up.
+        file: The name of the file with its content.
+        expires_us: The event time from which on it is not looked up any more.
     """
 
     file: str
@@ -120,35 +120,35 @@ class View(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a streaming pipeline is after an epoch.
+    """The state of a streaming pipeline after an epoch.
 
     Attributes:
-        epoch: its number, from 1. 0: nothing was committed yet.
-        fence: number of the driver's start.
-        lineage: in the names of all files of the pipeline.
-        parent: the epoch before.
-        clock_us: processing time.
-        heads: of each shard that has something, by level and partition.
-        watermarks_us: event time, by destination: of its input.
-        next_event_us: when the next timer of all shards is due, event time.
-        next_clock_us: the same in processing time; also what steps with stable input have not
-            seen yet is due.
-        is_due: another epoch is due at once: elements wait for side inputs that have changed, or
-            for this commit.
-        views: the content of each window of each side input, part by part.
-        events: how many events of a TestStream have happened, its end among them.
-        metrics: serialised MonitoringInfos of all epochs.
-        plan: see ``plan.compatibility.stage_places``.
-        steps: see ``plan.compatibility.step_names``.
-        renamed: see ``migration.Version``: the names that steps had, and no longer have.
-        unfed: destinations of impulses that are due in the next epoch, since they are new. Before
+        epoch: The number of the epoch, from 1. 0: nothing was committed yet.
+        fence: The fence of the driver that has committed it.
+        lineage: The lineage of the pipeline.
+        parent: The previous epoch.
+        clock_us: The processing time of the epoch.
+        heads: The heads of shards that are not empty, by level and partition.
+        watermarks_us: Input watermarks of stages, by destination.
+        next_event_us: The event time at which the next timer of all shards is due.
+        next_clock_us: The processing time at which the next timer is due, or stable input is to be
+            processed.
+        is_due: Whether another epoch is due at once: elements wait for side inputs that have
+            changed, or for this commit.
+        views: The content of each window of each side input, part by part.
+        events: The number of events of a TestStream that have happened, its end included.
+        metrics: Serialised MonitoringInfos of all epochs.
+        plan: See ``plan.compatibility.stage_places``.
+        steps: See ``plan.compatibility.step_names``.
+        renamed: See ``migration.Version``. These names have been applied.
+        unfed: Destinations of impulses that are due in the next epoch, since they are new. Before
             the first epoch, all are due.
-        partitions: of each level.
-        key_groups: into how many groups keys fall, of which each partition has a range.
-        finished: the tasks that have finished, as partitions by destination: see
-            ``scheduling.finish``. Nothing is stored of them.
-        is_final: nothing is left to do.
-        drains: the pipeline is drained: nothing will come of sources that have no end.
+        partitions: The number of partitions of each level.
+        key_groups: The number of key groups, of which each partition has a range.
+        finished: By destination: the partitions in which the stage that reads it has finished, see
+            ``scheduling.finish``. Nothing is stored for them.
+        is_final: Whether the pipeline is done.
+        drains: Whether the pipeline is being drained.
     """
 
     epoch: int
@@ -176,7 +176,7 @@ class Manifest:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the manifest's file: a line that digests the next one, which is JSON."""
+    """Encode a manifest as a file of two lines: the digest of the second one, which is JSON."""
     fields: dict[str, Any] = {
         each.name: getattr(manifest, each.name) for each in dataclasses.fields(manifest)
     }
@@ -195,16 +195,16 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Manifest:
-    """Read a manifest's file.
+    """Decode the file of a manifest.
 
     Args:
-        data: all of it.
-        name: of the file, for the error.
+        data: The content of the file.
+        name: The name of the file, for the error.
 
     Raises:
-        CorruptManifestError: it is damaged.
-        IncompatibleCheckpointError: another version of this package has written it, whose
-            checkpoints have another format.
+        CorruptManifestError: The file is damaged.
+        IncompatibleCheckpointError: Another version of this package has written it in another
+            format.
     """
     digest, _, rest = data.partition(b"\n")
     text, _, nothing = rest.partition(b"\n")
@@ -244,7 +244,7 @@ def manifest_name(lineage: str, epoch: int) -> str:
 
 
 def epoch_in(name: str, lineage: str) -> int | None:
-    """Return the epoch that a file of a lineage commits; None: it is no manifest of it."""
+    """Return the epoch of a manifest, by its file name; None: it is none of this lineage."""
     match = _NAME.fullmatch(name)
     return int(match["epoch"]) if match and match["lineage"] == lineage else None
 
@@ -255,22 +255,22 @@ def fence_name(fence: int) -> str:
 
 
 def fence_in(name: str) -> int | None:
-    """Return the fence that a file claims; None: it is no such file."""
+    """Return the fence that a file claims, by its name; None: it claims none."""
     match = _FENCE.fullmatch(name)
     return int(match["fence"]) if match else None
 
 
 def pin_name(epoch: int, unique: str) -> str:
-    """Return the name of the file because of which what an epoch has committed is not deleted.
+    """Return the name of the file that pins an epoch.
 
     Args:
-        epoch: its number.
-        unique: hexadecimal digits, of no other pin.
+        epoch: The number of the epoch.
+        unique: Hexadecimal digits that no other pin has.
     """
     return f"{epoch:012d}-{unique}.pin"
 
 
 def pinned_in(name: str) -> int | None:
-    """Return the epoch that a file pins; None: it is no pin."""
+    """Return the epoch that a file pins, by its name; None: it is no pin."""
     match = _PIN.fullmatch(name)
     return int(match["epoch"]) if match else None

@@ -1,4 +1,4 @@
-"""From what an earlier version of a pipeline has committed to what this version goes on from."""
+"""Converts the manifest of an earlier version of a pipeline to this version."""
 
 import dataclasses
 import re
@@ -26,10 +26,10 @@ class Version:
     """A version of a pipeline, as it runs.
 
     Attributes:
-        plan: see ``plan.compatibility.stage_places``.
-        steps: see ``plan.compatibility.step_names``.
-        renamed: names of steps in an earlier version, with those that they have now. Steps in a
-            composite that is named are meant, too. Empty: it was removed, with what it stores.
+        plan: See ``plan.compatibility.stage_places``.
+        steps: See ``plan.compatibility.step_names``.
+        renamed: By the name of a step in an earlier version: its name now; empty: the step was
+            removed, with its stored data. The name of a composite stands for all steps in it.
     """
 
     plan: Mapping[str, StagePlace]
@@ -38,14 +38,14 @@ class Version:
 
 
 class Moved(NamedTuple):
-    """A stage in an earlier version, and now."""
+    """A stage in an earlier version and in this one."""
 
     before: StagePlace
     now: StagePlace
 
 
 def moved_stages(last: Manifest, now: Version) -> list[Moved]:
-    """Return the stages that are known again."""
+    """Return the stages of an earlier version that this version has, too."""
     found = []
     for name, current_name in _current_names(last, now).items():
         current = now.plan.get(current_name or "")
@@ -55,7 +55,7 @@ def moved_stages(last: Manifest, now: Version) -> list[Moved]:
 
 
 def differences(last: Manifest, now: Version) -> tuple[str, ...]:
-    """Say for people what stages store that has no place, or another form, in this version."""
+    """Describe, for people, stored data that this version lacks or stores in another form."""
     found, current_names, alike = [], _current_names(last, now), _by_bare_name(last.plan)
     taken: dict[str, str] = {}
     for name, place in sorted(last.plan.items()):
@@ -81,13 +81,13 @@ def differences(last: Manifest, now: Version) -> tuple[str, ...]:
 
 
 def migrated(last: Manifest, now: Version) -> Manifest:
-    """Return what was committed, with the numbers and ids that this version has.
+    """Return the manifest with the numbers and ids of this version.
 
-    Shards are left as they are. Impulses that are new are due.
+    Shards are not changed. New impulses are due.
 
     Args:
-        last: the newest manifest.
-        now: this version, which has no ``differences``.
+        last: The newest manifest.
+        now: This version, which has no ``differences``.
     """
     stages = moved_stages(last, now)
     dests = {each.before.dest: each.now.dest for each in stages}
@@ -113,7 +113,7 @@ def migrated(last: Manifest, now: Version) -> Manifest:
 
 
 def step_ids(last: Manifest, now: Version) -> Mapping[str, str]:
-    """Return the ids of transforms that are known again, with those that they have now."""
+    """Return the present ids of transforms, by their ids in the earlier version."""
     ids = {name: id_ for id_, name in now.steps.items()}
     renamed = _yet_to_rename(last, now)
     names = {id_: name_of(name, renamed) for id_, name in last.steps.items()}
@@ -121,7 +121,7 @@ def step_ids(last: Manifest, now: Version) -> Mapping[str, str]:
 
 
 def has_changed(last: Manifest, now: Version) -> bool:
-    """Whether numbers, ids or names are others."""
+    """Whether numbers, ids or names differ."""
     before, after = (
         (dict(each.plan), dict(each.steps), dict(each.renamed)) for each in (last, now)
     )
@@ -129,7 +129,7 @@ def has_changed(last: Manifest, now: Version) -> bool:
 
 
 def has_moved_state(last: Manifest, now: Version) -> bool:
-    """Whether what is stored would not be found where it is, or by something else."""
+    """Whether stored data is not where this version would look for it."""
     moved = {each.before.stage: each for each in moved_stages(last, now)}
     for place in last.plan.values():
         each = moved.get(place.stage)
@@ -143,11 +143,11 @@ def _address(place: StagePlace) -> tuple[object, ...]:
 
 
 def name_of(name: str, renamed: Mapping[str, str]) -> str | None:
-    """Return what a step of an earlier version is called; None: it was removed.
+    """Return the present name of a step of an earlier version; None: it was removed.
 
     Args:
-        name: in the earlier version.
-        renamed: see ``Version``.
+        name: The name in the earlier version.
+        renamed: See ``Version``.
     """
     prefix, rest = name, ""
     while True:
@@ -161,15 +161,15 @@ def name_of(name: str, renamed: Mapping[str, str]) -> str | None:
 
 
 def _yet_to_rename(last: Manifest, now: Version) -> Mapping[str, str]:
-    """Return no names if an earlier run of the same command has renamed the steps."""
+    """Return ``now.renamed``, or no names if an earlier run has applied the same ones already."""
     return {} if dict(last.renamed) == dict(now.renamed) else now.renamed
 
 
 def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
-    """Return the names that stages of an earlier version have now; None: they were removed.
+    """Return the present names of stages of an earlier version; None: they were removed.
 
-    Where several stages have one name but for a number, since they read one GroupByKey, their first
-    steps tell them apart: the numbers are in the order of the program, which may be another one.
+    Stages that read the same GroupByKey have the same name with different numbers. These are in the
+    order of the program, which may have changed, so such stages are matched by their first steps.
     """
     renamed = _yet_to_rename(last, now)
     before, after = _by_bare_name(last.plan), _by_bare_name(now.plan)
@@ -191,7 +191,7 @@ def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
 
 
 def _by_bare_name(names: Iterable[str]) -> Mapping[str, list[str]]:
-    """Return the names of stages by what they are but for a number."""
+    """Return the names of stages, grouped by name without number."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         found[_bare(name)].append(name)

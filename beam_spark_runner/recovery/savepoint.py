@@ -1,8 +1,8 @@
 """Savepoints: complete copies of what one epoch has committed, each in a folder of its own.
 
-Such a folder is a checkpoint folder with one manifest: nothing in it is ever deleted. Files are
-copied while the pipeline runs. As long as that takes, a *pin* in the checkpoint folder keeps its
-driver from deleting the files of the epoch.
+Such a folder is a checkpoint folder with one manifest, in which nothing is ever deleted. Files are
+copied while the pipeline runs. Meanwhile, a *pin* in the checkpoint folder prevents its driver
+from deleting the files of the epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,21 +24,21 @@ from beam_spark_runner.recovery.sweep import named_by
 
 
 class NothingCommittedError(RunnerError):
-    """There is no epoch yet of which a savepoint could be made."""
+    """No epoch has been committed yet, so that no savepoint can be made."""
 
     def __str__(self) -> str:
         return "there is nothing to make a savepoint of: no epoch has been committed yet"
 
 
 class SavepointExistsError(RunnerError):
-    """A savepoint would be written over another one, or over a checkpoint."""
+    """The folder of a savepoint has a savepoint or checkpoint already."""
 
     def __str__(self) -> str:
         return "there is a savepoint or a checkpoint in the folder already; name another one"
 
 
 class CopyingStorage(DeletingStorage, Protocol):
-    """Storage whose files are copied to another one."""
+    """Storage whose files can be copied to another storage."""
 
     def open(self, name: str) -> BinaryIO | None:
         """Open a file for reading; None: there is none of this name."""
@@ -48,20 +48,20 @@ class CopyingStorage(DeletingStorage, Protocol):
         """Store a file, whole or not at all. See ``create`` for when it is durable.
 
         Args:
-            name: of the file. One that is there has the same content, and may be replaced.
-            content: is read to its end.
+            name: The name of the file. An existing one has the same content; it may be replaced.
+            content: The content, read to its end.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """From where to where an epoch is copied.
+    """The storages between which an epoch is copied.
 
     Attributes:
-        source: of a pipeline, whose driver may run, or of a savepoint.
-        target: of a savepoint, or of a pipeline that begins with one. It may have files of a copy
-            that was broken off.
+        source: The storage of a pipeline, whose driver may run, or of a savepoint.
+        target: The storage of a savepoint, or of a pipeline that starts from one. It may have
+            files of an incomplete copy.
     """
 
     source: CopyingStorage
@@ -70,12 +70,11 @@ class Savepoint:
     def copy(self, manifest: Manifest) -> str | None:
         """Copy a manifest, and all files that it needs.
 
-        The manifest comes last: before it, nothing is there to go on from. The next driver that
-        starts there claims a higher fence than the one that has committed the epoch.
+        The manifest is copied last, so that an incomplete copy has none. The fence is copied, too:
+        the next driver in the target claims a higher one than that of the manifest.
 
         Returns:
-            None: it is copied. Else the name of a file that the manifest needs, and that is
-            missing.
+            None if all is copied; else the name of a missing file that the manifest needs.
         """
         names = sorted(named_by(manifest))
         for name in names:
@@ -94,17 +93,17 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
     """Copy what the newest epoch of a pipeline has committed.
 
     Args:
-        savepoint: from where to where.
-        lineage: of the pipeline.
-        unique: hexadecimal digits, of no other attempt.
+        savepoint: The storages to copy from and to.
+        lineage: The lineage of the pipeline.
+        unique: Hexadecimal digits that no other attempt has.
 
     Returns:
         The number of the epoch.
 
     Raises:
-        NothingCommittedError: there is none.
-        SavepointExistsError: another savepoint is there.
-        CorruptManifestError: the newest manifest is damaged, or a file that it needs is missing.
+        NothingCommittedError: No epoch is committed.
+        SavepointExistsError: The target has a savepoint or checkpoint already.
+        CorruptManifestError: The newest manifest is damaged, or a file that it needs is missing.
     """
     source = savepoint.source
     if epochs_in(savepoint.target, lineage):
@@ -116,8 +115,8 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
         pin = pin_name(epochs[-1], unique)
         source.create(pin, b"")
         try:
-            # A driver that has listed the files before it could see the pin may have gone on by
-            # some epochs since, and delete what these have superseded.
+            # A driver that listed the files before the pin existed may have committed some epochs
+            # since, and delete files that these have superseded. Then the next epoch is tried.
             manifest = _newest(source, lineage, epochs)
             if manifest is not None:
                 missing = savepoint.copy(manifest)
@@ -131,12 +130,12 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
 
 
 def _newest(source: CopyingStorage, lineage: str, epochs: Sequence[int]) -> Manifest | None:
-    """Return the newest manifest; None: there is a newer one than there was.
+    """Return the newest manifest; None: a newer epoch than the pinned one is committed.
 
     Args:
-        source: where.
-        lineage: of it.
-        epochs: those that were there.
+        source: The storage of the pipeline.
+        lineage: The lineage of the pipeline.
+        epochs: The committed epochs before the pin was created; the last one is pinned.
     """
     try:
         (manifest,) = newest(source, lineage)
@@ -148,6 +147,6 @@ def _newest(source: CopyingStorage, lineage: str, epochs: Sequence[int]) -> Mani
 
 
 def pins(names: Sequence[str]) -> Mapping[str, int]:
-    """Return the names of the pins among all files, with the epochs that they pin."""
+    """Return the pinned epochs, by the names of their pins among the names of all files."""
     found = {name: pinned_in(name) for name in names}
     return {name: epoch for name, epoch in found.items() if epoch is not None}

@@ -1,8 +1,8 @@
-"""Which files of earlier epochs nobody needs any more: deltas, views, rows, what was half written.
+"""Finds files of earlier epochs that are not needed any more: deltas, views, rows, hidden files.
 
-What tasks write has a name that says of which epoch it is. A manifest names the deltas that its
-shards are rebuilt from, and its views, one by one. Rows go from one Spark job of an epoch to the
-next one; no manifest names them.
+The name of each file of a task has its epoch. A manifest names the deltas of its shards' chains,
+and its views, one by one. Rows pass from one Spark job of an epoch to the next one; no manifest
+names them.
 """
 
 import re
@@ -31,10 +31,10 @@ def view_name(lineage: str, epoch: int, dest: int, unique: str) -> str:
     """Return the name of the file that a task writes with panes of a side input.
 
     Args:
-        lineage: of the pipeline.
-        epoch: in which they have fired.
-        dest: that gathers the side input.
-        unique: hexadecimal digits, of no other attempt.
+        lineage: The lineage of the pipeline.
+        epoch: The epoch in which the panes have fired.
+        dest: The destination of the side input.
+        unique: Hexadecimal digits that no other attempt has.
     """
     return f"{lineage}-{epoch:012d}-{dest}-{unique}.view"
 
@@ -45,24 +45,24 @@ def rows_name(
     """Return the name of the file in which a task stores rows for a later Spark job of its epoch.
 
     Args:
-        lineage: of the pipeline.
-        epoch: that runs.
-        fence: of the driver that runs it.
-        level: of the task, counted over the whole plan.
-        partition: of the task.
-        attempt: at the task.
+        lineage: The lineage of the pipeline.
+        epoch: The number of the epoch.
+        fence: The fence of the driver that runs it.
+        level: The level of the task, counted over the whole plan.
+        partition: The partition of the task.
+        attempt: The id of the task attempt.
     """
     return f"{lineage}-{epoch:012d}-{fence:012d}-{level}-{partition}-{attempt:016x}.rows"
 
 
 def ended_rows(names: Iterable[str], lineage: str, fence: int, epoch: int) -> tuple[str, ...]:
-    """Return the names of files with rows of epochs that a driver has run, and that have ended.
+    """Return the names of files with rows of a driver's epochs that have ended.
 
     Args:
-        names: of all files.
-        lineage: whose.
-        fence: of the driver.
-        epoch: its last one that has ended.
+        names: The names of all files.
+        lineage: The lineage of the pipeline.
+        fence: The fence of the driver.
+        epoch: The driver's last epoch that has ended.
     """
     return tuple(
         name
@@ -72,14 +72,14 @@ def ended_rows(names: Iterable[str], lineage: str, fence: int, epoch: int) -> tu
 
 
 def left_rows(names: Iterable[str], lineage: str, fence: int) -> tuple[str, ...]:
-    """Return the names of files with rows of earlier starts than that with a fence.
+    """Return the names of files with rows of drivers with lower fences.
 
-    Another driver may still read them. It commits nothing any more.
+    Such a driver may still read them, but it cannot commit any more.
 
     Args:
-        names: of all files.
-        lineage: whose.
-        fence: of the start.
+        names: The names of all files.
+        lineage: The lineage of the pipeline.
+        fence: The fence of this driver.
     """
     return tuple(name for name, its_fence, _ in _rows(names, lineage) if its_fence < fence)
 
@@ -105,13 +105,13 @@ def named_by(manifest: Manifest) -> frozenset[str]:
 def unneeded(
     names: Iterable[str], lineage: str, kept: Sequence[Manifest], pinned: Iterable[Manifest] = ()
 ) -> tuple[str, ...]:
-    """Return the names of the files that neither a manifest that is kept needs, nor a later one.
+    """Return the names of the deltas and views that neither kept nor later manifests need.
 
     Args:
-        names: of all files.
-        lineage: whose.
-        kept: the oldest first; all that there are, but for older ones that are pinned.
-        pinned: those that are copied just now, see ``savepoint``.
+        names: The names of all files.
+        lineage: The lineage of the pipeline.
+        kept: All manifests, the oldest first, but for older ones that are pinned.
+        pinned: The manifests of pinned epochs, see ``savepoint``.
     """
     if not kept:
         raise InvariantError("no manifest is kept")
@@ -130,24 +130,24 @@ def written_after(names: Iterable[str], lineage: str, epoch: int) -> bool:
     """Whether tasks of a later epoch have stored deltas or views.
 
     Args:
-        names: of all files.
-        lineage: whose.
-        epoch: the last one that is committed.
+        names: The names of all files.
+        lineage: The lineage of the pipeline.
+        epoch: The last committed epoch.
     """
     written = (_written_in(name, lineage) for name in names)
     return any(each is not None and each > epoch for each in written)
 
 
 def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) -> tuple[str, ...]:
-    """Return the hidden names of files that were never finished: whoever wrote them was killed.
+    """Return the hidden names of unfinished files whose result cannot be used any more.
 
-    Whoever still lives and writes such a file fails, and would have come too late anyway.
+    Mostly, their writers were killed. One that is still writing fails, but is too late anyway.
 
     Args:
-        names: of all files.
-        lineage: whose.
-        newest: the last epoch that is committed.
-        fence: of this driver.
+        names: The names of all files.
+        lineage: The lineage of the pipeline.
+        newest: The last committed epoch.
+        fence: The fence of this driver.
     """
     hidden = {name: match["name"] for name in names if (match := _HIDDEN.fullmatch(name))}
     rows = {
@@ -162,7 +162,7 @@ def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) ->
 
 
 def _is_over(name: str, lineage: str, newest: int, fence: int) -> bool:
-    """Whether a file would come too late: of an epoch that is committed, or an earlier claim."""
+    """Whether a file is too late: its epoch is committed, or it claims a lower fence."""
     epoch, claimed = _written_in(name, lineage), fence_in(name)
     if epoch is None:
         epoch = epoch_in(name, lineage)

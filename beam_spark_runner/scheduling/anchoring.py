@@ -1,4 +1,4 @@
-"""When the partitions of a streaming pipeline are spread over executors that have joined."""
+"""Decides when partitions of a streaming pipeline are spread over executors that have joined."""
 
 from collections.abc import Set
 
@@ -6,17 +6,17 @@ from collections.abc import Set
 def should_spread(
     partitions: int, slots: int, anchored: Set[str], before: Set[str], now: Set[str]
 ) -> bool:
-    """Whether partitions that have their places are to be spread anew.
+    """Whether anchored partitions are to be spread over all executors again.
 
-    That moves most of them, and what moves has its state rebuilt. So it is done only for executors
-    that would stand idle while tasks wait for those that were there before.
+    That moves most partitions, and the shard of a moved one is rebuilt. So it is done only if new
+    executors would be idle while tasks wait for the old ones.
 
     Args:
-        partitions: of each level.
-        slots: how many tasks run at a time on all executors that are up now.
-        anchored: the executors that were up when partitions got their places.
-        before: those that were up when one epoch or more ago somebody looked.
-        now: those that are up now.
+        partitions: The number of partitions of each level.
+        slots: The number of tasks that run at a time on all present executors.
+        anchored: The executors that were up when the partitions were anchored.
+        before: The executors that were up at the previous check, at least one epoch ago.
+        now: The executors that are up now.
 
     Example:
         >>> should_spread(4, 4, {"a", "b"}, {"a", "b"}, {"a", "b"})  # nobody has joined

@@ -1,13 +1,13 @@
 """Decides whether all tasks of a segment have read the same attempts.
 
-Spark re-runs single tasks after a lost executor, and readers of the earlier
-attempt keep what they have read; where a stage is random, or depends on the
-clock or the order of its input, elements are then lost or doubled. Each
-attempt therefore draws a number and sends it along with its rows; each task
+After the loss of an executor, Spark runs single tasks again, but tasks that have
+read rows of the earlier attempt do not run again. If a stage is random, or depends on
+the clock or the order of its input, elements are then lost or duplicated. Each
+attempt therefore chooses a number and sends it with its rows; each task
 reports which numbers it has read.
 
-Rows that a Spark job has materialised for later ones are no exception: two executors may
-keep what two attempts at one task have made, and each reader gets either.
+This is also so for rows that a Spark job has materialised for later ones: executors may
+store rows of two attempts of one task, and each reader gets those of either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """User code that raised, for the last time."""
+    """An exception of user code in the last attempt of a task."""
 
     step: str
     cause: str
@@ -25,19 +25,19 @@ class Failure:
 
 
 IN_THIS_JOB = 0
-"""Rows that a task reads from another one of the same Spark job; other runs count from 1."""
+"""The run of rows that come from tasks of the same Spark job; runs of Spark jobs count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Some task attempts, in a form that is small and can be compared."""
+    """A fingerprint of a set of task attempts."""
 
     count: int
-    sum: int  # of their numbers, modulo 2^64
+    sum: int  # of the attempts' ids, modulo 2^64
 
     @staticmethod
     def of(attempts: Iterable[int]) -> "Attempts":
-        """Return the form of these."""
+        """Return the fingerprint of attempts, given by their ids."""
         numbers = list(attempts)
         return Attempts(len(numbers), sum(numbers) % (1 << 64))
 
@@ -46,34 +46,34 @@ class Attempts:
 
 
 Consumed = Mapping[int, Attempts]
-"""Run -> the attempts whose rows were read."""
+"""By run: the attempts whose rows were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """What a splittable DoFn has left undone."""
+    """The residuals of a splittable DoFn, in summary."""
 
     count: int
-    hold_us: int  # event time that waits for it
-    size: float | None = None  # in all, as restriction providers say; None: not known
+    hold_us: int  # their least watermark hold, event time
+    size: float | None = None  # their total size, from the restriction provider; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """What a streaming task says of its shard, as it has left it.
+    """A streaming task's report of its shard, after the epoch.
 
     Attributes:
-        epoch: of the newest delta; 0: there is none.
-        attempt: that wrote it.
-        next_event_us: when its next timer is due, event time; None: it has no timer.
-        next_clock_us: the same in processing time.
-        was_cut_off: sources had more than the budget of the epoch allowed.
-        awaits_views: elements wait for side inputs.
-        was_interrupted: timers that are due have not fired.
-        awaits_commit: stable input is stored, for the epoch after this one.
-        older: epoch and attempt of those before it that the shard is rebuilt from, oldest first.
-        was_rebuilt: it was, since no local copy of it was where the task ran.
-        stored_bytes: size of the local copy: pages that are in use.
+        epoch: The epoch of the newest delta; 0: there is no delta.
+        attempt: The attempt that wrote the newest delta.
+        next_event_us: The event time at which the next timer is due; None: there is no such timer.
+        next_clock_us: The processing time at which the next timer is due; None likewise.
+        was_cut_off: Whether sources had more than the budget of the epoch allowed.
+        awaits_views: Whether elements wait for side inputs.
+        was_interrupted: Whether timers that are due have not fired.
+        awaits_commit: Whether stable input is stored, to be processed after the commit.
+        older: Epoch and attempt of the older deltas of the chain, oldest first.
+        was_rebuilt: Whether the shard was rebuilt, for lack of a local copy that could be used.
+        stored_bytes: The size of the local copy's pages that are in use.
     """
 
     epoch: int
@@ -91,25 +91,25 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Elements that wait for side inputs, in the window in which the earliest of them is."""
+    """Elements that wait for side inputs, described by the earliest of them."""
 
-    hold_us: int  # the timestamp of that one
-    window: bytes
-    views: tuple[int, ...]  # destinations that gather side inputs which are not ready for it
+    hold_us: int  # the earliest element's timestamp
+    window: bytes  # its window, encoded
+    views: tuple[int, ...]  # destinations of side inputs that are not ready for its window
 
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """How an epoch has left a stage in one task."""
+    """One task's report of a stage, after the epoch."""
 
-    output_us: int  # watermark of what it sends on
-    hold_us: int | None = None  # the least event time that is held by what it stores
+    output_us: int  # output watermark
+    hold_us: int | None = None  # the least watermark hold in the shard, event time
     waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ViewReport:
-    """The new content of a side input in one window; ``part`` is empty if it is all of it."""
+    """New content of a side input in one window: one task's part of it, or all (no ``part``)."""
 
     dest: int
     window: bytes
@@ -120,7 +120,7 @@ class ViewReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one task attempt said of itself (``reports.proto``, TaskReport)."""
+    """The report of one task attempt (``reports.proto``, TaskReport)."""
 
     level: int
     partition: int
@@ -130,44 +130,44 @@ class Report:
     failure: Failure | None = None
     poisoned: bool = False
     emitted_bytes: int = 0
-    residuals: Mapping[int, Residuals] = field(default_factory=dict)  # by destination: what is left
+    residuals: Mapping[int, Residuals] = field(default_factory=dict)  # by destination, as rows
     watermarks_us: Mapping[int, int] = field(default_factory=dict)
-    """By destination: up to which event time it has all elements from this task. A destination
-    that is missing has all of them."""
-    worker: str = ""  # the process, if it has sent anything over the backchannel
-    messages_sent: int = 0  # by then, over the backchannel
-    finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted
-    shard: ShardReport | None = None  # of a streaming level, if the task has one
-    deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step: in the shard
+    """By destination: the watermark of this task's elements for it. A missing destination has all
+    elements from this task."""
+    worker: str = ""  # id of the process, if it has sent anything over the backchannel
+    messages_sent: int = 0  # over the backchannel, up to this report
+    finalizes: bool = False  # the worker has callbacks to run when the output is accepted
+    shard: ShardReport | None = None  # of a streaming level, if the task has a shard
+    deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step, in the shard
     views: tuple[ViewReport, ...] = ()  # new content of side inputs
     looks_up_us: Mapping[int, int] = field(default_factory=dict)
-    """By destination that gathers a side input: the event time of the earliest element for which
-    the task may still look it up."""
+    """By destination of a side input: the event time of the earliest element for which the task
+    may still look up the side input."""
     finished: frozenset[int] = frozenset()
-    """Destinations to which nothing comes in this partition any more, and whose stages have nothing
-    left in the shard."""
+    """Destinations that get no more elements in this partition, and whose stages have nothing in
+    the shard."""
     stages: Mapping[int, StageReport] = field(default_factory=dict)
     """Of a streaming level: by the destination that each stage reads."""
-    spent_us: int = 0  # of a streaming level: since the task had its marks
+    spent_us: int = 0  # of a streaming level: time since the task had received its marks
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Every task read one attempt of each task before it: outputs and metrics count."""
+    """Every task read one attempt of each task upstream: outputs and metrics count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Run the segment again: its tasks saw different attempts of one task."""
+    """Run the segment again: tasks read other attempts than reported, or reports are missing."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Materialised rows were not those of the attempts that were accepted when they were made.
+    """Materialised rows that were read are not those of the attempts that were accepted.
 
-    Who reads them next may meet the same mixture, so that they must be made again.
+    The next reader may get the same mixture, so that the rows must be materialised again.
     """
 
     runs: frozenset[int]
@@ -193,15 +193,15 @@ def judge(
 ) -> Verdict:
     """Decide about a Spark job. Total: every set of reports has a verdict.
 
-    Whether the tasks have read the same comes first: user code may have failed because they
-    have not. A report says what its task has read even if the task has failed.
+    Attempts are compared before failures are considered, because user code may have failed on
+    the rows of different attempts. The report of a failed task has the attempts that it read.
 
     Args:
-        reports: those that came out with the job's rows.
-        partitions: level -> number of tasks, for levels that begin with an exchange. The
-            first level may lack: Spark decides how many tasks read what lies there.
-        first: level of the job.
-        materialised: whose rows earlier Spark jobs have materialised for the first level.
+        reports: The reports that the Spark job returned with its rows.
+        partitions: The number of tasks by level, for levels that begin with an exchange. The
+            first level may be missing, because Spark decides how many tasks read its input.
+        first: The first level of the Spark job.
+        materialised: The attempts whose rows earlier Spark jobs materialised for that level.
 
     Example:
         Level 1 has tasks a, b; level 2 has c, d. Both c and d must have read
@@ -243,18 +243,18 @@ def judge(
 def ambiguous_runs(
     consumed: Sequence[Consumed], materialised: Consumed, *, is_exchanged: bool
 ) -> frozenset[int]:
-    """Return the runs whose rows were read of other attempts than materialised them.
+    """Return the runs of which tasks have read rows of attempts that were not accepted.
 
     Args:
-        consumed: of each task that has read them.
-        materialised: whose rows there are.
-        is_exchanged: whether each task has got rows of all attempts; else each attempt's rows
-            were read by one task.
+        consumed: For each task that has read rows: the attempts that it read, by run.
+        materialised: The attempts whose rows were accepted, by run.
+        is_exchanged: Whether each task reads rows of all attempts, after an exchange; else the
+            rows of each attempt are read by one task.
 
     Example:
-        Run 3 has materialised rows of {a, b}. In place, readers of {a} and {b} are right, and of
-        {a} and {b'} wrong. After an exchange, both must have read {a, b}. A run without tasks, of
-        an empty table, has no marks that anybody could read.
+        Run 3 has materialised rows of {a, b}. Without an exchange, readers of {a} and {b} are
+        right, and of {a} and {b'} wrong. After an exchange, both must have read {a, b}. A run
+        without tasks, of an empty table, has no marks that could be read.
     """
     none = Attempts(0, 0)
     if not is_exchanged:

@@ -1,7 +1,8 @@
-"""Counts whether all messages that tasks have sent to the driver have arrived.
+"""Counts whether all messages of workers to the driver have arrived.
 
-Reports come with the rows, and are exact; what tasks send over the backchannel travels apart, which
-may be slower, or broken. So a report says how much there is to wait for, for a bounded time.
+Reports arrive reliably, with the rows; messages over the backchannel may be slower, or lost with
+the connection. So each report has the number of messages that were sent, for which the driver
+waits for a bounded time.
 """
 
 from collections.abc import Iterable
@@ -51,7 +52,7 @@ class Deliveries:
         return frozenset(self._tearing_down - self._gone)
 
     def is_known(self, worker: str) -> bool:
-        """Whether any message of a worker has arrived."""
+        """Whether a worker has ever connected."""
         return worker in self._arrived
 
     def are_complete(self) -> bool:

@@ -1,4 +1,4 @@
-"""What people see of a streaming pipeline: its steps as an epoch has left them."""
+"""The status of a streaming pipeline and its steps after an epoch, for people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,29 +8,29 @@ from beam_spark_runner.core.time import MAX_US
 
 
 class Part(Enum):
-    """Of the time of an epoch."""
+    """A part of the time that an epoch takes."""
 
-    PLANNING = "planning"  # until Spark gets the job
-    TASKS = "tasks"  # the slowest task of each level, added up
-    SPARK = "Spark"  # the rest of its jobs: scheduling, exchanges, attempts that did not count
+    PLANNING = "planning"  # until the Spark job is submitted
+    TASKS = "tasks"  # the sum of the slowest tasks of all levels
+    SPARK = "Spark"  # the rest of Spark jobs: scheduling, exchanges, attempts that do not count
     COMMIT = "commit"
 
 
 class Holder(Enum):
-    """What holds the output watermark of a step back."""
+    """The reason why the output watermark of a step is held."""
 
     RESTRICTION = "restriction"
-    WINDOW = "window"  # that is open
+    WINDOW = "window"  # an open window
     TIMER = "timer"
-    DUE_TIMER = "due timer"  # or a pane, that an interrupted epoch has left to the next one
-    SIDE_INPUT = "side input"  # elements wait for it
-    COMMIT = "commit"  # stable input waits for it
-    ORDER = "order"  # elements wait for their turn, in the order of event time
+    DUE_TIMER = "due timer"  # a timer or pane that an interrupted epoch has left to the next one
+    SIDE_INPUT = "side input"  # elements wait for a side input
+    COMMIT = "commit"  # stable input waits for the commit
+    ORDER = "order"  # elements wait to be processed in the order of event time
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What holds a watermark, and where. Event time in microseconds."""
+    """The reason of a watermark hold, and the held event time in microseconds."""
 
     holder: Holder
     at_us: int
@@ -41,9 +41,9 @@ class Blocked:
     """Elements that wait for side inputs.
 
     Attributes:
-        since_us: timestamp of the earliest one.
-        window: of that one, encoded.
-        makers: names of the steps that make the side inputs which are not ready for it.
+        since_us: The timestamp of the earliest one.
+        window: Its window, encoded.
+        makers: The names of the steps whose outputs are the side inputs that are not ready for it.
     """
 
     since_us: int
@@ -53,15 +53,15 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatus:
-    """A step of the pipeline. Watermarks are in microseconds.
+    """The status of a step of the pipeline. Watermarks are in microseconds.
 
     Attributes:
-        input_us: the watermark of its input.
-        output_us: that of its output.
-        hold: what holds the latter back; None: nothing does.
-        restrictions: of a splittable DoFn: how many are stored.
-        backlog: their size, as the restriction provider says; None: not known.
-        blocked: elements wait for side inputs.
+        input_us: The input watermark.
+        output_us: The output watermark.
+        hold: The hold of the output watermark; None: it is not held.
+        restrictions: The number of stored restrictions; None: the step is no splittable DoFn.
+        backlog: The size of these, from the restriction provider; None: not known.
+        blocked: The elements that wait for side inputs; None: there are none.
     """
 
     input_us: int
@@ -74,13 +74,13 @@ class StepStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """How long an epoch took, as its driver has seen it. Microseconds.
+    """How long an epoch took, by the driver's clock. Microseconds.
 
     Attributes:
-        total_us: from its beginning to the end of its commit.
-        planning_us: until Spark had the jobs.
-        jobs_us: of the Spark jobs.
-        budget_us: for which tasks were to process sources and timers.
+        total_us: From the beginning of the epoch to the end of its commit.
+        planning_us: The time in which Spark jobs were prepared.
+        jobs_us: The time in which Spark jobs ran.
+        budget_us: The budget of the epoch, see the glossary.
     """
 
     total_us: int
@@ -91,18 +91,19 @@ class Took:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochStatus:
-    """A streaming pipeline after an epoch.
+    """The status of a streaming pipeline after an epoch.
 
     Attributes:
-        epoch: its number.
-        clock_us: its processing time, microseconds since the Unix epoch.
-        took_us: how long it took.
-        parts_us: the parts of that; their sum.
-        budget_us: see ``Took``.
-        slowest: names of the steps of the level whose slowest task took longest, and how long.
-        steps: by name.
-        stored_bytes: size of what tasks have stored, by the steps that share a level's shards: all
-            their local copies, as databases on disks.
+        epoch: The number of the epoch.
+        clock_us: The processing time of the epoch, microseconds since the Unix epoch.
+        took_us: How long the epoch took.
+        parts_us: The parts of ``took_us``, which is their sum.
+        budget_us: See ``Took``.
+        slowest: The names of the steps of the level with the slowest task, and its time in
+            microseconds.
+        steps: The status of each step, by name.
+        stored_bytes: The sizes of the local copies of shards, by the names of the steps that
+            share the shards of a level.
     """
 
     epoch: int
@@ -115,9 +116,9 @@ class EpochStatus:
     stored_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def last_step(self) -> str | None:
-        """Return the step whose output watermark is the least; None: all are at the end of time.
+        """Return the step with the least output watermark; None: all are at the end of time.
 
-        Of several, one that something holds.
+        Of several such steps, one with a hold is preferred.
         """
         by_time = [(step.output_us, step.hold is None, name) for name, step in self.steps.items()]
         output_us, _, name = min(by_time, default=(MAX_US, False, ""))

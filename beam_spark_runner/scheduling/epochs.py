@@ -11,13 +11,13 @@ class Progress:
     """The progress of a pipeline, according to its last manifest.
 
     Attributes:
-        epoch: number of the last committed epoch; 0: none was committed.
-        clock_us: processing time of that epoch, microseconds since the Unix epoch.
-        events: how many events of the TestStream have happened, including its end.
-        next_clock_us: processing time at which something is due next; None: nothing is due.
-        is_due: something is due at once.
-        is_final: the pipeline is done.
-        drains: it is drained since that epoch, or since an earlier one.
+        epoch: The number of the last committed epoch; 0: none was committed.
+        clock_us: The processing time of that epoch, microseconds since the Unix epoch.
+        events: The number of events of the TestStream that have happened, including its end.
+        next_clock_us: The processing time at which something is due next; None: nothing is due.
+        is_due: Whether something is due at once.
+        is_final: Whether the pipeline is done.
+        drains: Whether it is being drained, since that epoch or an earlier one.
     """
 
     epoch: int = 0
@@ -31,15 +31,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """What the next epoch begins with.
+    """The inputs of the next epoch.
 
     Attributes:
-        number: counted from 1.
-        clock_us: processing time.
-        events: how many events of the TestStream have happened after this epoch.
-        event: the event that happens in this epoch.
-        feeds_impulses: whether impulses emit their element.
-        drains: whether restrictions of splittable DoFns are truncated before they are processed.
+        number: The number of the epoch, counted from 1.
+        clock_us: The processing time of the epoch.
+        events: The number of events of the TestStream that have happened after this epoch.
+        event: The event of the TestStream that happens in this epoch; None: none does.
+        feeds_impulses: Whether impulses emit their element.
+        drains: Whether restrictions of splittable DoFns are truncated before they are processed.
     """
 
     number: int
@@ -61,16 +61,16 @@ def next_played_epoch(
     """Return the next epoch of a pipeline with a TestStream; None: the pipeline is done.
 
     Each event has an epoch of its own. Before the next one happens, further epochs run as long as
-    something is due. Processing time begins with the Unix epoch, and stands still but for what
-    the TestStream adds to it; after its end it jumps to when something is due next. The first
+    something is due. Processing time begins at the Unix epoch, and advances only by events of the
+    TestStream; after its end, it jumps to the time at which something is due next. The first
     epoch waits for no event, since impulses are due in it.
 
     Args:
-        progress: of the last manifest.
-        next_event: of the TestStream; None: it has not arrived yet, or there is none.
-        has_ended: the end of the TestStream has happened.
-        drains: the pipeline is to be drained, and the TestStream has ended for that. Then the first
-            epoch that drains it is due at once.
+        progress: The progress according to the last manifest.
+        next_event: The next event of the TestStream; None: it has not arrived, or there is none.
+        has_ended: Whether the end of the TestStream has happened.
+        drains: Whether the pipeline is to be drained, for which the TestStream has ended. The
+            first epoch of the drain is due at once.
     """
     if progress.is_final:
         return None
@@ -99,12 +99,12 @@ def next_played_epoch(
 
 
 def next_timed_epoch(progress: Progress, now_us: int, *, drains: bool = False) -> Epoch | None:
-    """Return the next epoch of a pipeline whose processing time is the wall clock's.
+    """Return the next epoch of a pipeline whose processing time is the wall clock.
 
     Args:
-        progress: of the last manifest.
-        now_us: the driver's clock. Processing time never goes back, whatever it says.
-        drains: the pipeline is to be drained. Then the first epoch that does so is due at once.
+        progress: The progress according to the last manifest.
+        now_us: The driver's clock. Processing time never goes back, even if this clock does.
+        drains: Whether the pipeline is to be drained. The first epoch of the drain is due at once.
 
     Returns:
         An epoch, which is to begin at its ``clock_us``: now, or when something is due. None: the
@@ -127,11 +127,11 @@ def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:
     """Return how long a driver waits before it runs an epoch.
 
     Args:
-        progress: of the last manifest.
-        epoch: the next one.
-        now_us: the driver's clock. If it was set back, processing time stands still until it has
-            come as far again; but what is due at once does not wait for that.
-        rest_us: the remainder of the least time between the beginnings of two epochs.
+        progress: The progress according to the last manifest.
+        epoch: The next epoch.
+        now_us: The driver's clock. If it was set back, processing time stands still until the
+            clock has caught up; but what is due at once does not wait for that.
+        rest_us: The remainder of the least time between the beginnings of two epochs.
     """
     return 0 if progress.is_due else max(0, epoch.clock_us - now_us, rest_us)
 

@@ -1,9 +1,9 @@
 """Decides which tasks of a streaming plan have finished, and which levels still run.
 
-A task of a stage has finished once its input has come to the end of time, nothing of the stage is
-left in its shard, and whatever feeds it has finished. The watermark alone does not say so: a
-source may be at the end of time before its last callbacks have run. What has finished runs no
-more, in later runs of the pipeline neither, and nothing of it is stored (Flink's FLIP-147).
+A stage has finished in a task once its input watermark is at the end of time, the shard has nothing
+of the stage, and everything upstream has finished. The watermark alone is not enough: a source may
+be at the end of time before its last callbacks have run. Finished stages do not run again, not even
+after a restart of the pipeline, and nothing is stored for them (Flink's FLIP-147).
 """
 
 import functools
@@ -21,11 +21,11 @@ Finished = Mapping[int, frozenset[int]]
 
 
 class Finishing:
-    """The rules for one plan.
+    """Decides for one plan which stages have finished in which tasks.
 
     Args:
-        plan: which.
-        partitions: of each exchange.
+        plan: The plan of the pipeline.
+        partitions: The number of partitions of each exchange.
     """
 
     def __init__(self, plan: Plan, partitions: int) -> None:
@@ -42,11 +42,11 @@ class Finishing:
             self._tasks.update(dict.fromkeys(level.stages, tasks))
 
     def after(self, before: Finished, reports: Iterable[Report]) -> Finished:
-        """Return which tasks have finished once an epoch has run.
+        """Return what has finished after an epoch.
 
         Args:
-            before: those that had.
-            reports: of the epoch's tasks.
+            before: What had finished before the epoch.
+            reports: The reports of the epoch's tasks.
         """
         reported = {dest: set(partitions) for dest, partitions in before.items()}
         for report in reports:
@@ -55,7 +55,7 @@ class Finishing:
         return self._confirmed(reported)
 
     def _confirmed(self, reported: Mapping[int, Collection[int]]) -> Finished:
-        """Return what has finished by what tasks say of themselves and by what feeds them."""
+        """Return which of the reported partitions have finished, given those upstream."""
         found = {
             stage: tasks.intersection(reported.get(int(self._inputs[stage]), ()))
             for stage, tasks in self._tasks.items()
@@ -64,9 +64,9 @@ class Finishing:
         return {int(self._inputs[stage]): done for stage, done in found.items() if done}
 
     def _confirm(self, found: dict[StageId, frozenset[int]], stages: Collection[StageId]) -> None:
-        """Take back what has not finished of some stages, since what feeds it has not."""
-        # A side input may be gathered in a later level than the one that looks it up, so that the
-        # order of levels is not that of what feeds what.
+        """Remove partitions of some stages that have not finished, because of those upstream."""
+        # A side input may be gathered in a later level than the one that looks it up, so that
+        # one pass in the order of levels is not enough.
         has_changed = True
         while has_changed:
             has_changed = False
@@ -81,17 +81,17 @@ class Finishing:
     def adapted(
         self, finished: Finished, known: Mapping[int, bool], before: int, groups: int
     ) -> Finished:
-        """Return what has finished of an earlier version, or with other partitions, in this one.
+        """Convert what has finished in an earlier version, or with another number of partitions.
 
-        A new partition has finished if all old ones have from which it gets key groups. New stages
-        have finished if all that feeds them has.
+        A new partition has finished if all old ones from which it gets key groups have. A new
+        stage has finished if everything upstream has.
 
         Args:
-            finished: in the earlier version, by the destinations of this one.
-            known: by destination: whether the stage had as many partitions as an exchange; those
-                of new stages are missing.
-            before: how many partitions an exchange had.
-            groups: how many key groups there are; these are the same.
+            finished: What had finished in the earlier version, by the destinations of this one.
+            known: By destination: whether the stage ran in as many partitions as an exchange has.
+                New stages are missing.
+            before: The number of partitions that an exchange had.
+            groups: The number of key groups, which is the same in both.
         """
         found: dict[StageId, frozenset[int]] = {}
         new = []
@@ -101,7 +101,7 @@ class Finishing:
             if dest not in known:
                 new.append(stage)
                 feeding = self._feeders[stage]
-                # What the driver feeds has not begun.
+                # A new stage that the driver feeds has not begun.
                 done = tasks if feeding.in_task or feeding.exchanged else frozenset()
             elif known[dest] != self._is_exchanged[stage]:
                 all_done = len(done) == (before if known[dest] else 1)
@@ -114,10 +114,10 @@ class Finishing:
         return {int(self._inputs[stage]): done for stage, done in found.items() if done}
 
     def levels(self, finished: Finished) -> range:
-        """Return the levels that still have to run; none, if the pipeline is done.
+        """Return the levels that still have to run, counted over all segments; empty at the end.
 
-        They reach from the first to the last one with a stage that has not finished: those in
-        between pass rows on. They are counted over all segments.
+        They are all from the first to the last level with a stage that has not finished, because
+        those in between pass rows on.
         """
         running = [
             index
@@ -127,9 +127,9 @@ class Finishing:
         return range(running[0], running[-1] + 1) if running else range(0)
 
     def contradictions(self, finished: Finished) -> tuple[str, ...]:
-        """Say for people what an earlier run has recorded that cannot be so in this plan.
+        """Return messages about stages that cannot have finished, as an earlier run recorded.
 
-        Elements would be lost, if a stage that has finished were still fed. See Flink's
+        If steps upstream of a finished stage still ran, their elements would be lost. See Flink's
         ``VertexFinishedStateChecker``.
         """
         confirmed = self._confirmed(finished)
@@ -140,9 +140,9 @@ class Finishing:
         )
 
     def finished_early(self, finished: Finished) -> list[str]:
-        """Name the stages of which tasks have finished although the pipeline goes on.
+        """Return the names of stages that have finished in some tasks while the pipeline runs.
 
-        What only carries an impulse is not meant: it runs in the first epoch alone.
+        Stages that read only an impulse are left out, because they run only in the first epoch.
         """
         if not self.levels(finished):
             return []

@@ -1,32 +1,32 @@
-"""When nothing happens in a task: when to say so, and when to give it up."""
+"""Decides when a lull of a task is reported, and when the task is ended."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 MOST_SILENT_US = 300_000_000
-"""A lull that lasts longer is reported, as Beam's SDKs do it; again when it lasts twice as long."""
+"""A lull of this length is reported, as by Beam's SDKs, and again each time the length doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Say that nothing has happened for so long."""
+    """Report a lull."""
 
     lasted_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End the task: nothing has happened for too long."""
+    """End the task: its lull has reached the timeout."""
 
     lasted_us: int
 
 
 class Lull:
-    """Follows one task.
+    """Follows the progress of one task.
 
     Args:
-        timeout_us: how long nothing may happen; None: for ever. Half of it at most passes before
-            the first report.
+        timeout_us: The length of a lull that ends the task; None: no limit. The first report is
+            after half of it at most.
 
     Example:
         >>> lull = Lull(timeout_us=1_000_000)
@@ -44,11 +44,11 @@ class Lull:
         self._since_us = 0
 
     def on(self, seen: Hashable | None, now_us: int) -> Report | GiveUp | None:
-        """Take what is seen of the task now; return what is to be done.
+        """Observe the task; return the action that is due.
 
         Args:
-            seen: differs whenever something has happened. None: the task waits for no user code.
-            now_us: of a clock that never goes back.
+            seen: A value that changes with any progress; None: no user code is running.
+            now_us: The time of a monotonic clock.
         """
         if seen is None or seen != self._seen:
             self._seen, self._since_us, self._next_us = seen, now_us, self._first_us

@@ -1,4 +1,4 @@
-"""The output of a segment as a value: enough to find, check and count its rows."""
+"""The output of a segment as a value, by which its rows are found, checked and counted."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ class OutputPart:
     """The rows that one Spark job has materialised.
 
     Attributes:
-        run: the number of the Spark job; the rows' marks carry it.
-        attempts: the task attempts whose rows they are.
-        path: of files in shared storage; None: the rows are on the executors of one Spark
-            session and cannot be reopened by another one.
+        run: The number of the Spark job, which the marks among the rows have, too.
+        attempts: The task attempts that wrote the rows.
+        path: The path of files in shared storage; None: the rows are on the executors of one
+            Spark session, and another one cannot read them.
     """
 
     run: int
@@ -26,10 +26,10 @@ class SegmentOutput:
     """The output of a segment that has run.
 
     Attributes:
-        parts: one for each Spark job that has materialised rows: several after rounds, none
-            where no later segment reads anything.
-        size_bytes: of the rows, as Arrow holds them.
-        monitoring_infos: the segment's metrics, serialised MonitoringInfos.
+        parts: One part for each Spark job that has materialised rows: several after rounds, none
+            if no later segment reads rows of this one.
+        size_bytes: The size of the rows in Arrow's format.
+        monitoring_infos: The metrics of the segment, as serialised MonitoringInfos.
     """
 
     parts: tuple[OutputPart, ...] = ()
@@ -38,7 +38,7 @@ class SegmentOutput:
 
     @property
     def made_by(self) -> Consumed:
-        """Return run -> the attempts whose rows the output has."""
+        """Return the attempts that wrote the rows, by run."""
         return {part.run: part.attempts for part in self.parts}
 
     @property

@@ -1,27 +1,26 @@
-"""Derives the number of partitions of an exchange from the cluster and, if known, the data."""
+"""Derives the number of partitions of an exchange from the cluster and, if known, the data size."""
 
 BYTES_PER_PARTITION = 256 << 20
-"""What Spark sorts of a partition in memory, with the default heap of an executor."""
+"""About the bytes that Spark sorts in memory, with the default heap of an executor."""
 
 MAX_FROM_BYTES = 2_000
 """The default of ``--max_parallelism``.
 
-Each task sends a mark to each partition of the next exchange: four million in all.
+Each task sends a mark to each partition of the next exchange: with this many, four million.
 """
 
 GROWING = 200
-"""Partitions where the cluster grows with its tasks: Spark's own number for a shuffle."""
+"""The least number with dynamic allocation: the default of ``spark.sql.shuffle.partitions``."""
 
 
 def derive_least(slots: int, *, shuffle_partitions: int | None, can_grow: bool) -> int:
     """Choose the number of partitions for data of unknown size.
 
     Args:
-        slots: how many tasks run at a time on the executors that are up now.
-        shuffle_partitions: what the user has set ``spark.sql.shuffle.partitions`` to.
-            None: nothing.
-        can_grow: Spark starts more executors as tasks wait for them (dynamic allocation);
-            as many partitions as slots would never have it start one.
+        slots: The number of tasks that run at a time on the present executors.
+        shuffle_partitions: ``spark.sql.shuffle.partitions`` if the user has set it, else None.
+        can_grow: Whether Spark starts executors when tasks wait (dynamic allocation). With only
+            as many partitions as slots, no task would wait.
     """
     if shuffle_partitions is not None:
         return max(1, shuffle_partitions)
@@ -32,9 +31,9 @@ def derive_partitions(least: int, coded_bytes: int, most: int = MAX_FROM_BYTES) 
     """Choose the number of partitions of a segment that reads ``coded_bytes`` of rows.
 
     Args:
-        least: whatever the size.
-        coded_bytes: of rows.
-        most: however many bytes there are.
+        least: The least number of partitions.
+        coded_bytes: The bytes of the rows.
+        most: The most partitions that are chosen because of the bytes.
 
     Example:
         four slots: 1 GB of rows -> 4 partitions, 10 GB of rows -> 40

@@ -9,8 +9,8 @@ def pause_s(failures: int, failing_for_s: float) -> float | None:
     """Return how long to wait before the next try; None: give up.
 
     Args:
-        failures: how many tries have failed, one after the other; at least one.
-        failing_for_s: since the first of these.
+        failures: The number of consecutive tries that have failed, at least one.
+        failing_for_s: The seconds since the first of these.
 
     Example:
         >>> [pause_s(failures, 10.0) for failures in (1, 2, 3, 9)]

@@ -1,4 +1,4 @@
-"""A TestStream: its events, and how many of them have been played."""
+"""The events of a TestStream, and how far it has been played."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 class TimedElement(NamedTuple):
     """An element that the driver sends to the first level."""
 
-    coded: bytes  # by the coder of its collection, not nested
+    coded: bytes  # encoded by the coder of its PCollection, not nested
     timestamp_us: int
 
 
@@ -40,7 +40,7 @@ class AdvanceClock:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The stream ends, and event time of all outputs; the last event of every stream."""
+    """The stream ends, and all watermarks advance to the end of time; always the last event."""
 
 
 Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock | End
@@ -51,9 +51,9 @@ class Played:
     """How far a TestStream has been played.
 
     Attributes:
-        events: how many have happened.
-        watermarks_us: event time, by the tag of an output.
-        has_ended: its ``End`` has happened.
+        events: The number of events that have happened.
+        watermarks_us: The watermarks of outputs, by tag.
+        has_ended: Whether the stream has ended, by ``End`` or by a drain.
     """
 
     events: int
@@ -61,7 +61,7 @@ class Played:
     has_ended: bool = False
 
     def after(self, event: Event) -> "Played":
-        """Return how far it has been played once the next event has happened."""
+        """Return the state of the stream after its next event."""
         if self.has_ended:
             raise InvariantError("an event after the end of a TestStream")
         watermarks = self.watermarks_us
@@ -76,15 +76,15 @@ class Played:
         )
 
     def drained(self) -> "Played":
-        """Return how far it has been played if it ends here, with no further event."""
+        """Return the state of the stream if it ends here, without further events."""
         watermarks = dict.fromkeys(self.watermarks_us, MAX_US)
         return Played(events=self.events, watermarks_us=watermarks, has_ended=True)
 
 
 def not_played(tags: Iterable[str]) -> Played:
-    """Return the state of a stream of which nothing has happened.
+    """Return the state of a stream before its first event.
 
     Args:
-        tags: of all outputs.
+        tags: The tags of all outputs.
     """
     return Played(events=0, watermarks_us=dict.fromkeys(tags, MIN_US))

@@ -1,8 +1,8 @@
 """Rounds: residuals of splittable DoFns are spread over the cluster by further Spark jobs.
 
-A task that hosts a splittable DoFn ends its work when its time is spent, and leaves the rest
-as rows. The levels downstream then pass on what they get, unprocessed: a grouping must not
-fire before all is there. The driver runs the rest in rounds, and then the levels downstream.
+A task with a splittable DoFn stops when its budget is spent, and writes the residuals as rows.
+The levels downstream then pass their input on unprocessed, because a grouping must not fire
+before its input is complete. The driver runs the residuals in rounds, then the levels downstream.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from beam_spark_runner.core.errors import InvariantError
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The Spark job was accepted. ``left_by``: the level that left residuals; None: none did."""
+    """The Spark job was accepted; ``left_by`` is the level that left residuals, if one did."""
 
     left_by: int | None
 
@@ -28,7 +28,7 @@ class RunLevels:
 
 @dataclass(frozen=True, slots=True)
 class RunRound:
-    """Run one level on the residuals of the job before."""
+    """Run one level on the residuals of the previous Spark job."""
 
     level: int
     number: int  # 1 for the first round
@@ -44,13 +44,13 @@ Action = RunLevels | RunRound | Finish
 
 
 class Rounds:
-    """The Spark jobs that one segment takes. Events in, one action out.
+    """Decides which Spark jobs one segment needs: each event results in one action.
 
-    Budgets double from round to round, so that rounds stay few however long the work takes.
+    Budgets double from round to round, so that there are few rounds however long the work takes.
 
     Args:
-        levels: of the segment.
-        budget_s: for which a splittable DoFn works before it leaves the rest.
+        levels: The number of levels of the segment.
+        budget_s: The time after which a task leaves the rest of its restrictions as residuals.
 
     Example:
         levels 0 1 2, where 1 hosts a splittable DoFn that takes 10 s:
@@ -95,13 +95,13 @@ class Rounds:
 
 
 def may_leave_work(sizes: Sequence[float]) -> bool:
-    """Whether a task should leave work to others when its time is spent.
+    """Whether a task should leave its residuals to a round when its budget is spent.
 
-    Where one restriction is at least half of what the task has to do, other cores may well
-    idle before it ends. Where there are many of about one size, they are spread well enough,
-    and going on in place saves the Spark jobs.
+    If one restriction is at least half of the task's work, other cores may be idle before it
+    ends. Many restrictions of similar sizes are spread well enough, and to process them in this
+    task saves Spark jobs.
 
     Args:
-        sizes: of the task's restrictions, as the SDK gave them.
+        sizes: The sizes of the task's restrictions, from the SDK.
     """
     return 2 * max(sizes, default=0.0) >= sum(sizes)

@@ -1,8 +1,8 @@
 """Decides which segment is next, and which run again if materialised rows are lost or rejected.
 
-A segment's rows may lie on executors only, and go with them; or two executors
-keep those of two attempts at one task. To make them again is not enough: a
-random stage makes other rows the second time, so that whatever has read the
+The rows of a segment may be stored only on executors, and be lost with them; or executors
+store rows of two attempts of one task. To run the segment again is not enough: a
+random stage makes other rows the second time, so that all readers of the
 first ones must run again, too.
 """
 
@@ -13,21 +13,21 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import SegmentId
 
 MAX_RUNS = 8
-"""Of one segment, for whatever reason it has to run again."""
+"""The most runs of one segment, for whatever reason it has to run again."""
 MAX_CRASHES = 3
-"""Of one segment. Each crash stands for as many lost tasks as Spark tolerates."""
+"""The most crashes of one segment. Before each, Spark has tried to recover by its own retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The segment's result was accepted; what it writes is materialised."""
+    """The segment's output was accepted, and its rows are materialised."""
 
     segment: SegmentId
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The segment ran to its end, but its tasks worked on different data."""
+    """The segment ran to its end, but its reports were rejected, see ``attempts.judge``."""
 
     segment: SegmentId
     reason: str
@@ -35,7 +35,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """Spark gave the segment up, and not because of anything in the pipeline."""
+    """The Spark job of the segment failed, for a reason outside the pipeline."""
 
     segment: SegmentId
     reason: str
@@ -43,7 +43,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Rows that ``reader`` needs are gone, or are not surely those that were accepted."""
+    """Rows that ``reader`` needs are lost, or may not be those that were accepted."""
 
     reader: SegmentId
     writers: frozenset[SegmentId]
@@ -55,7 +55,7 @@ Event = Ran | Rejected | Crashed | Lost
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the segment, after forgetting the rows and counts of those in ``forget``."""
+    """Run the segment, after discarding the rows and counts of those in ``forget``."""
 
     segment: SegmentId
     forget: frozenset[SegmentId] = frozenset()
@@ -63,7 +63,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """It has run often enough."""
+    """Fail the pipeline: the segment has run or crashed as often as allowed."""
 
     segment: SegmentId
     reason: str
@@ -78,14 +78,14 @@ Action = Run | GiveUp | Finish
 
 
 class SegmentOrder:
-    """Decides after each event what to do. Events in, one action out.
+    """Decides on the next action after each event.
 
     Args:
-        reads: segment -> those whose rows it reads, side inputs included; in the
-            order in which they run.
+        reads: By segment: those whose rows it reads, side inputs included; in the
+            order in which segments run.
 
     Example:
-        1 reads 0, 2 reads 0. When 2 finds the rows of 0 gone, 0 runs again, then
+        1 reads 0, 2 reads 0. When 2 finds the rows of 0 lost, 0 runs again, then
         1, which has read the old ones, then 2.
     """
 

@@ -4,14 +4,14 @@ from beam_spark_runner.scheduling.epoch_status import EpochStatus
 
 TIMES = 10
 _LEAST_INTERVAL_US = 100_000
-"""A Spark job takes about as long, whatever interval the user wishes for."""
+"""About the time that a Spark job takes at least, however short the interval is."""
 
 
 class SlowEpochs:
     """Follows the epochs of one run.
 
     Args:
-        interval_us: what an epoch should take.
+        interval_us: The time that an epoch should take.
     """
 
     def __init__(self, interval_us: int) -> None:
@@ -20,11 +20,11 @@ class SlowEpochs:
         self._is_first = True
 
     def is_slow(self, status: EpochStatus) -> bool:
-        """Whether an epoch is to be named: it took at least ten times its interval.
+        """Whether to warn of an epoch: it took at least ten times its interval.
 
-        The first one of a run is not: Spark's workers start in it, and DoFns are set up. With a
-        backlog, an epoch gets a larger budget; it may take that in addition. The next one that is
-        named takes at least twice as long.
+        There is no warning of the first epoch of a run, in which Python workers start and DoFns
+        are set up. A budget beyond the interval, as with a backlog, does not count. After a
+        warning, the next one is only of an epoch that takes at least twice as long.
         """
         is_first, self._is_first = self._is_first, False
         took_us = status.took_us - max(0, status.budget_us - self._interval_us)

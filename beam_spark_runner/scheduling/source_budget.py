@@ -1,37 +1,37 @@
-"""For how long the tasks of an epoch process sources."""
+"""Chooses for how long the tasks of an epoch process sources."""
 
 import statistics
 from collections import deque
 
 _LARGEST_SHARE = 10
-"""With a backlog, the fixed cost of an epoch is at most a tenth of its time."""
+"""With a backlog, the fixed cost of an epoch should be at most a tenth of its time."""
 _LARGEST_US = 60_000_000
 _GROWTH, _SHRINKING = 3, 2
-"""The largest from one epoch to the next: what single epochs take is noisy."""
-_FIRST_GROWTH_US = 100_000  # from no budget at all
+"""The largest factors between the budgets of two epochs, since the times of epochs are noisy."""
+_FIRST_GROWTH_US = 100_000  # the growth from a budget of zero
 _EPOCHS = 6
-"""So many of the last ones count."""
+"""The number of recent epochs from which the cost is estimated."""
 _LEAST_SPREAD = 0.1
-"""Budgets that differ by less, relative to their mean, say nothing about what grows with them."""
+"""The least relative standard deviation of budgets from which a slope is estimated."""
 _FORGOTTEN = 0.9
-"""While they say nothing, a slope that was estimated too high must not hold the budget down."""
+"""The decay of the slope while none can be estimated, lest a wrong one limit budgets for ever."""
 
 
 class SourceBudget:
-    """The budget of the next epoch, from how long the epochs before it took.
+    """The budget of the next epoch, computed from how long the previous epochs took.
 
-    What an epoch takes beyond its budget has a fixed part (Spark's jobs, tasks, the commit) and
-    a part that grows with the budget: elements are processed downstream. Only the fixed part is
-    worth a larger budget. The two are told apart by a line through the last epochs, by least
-    squares: ``beyond = fixed + slope * budget``. Where the true curve bends, since the same keys
-    are met again, say, it is the line at the budgets that are in use that counts.
+    The time of an epoch beyond its budget has a fixed part (Spark jobs, tasks, the commit) and a
+    part that grows with the budget, in which elements are processed downstream. A larger budget
+    saves only the fixed part. Both are estimated by a line through the last epochs, by least
+    squares: ``beyond = fixed + slope * budget``. If the true curve is not straight, the line
+    approximates it near the current budgets, which is what matters.
 
     Args:
-        interval_us: what an epoch should take, microseconds; the least budget.
+        interval_us: The time that an epoch should take, microseconds; the least budget.
 
     Attributes:
-        us: the budget, microseconds.
-        was_enough: sources had no more than the last budget allowed.
+        us: The budget, microseconds.
+        was_enough: Whether sources had no more than the last budget allowed.
 
     Example:
         >>> budget = SourceBudget(500_000)
@@ -54,15 +54,15 @@ class SourceBudget:
         """Choose the budget of the next epoch.
 
         Args:
-            took_us: what the last epoch took, all in all.
-            was_enough: its sources had no more than its budget allowed.
+            took_us: The total time of the last epoch.
+            was_enough: Whether its sources had no more than its budget allowed.
         """
         is_first, self._is_first = self._is_first, False
         self.was_enough = was_enough
         if was_enough:
             self.us = self._interval_us
             return
-        if is_first:  # Spark's workers have started in it
+        if is_first:  # its time includes the start of Python workers
             return
         self._budgets_us.append(self.us)
         self._beyond_us.append(max(0, took_us - self.us))

@@ -1,4 +1,4 @@
-"""Notices what stays as it is for long while epochs run: a watermark that is held, say."""
+"""Notices values that do not change for long while epochs run, such as a held watermark."""
 
 from collections.abc import Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -15,10 +15,10 @@ class _Since(NamedTuple):
 
 
 class Standing(Generic[_Key]):
-    """Follows some values. A key is named once for each value that stands.
+    """Follows values by key. A key is returned once for each value that stands.
 
-    When its value has changed, it is named again only if the new one stands for twice as long: some
-    sources come in waves.
+    After its value has changed, it is returned again only if the new one stands for twice as long,
+    because some sources deliver in bursts.
 
     Example:
         >>> standing = Standing()
@@ -33,11 +33,11 @@ class Standing(Generic[_Key]):
     def after_epoch(
         self, values: Mapping[_Key, Hashable], now_s: float
     ) -> list[tuple[_Key, float]]:
-        """Return the keys that are to be named now, and for how many seconds each has stood.
+        """Return the keys to warn of now, and for how many seconds the value of each has stood.
 
         Args:
-            values: after the epoch, of the keys that have one.
-            now_s: monotonic.
+            values: The values after the epoch, by key; a missing key has no value.
+            now_s: The time of a monotonic clock.
         """
         named = []
         found: dict[_Key, _Since] = {}

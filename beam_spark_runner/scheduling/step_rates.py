@@ -1,4 +1,4 @@
-"""How many elements steps of a streaming pipeline emit in a second."""
+"""Computes how many elements the steps of a streaming pipeline emit per second."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ _OVER_S = 10.0
 
 
 class StepRates:
-    """Computes rates over the last ten seconds, from counts as epochs have committed them.
+    """Computes rates over the last ten seconds, from the counts of committed epochs.
 
     Example:
         >>> rates = StepRates()
@@ -27,11 +27,11 @@ class StepRates:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
 
     def note(self, counts: Mapping[str, int], now_s: float) -> None:
-        """Learn how many elements steps have emitted so far.
+        """Record how many elements each step has emitted so far.
 
         Args:
-            counts: by step; a step that is missing has emitted none.
-            now_s: monotonic.
+            counts: The counts by step; a step that is missing has emitted none.
+            now_s: The time of a monotonic clock.
         """
         self._seen.append((now_s, counts))
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= _OVER_S:
@@ -41,7 +41,7 @@ class StepRates:
         """Return the elements per second of each step; empty: not known yet.
 
         Args:
-            now_s: monotonic.
+            now_s: The time of a monotonic clock.
         """
         if not self._seen:
             return {}

@@ -1,4 +1,4 @@
-"""The line that says how far a streaming pipeline is."""
+"""The progress line of a streaming pipeline."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _NO_RATES: Mapping[str, float] = MappingProxyType({})
 
 
 class StreamLine:
-    """Makes one line after another.
+    """Formats the progress line of a pipeline, again and again.
 
     Example:
         >>> from beam_spark_runner.scheduling.epoch_status import StepStatus
@@ -39,11 +39,11 @@ class StreamLine:
         """Return the line.
 
         Args:
-            status: None: no epoch is committed yet.
-            now_us: with which the watermark is compared: microseconds since the Unix epoch.
-            elements: that sources have emitted so far.
-            now_s: monotonic.
-            sources: what each of them emits in a second; of less than two, nothing is said.
+            status: The status of the last epoch; None: no epoch is committed yet.
+            now_us: The time to compare the watermark with, microseconds since the Unix epoch.
+            elements: The number of elements that all sources have emitted so far.
+            now_s: The time of a monotonic clock.
+            sources: The elements per second of each source, shown if there are at least two.
         """
         if status is None:
             return "before the first epoch"
@@ -62,7 +62,7 @@ class StreamLine:
         return " · ".join(parts)
 
     def _rate(self, elements: int, now_s: float) -> float | None:
-        """Return the elements per second of the last seconds; None: not known yet."""
+        """Return the elements per second over the last seconds; None: not known yet."""
         self._seen.append((now_s, elements))
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= _RATE_OVER_S:
             self._seen.popleft()
@@ -81,7 +81,7 @@ def _watermark(status: EpochStatus, now_us: int) -> str:
 
 
 def rates_text(rates: Mapping[str, float]) -> str:
-    """Write down how many elements steps emit in a second; those that emit none are counted.
+    """Format the elements per second of steps; steps that emit none are only counted.
 
     Example:
         >>> rates_text({"Read": 1250.4, "Sum": 0.26, "Write": 0.0, "Late": 0.0})
@@ -101,7 +101,7 @@ def rates_text(rates: Mapping[str, float]) -> str:
 
 
 def duration(seconds: int) -> str:
-    """Write a time down in the two greatest of its units.
+    """Format a duration in its two largest units.
 
     Example:
         >>> [duration(each) for each in (-3, 59, 61, 7322, 200_000)]

@@ -1,4 +1,4 @@
-"""From the reports of an epoch to the status that people see."""
+"""Makes the status of a streaming pipeline, for people, from the reports of an epoch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +25,10 @@ from beam_spark_runner.scheduling.finish import Finished
 
 
 class StreamStatus:
-    """Makes the status of each epoch of a plan.
+    """Makes the status of a pipeline after each epoch.
 
     Args:
-        plan: which.
+        plan: The plan of the pipeline.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -57,19 +57,19 @@ class StreamStatus:
         """Return the status after an epoch.
 
         Args:
-            epoch: its number.
-            reports: of the attempts that were accepted.
-            clock_us: its processing time.
-            watermarks_us: of the inputs of stages, by destination, as committed.
-            finished: which tasks have.
-            took: how long it took.
+            epoch: The number of the epoch.
+            reports: The reports of the attempts that were accepted.
+            clock_us: The processing time of the epoch.
+            watermarks_us: The committed input watermarks of stages, by destination.
+            finished: The partitions in which stages have finished.
+            took: How long the epoch took.
         """
         stages = _joined(reports)
         found: dict[str, StepStatus] = {}
         for id_, steps in self._steps.items():
             dest = int(self._inputs[id_])
             input_us = watermarks_us.get(dest, MIN_US)
-            # What has finished does not run, and so does not report.
+            # A stage that has finished does not run, and is not reported.
             after = stages.get(dest, StageReport(MAX_US if dest in finished else input_us))
             for name, status in self._of_stage(id_, steps, input_us, after):
                 found[name] = _merged(found[name], status) if name in found else status
@@ -150,12 +150,12 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Names of the steps of a stage.
+    """The names of the steps of a stage.
 
     Attributes:
-        names: in the order of the pipeline, and whether a step reads the input of the stage, and so
-            holds the watermark.
-        waiting: those that have side inputs.
+        names: By name, in the order of the pipeline: whether the step reads the input of the
+            stage, so that the stage's hold is shown there.
+        waiting: The names of steps with side inputs.
     """
 
     names: Mapping[str, bool]
@@ -169,7 +169,7 @@ class _Steps:
             names[destination.name] = True
         for id_of_step in stage.transforms:
             step = plan.graph.transforms[id_of_step]
-            # A step with state that follows a grouping directly is one with it.
+            # A stateful step that follows a grouping directly shares its hold.
             is_first = stage.input in step.main_inputs.values() and (stage.is_keyed or not is_group)
             names[_name(step)] = names.get(_name(step), False) or is_first
         waiting = {_name(plan.graph.transforms[each.transform]) for each in stage.side_inputs}
@@ -177,14 +177,14 @@ class _Steps:
 
 
 def _name(transform: Transform) -> str:
-    """Return the name of a step, or of the one in front of which elements wait in its place."""
+    """Return the name of a step; of an inserted "/Wait" step, that of the step that it precedes."""
     if transform.urn == urns.FLATTEN and transform.side_inputs:
         return transform.name.removesuffix("/Wait")  # see ``graph.passes.await_side_inputs``
     return transform.name
 
 
 def _storing(plan: Plan, stages: Sequence[StageId], inputs: Mapping[StageId, DestinationId]) -> str:
-    """Name the steps of a level that store something."""
+    """Return the names of the steps of a level that store something, as one text."""
     names = []
     for id_ in stages:
         stage, destination = plan.stages[id_], plan.destinations[inputs[id_]]
@@ -224,7 +224,7 @@ def _hold(stage: Stage, destination: Destination, input_us: int, after: StageRep
 
 
 def _joined(reports: Sequence[Report]) -> Mapping[int, StageReport]:
-    """Return how stages are over all tasks: the least of their times."""
+    """Combine the reports of all tasks by stage: the least of their times."""
     found: dict[int, StageReport] = {}
     for report in reports:
         for dest, each in report.stages.items():
@@ -246,7 +246,7 @@ def _earliest(waiting: Sequence[Waiting]) -> Waiting | None:
 
 
 def _merged(one: StepStatus, other: StepStatus) -> StepStatus:
-    """Return the status of a step that has several parts, one after the other or side by side."""
+    """Combine the status of two parts of a step, which are consecutive or parallel."""
     last = one if one.output_us <= other.output_us else other
     return StepStatus(
         input_us=min(one.input_us, other.input_us),

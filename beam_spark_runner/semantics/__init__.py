@@ -1,1 +1,1 @@
-"""The semantics of windows, triggers and timers, without a clock. Beam's WindowFns decide."""
+"""The semantics of windows, triggers and timers, without a clock. WindowFns are Beam's objects."""

@@ -1,4 +1,4 @@
-"""Grouping one key's values into windows and panes, where windows merge or triggers fire."""
+"""Groups one key's values into windows and panes, where windows merge or triggers fire."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,34 +16,34 @@ from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import END_OF_TIME, START_OF_TIME
 
 ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
-"""Of a window that does not merge and has the default trigger, which fires when the input ends."""
+"""The only pane of a window of a non-merging WindowFn with the default trigger, in batch."""
 MERGED_PANE = PaneInfo(True, False, PaneInfoTiming.ON_TIME, 0, 0)
-"""The same of a window that may merge. Beam's own tests want it not to be the last."""
+"""The same for a merging WindowFn. Beam's own tests require that it is not the last."""
 
 
 class Grouping(Protocol):
     """Turns all values of one key into the panes that a batch run fires. One thread at a time."""
 
     def panes(self, key: Any, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
-        """Yield KV(key, values of the pane), windowed.
+        """Yield the panes as windowed values: KV(key, values of the pane).
 
         Args:
-            key: decoded.
-            values: of the key, each in the windows that it was assigned to.
+            key: The decoded key.
+            values: The values of the key, each in the windows that it was assigned to.
         """
         ...
 
 
 def grouping_for(strategy: Strategy) -> Grouping:
-    """Choose what groups under a strategy: the default trigger wants only merged windows."""
+    """Choose the grouping for a strategy: with the default trigger, windows are only merged."""
     is_default = strategy.trigger.WhichOneof("trigger") in (None, "default")
     return WindowGrouping(strategy) if is_default else PaneGrouping(strategy)
 
 
 class WindowGrouping:
-    """One pane for each merged window: what the default trigger fires when the input ends.
+    """Makes one pane for each merged window, as the default trigger does when the input ends.
 
-    The same as ``PaneGrouping`` gives, without a state for each window.
+    The values are those of ``PaneGrouping``, but there is no state for each window.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -81,8 +81,7 @@ class WindowGrouping:
     def output_time(self, window: Any, timestamps: Iterable[Timestamp]) -> Timestamp:
         """Combine the timestamps of a merged window's elements.
 
-        What this has combined of some of them may be combined once more, by
-        ``combine_times``, with that of others.
+        Results for subsets of the elements can be combined by ``combine_times``.
         """
         if self._is_at_window:
             return self._timestamps.merge(window, ())
@@ -90,7 +89,7 @@ class WindowGrouping:
         return self._timestamps.merge(window, [assign(window, each) for each in timestamps])
 
     def combine_times(self, window: Any, one: Timestamp, other: Timestamp) -> Timestamp:
-        """Combine two of what ``output_time`` gave."""
+        """Combine two results of ``output_time`` for the same window."""
         return self._timestamps.merge(window, (one, other))
 
 
@@ -100,7 +99,7 @@ def pane_of(value: Any, window: Any, timestamp: Timestamp) -> WindowedValue:
 
 
 class PaneGrouping:
-    """All panes of a batch run: every element is there before time moves, at once to its end.
+    """Makes all panes in batch: after all elements of a key, its time advances to the end of time.
 
     So no element is late, and processing-time triggers fire with the window.
     """

@@ -7,19 +7,19 @@ from beam_spark_runner.semantics.timers import NEVER_US, Instant
 
 
 class Interruption:
-    """Says when a stage must not fire further timers in an epoch.
+    """Decides when a stage must not fire further timers in an epoch.
 
-    One fires in any case, so that each epoch makes progress. What does not fire remains set.
+    At least one timer fires, so that each epoch makes progress. All others remain set.
 
     Args:
-        spent_us: returns for how long the epoch has run.
-        budget_us: for how long timers may fire.
-        batch: how many timers an SDK harness gets at once. Between two batches it is asked
-            whether it is over.
+        spent_us: Returns for how long the epoch has run.
+        budget_us: The time for which timers may fire.
+        batch: The number of timers that an SDK harness gets at once. The interruption is only
+            between two batches.
 
     Attributes:
-        batch: see above.
-        was_interrupted: timers that are due have not fired.
+        batch: See above.
+        was_interrupted: Whether timers that are due have not fired.
 
     Source: Flink ``InternalTimerServiceImpl.tryAdvanceWatermark`` (FLIP-443).
     """
@@ -40,13 +40,13 @@ class Interruption:
         return self._has_fired and self._spent_us() >= self._budget_us
 
     def stops(self, would_leave: Callable[[Instant], bool], to: Instant) -> bool:
-        """Whether timers of event time remain set although they are due; it is remembered.
+        """Whether due event-time timers remain set from now on; sets ``was_interrupted``.
 
-        Timers of processing time are not interrupted.
+        Processing-time timers are not interrupted.
 
         Args:
-            would_leave: whether any timer remains that is due at an instant.
-            to: until which timers were to fire.
+            would_leave: Returns whether timers remain that are due at an instant.
+            to: The instant until which timers were to fire.
         """
         if self.is_over() and would_leave(Instant(to.watermark_us, NEVER_US)):
             self.was_interrupted = True
@@ -55,9 +55,9 @@ class Interruption:
 
 
 def uninterrupted(to: Instant) -> Instant:
-    """Return until when timers still fire where those of event time are interrupted.
+    """Return the instant until which timers still fire once event-time timers are interrupted.
 
-    Timers of processing time are not interrupted, but at the end of all input: there they come
-    after all those of event time.
+    Processing-time timers are not interrupted, except at the end of all input, where they fire
+    after all event-time timers.
     """
     return Instant(NEVER_US, NEVER_US if to.clock_us >= MAX_US else to.clock_us)

@@ -1,4 +1,4 @@
-"""Elements whose windows are over."""
+"""Drops elements whose windows have expired."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -6,15 +6,14 @@ from typing import Any, TypeAlias
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 IsOver: TypeAlias = Callable[[Any], bool]
-"""Whether a window is over."""
+"""Returns whether a window has expired."""
 
 
 class LateElements:
-    """Counts the elements that a stage drops because they come too late.
+    """Counts the elements that a stage drops because their windows have expired.
 
     Attributes:
-        dropped: so many; one that is in several windows counts for each of those that it is late
-            for.
+        dropped: The number of dropped elements; an element counts once for each expired window.
 
     Source: Java ``LateDataFilter``.
     """
@@ -28,16 +27,16 @@ class LateElements:
 def in_time(
     values: list[Any], origins: list[WindowedValue], is_over: IsOver, late: LateElements
 ) -> tuple[list[Any], list[WindowedValue]]:
-    """Drop elements in windows that are over.
+    """Drop elements from windows that have expired.
 
     Args:
-        values: of the elements.
-        origins: with their timestamps, windows and panes.
-        is_over: asked for each window of each element.
-        late: counts those that are dropped.
+        values: The values of the elements.
+        origins: Their timestamps, windows and panes.
+        is_over: Returns whether a window has expired.
+        late: Counts the dropped elements.
 
     Returns:
-        The values and origins that remain, each in those of its windows that are not over.
+        The remaining values and origins, each in those of its windows that have not expired.
     """
     if not any(is_over(window) for origin in origins for window in origin.windows):
         return values, origins

@@ -1,4 +1,4 @@
-"""Finds which windows of a key a WindowFn merges."""
+"""Computes which windows of a key a WindowFn merges."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,16 +7,16 @@ from apache_beam.transforms.window import WindowFn
 
 
 def merged_windows(window_fn: WindowFn, windows: Iterable[Any]) -> dict[Any, Any]:
-    """Return the window that each merged window is part of in the end.
+    """Return the final merged window of each window that is merged into another one.
 
-    Windows that remain what they are, are not among the keys.
+    Windows that do not change are not among the keys.
 
     Args:
-        window_fn: merges.
-        windows: all windows of one key.
+        window_fn: The WindowFn that merges.
+        windows: All windows of one key.
 
     Raises:
-        ValueError: windows become each other.
+        ValueError: The WindowFn merges windows into each other in a circle.
     """
     merging = _Merging(windows)
     window_fn.merge(merging)
@@ -25,7 +25,7 @@ def merged_windows(window_fn: WindowFn, windows: Iterable[Any]) -> dict[Any, Any
 
 def _last(window_fn: WindowFn, window: Any, becomes: Mapping[Any, Any]) -> Any:
     last = window
-    for _ in becomes:  # the longest way that does not go in a circle
+    for _ in becomes:  # the greatest number of merges without a circle
         last = becomes[last]
         if last not in becomes:
             return last
@@ -33,7 +33,7 @@ def _last(window_fn: WindowFn, window: Any, becomes: Mapping[Any, Any]) -> Any:
 
 
 class _Merging(WindowFn.MergeContext):  # type: ignore[misc]
-    """Records which window becomes part of which."""
+    """Records which window is merged into which."""
 
     def __init__(self, windows: Iterable[Any]) -> None:
         super().__init__(windows)

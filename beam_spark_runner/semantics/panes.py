@@ -1,8 +1,8 @@
 """The panes of a key's windows: when each one fires, with which values and ``PaneInfo``.
 
 Sources: ReduceFnRunner and PaneInfoTracker of Beam's Java runners, WindowingStrategy in
-beam_runner_api.proto. Beam's Python ``GeneralTriggerDriver`` emits nothing when a window closes, so
-that elements which no trigger has fired are lost there; here they are in the last pane.
+beam_runner_api.proto. Beam's Python ``GeneralTriggerDriver`` emits nothing when a window expires,
+so that it loses elements that no trigger has fired; here they are in the last pane.
 """
 
 from collections import defaultdict
@@ -30,18 +30,18 @@ class PaneValues(Protocol):
         """Add a value."""
 
     def absorb(self, other: Any) -> None:
-        """Add what another one of the same kind has, which is not used any more."""
+        """Add the values of another object of this class, which is not used any more."""
 
     def pane(self, *, keeps: bool) -> Any:
-        """Return all values.
+        """Return all values, for a pane.
 
         Args:
-            keeps: the next pane has them, too; else none remain.
+            keeps: Whether to keep them for the next pane, too.
         """
 
 
 class ListedValues:
-    """See ``PaneValues``: in a list, in memory."""
+    """See ``PaneValues``. The values are in a list, in memory."""
 
     __slots__ = ("_values",)
 
@@ -65,20 +65,21 @@ class ListedValues:
 
 @dataclass(slots=True)
 class WindowState:
-    """What is remembered of one window of a key.
+    """The state of one window of a key.
 
     Attributes:
-        last_us: its largest timestamp, which costs time to ask the window for.
-        trigger: state of the trigger.
-        values: of the next pane: all so far if panes accumulate, else those since the last pane.
-        has_news: there are values that no pane had yet.
-        hold_us: the next pane's timestamp, as far as elements determine it; None: they do not.
-        panes: how many have fired.
-        later_panes: how many of these fired after the end of the window.
-        is_closed: the trigger has finished; further elements are dropped.
-        has_ended: when it was last looked at, time had passed the window's end, and no pane was
-            to come of what had been there before. Until then its next pane at or after the end is
-            the one on time: a late pane has no value that was on time.
+        last_us: The window's largest timestamp, cached because it is slow to compute.
+        trigger: The state of the trigger.
+        values: The values of the next pane: all so far if panes accumulate, else those since the
+            last pane.
+        has_news: Whether there are values that no pane has had yet.
+        hold_us: The timestamp of the next pane, if elements determine it; else None.
+        panes: The number of panes that have fired.
+        later_panes: The number of these that fired after the end of the window.
+        is_closed: Whether the trigger has finished; further elements are dropped.
+        has_ended: Whether the on-time pane, if any, has fired after the end of the window. Until
+            then, the next pane after the end is the on-time pane, so that no late pane has a value
+            that was on time.
     """
 
     last_us: int
@@ -93,19 +94,19 @@ class WindowState:
 
 
 KeyWindows = dict[Any, WindowState]
-"""All windows of one key that are not over."""
+"""The states of all windows of one key that have not expired, by window."""
 
 
 class PaneMachine:
     """Groups the values of one key at a time under any trigger. One thread at a time.
 
     Args:
-        strategy: of the grouping.
-        new_values: makes what has the values of a window.
-        late: counts the elements that are dropped because their windows are over.
+        strategy: The windowing strategy of the grouping.
+        new_values: Makes an empty store for the values of a window.
+        late: Counts the elements that are dropped because their windows have expired.
 
     Attributes:
-        merges: windows of a key become others, so that they have to be seen together.
+        merges: Whether windows merge, so that all windows of a key have to be processed together.
     """
 
     def __init__(
@@ -128,27 +129,28 @@ class PaneMachine:
     def add(
         self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
     ) -> Iterator[WindowedValue]:
-        """Take values, and yield the panes that fire on account of them.
+        """Add values, and yield the panes that fire because of them.
 
-        Triggers are asked once for each window, after all of its values: a bundle's values are in
-        one pane, as many as they are.
+        Triggers are evaluated once for each window, after all of its values: all values of a
+        bundle are in one pane.
 
         Args:
-            windows: of the key; is changed.
-            values: each in the windows that it was assigned to.
-            now: when they arrive. Those whose windows are over are dropped.
+            windows: The windows of the key, which are changed.
+            values: The values, each in the windows that it was assigned to.
+            now: The instant at which they arrive. Values whose windows have expired are dropped.
         """
         yield from self.ask(windows, self.collect(windows, values, now), now)
 
     def collect(
         self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
     ) -> list[Any]:
-        """Take values; see ``add``. ``ask`` follows, which yields what fires.
+        """Add values without firing panes, which ``ask`` does then. See ``add``.
 
-        Several calls may come before it, with some of the values each, unless windows merge.
+        Unless windows merge, it may be called several times, with some of the values each, before
+        ``ask``.
 
         Returns:
-            The windows that have got any.
+            The windows with new values.
         """
         added: dict[Any, list[WindowedValue]] = {}
         for value in values:
@@ -179,12 +181,12 @@ class PaneMachine:
     def ask(
         self, windows: KeyWindows, touched: Iterable[Any], now: Instant
     ) -> Iterator[WindowedValue]:
-        """Yield the panes that fire on account of values that ``collect`` has taken.
+        """Yield the panes that fire because of values that ``collect`` has added.
 
         Args:
-            windows: of the key.
-            touched: those that have got any, each once.
-            now: when they arrived.
+            windows: The windows of the key.
+            touched: The windows with new values, each once.
+            now: The instant at which the values arrived.
         """
         for window in touched:
             state = windows[window]
@@ -192,12 +194,12 @@ class PaneMachine:
                 yield from self._fire(window, state, now)
 
     def advance(self, windows: KeyWindows, now: Instant) -> Iterator[WindowedValue]:
-        """Let time go on, and yield the panes that fire; windows that are over are dropped.
+        """Advance time, and yield the panes that fire; windows that have expired are removed.
 
         Args:
-            windows: of the key; is changed.
-            now: not before any earlier instant. A pane is on time where the watermark is past the
-                end of its window for the first time; after that, panes are late.
+            windows: The windows of the key, which are changed.
+            now: The instant, not before any earlier one. The first pane after the watermark has
+                passed the end of the window is on time; later panes are late.
         """
         for window in sorted(windows, key=lambda window: window.max_timestamp()):
             yield from self.advance_one(windows, window, now)
@@ -205,7 +207,7 @@ class PaneMachine:
     def advance_one(
         self, windows: KeyWindows, window: Any, now: Instant
     ) -> Iterator[WindowedValue]:
-        """Let time go on for one window only. See ``advance``."""
+        """Advance time for one window only. See ``advance``."""
         state = windows[window]
         is_over = self._is_over(state.last_us, now)
         if is_over:
@@ -214,11 +216,11 @@ class PaneMachine:
             yield from self._fire(window, state, now, closes=is_over)
 
     def due(self, state: WindowState, now: Instant) -> tuple[int, int | None]:
-        """Return when ``advance`` may have something to do for a window, besides further elements.
+        """Return when ``advance`` is to be called next for a window without new elements.
 
         Args:
-            state: of the window.
-            now: until when ``advance`` has been called.
+            state: The state of the window.
+            now: The instant of the last call of ``advance``.
 
         Returns:
             Event time; and processing time, if the trigger waits for it. Both in microseconds.
@@ -226,7 +228,7 @@ class PaneMachine:
         last_us = state.last_us
         is_open = now.watermark_us <= last_us and not state.is_closed
         event_us = last_us if is_open else last_us + self._lateness_us
-        # A part of the trigger whose time has come may still wait for another part.
+        # A part of the trigger whose time has passed may still wait for another part.
         clock_us = None
         if state.trigger.due_us and not state.is_closed:
             later_us = (due_us for due_us in state.trigger.due_us.values() if due_us > now.clock_us)
@@ -234,12 +236,12 @@ class PaneMachine:
         return min(event_us + 1, MAX_US), clock_us
 
     def hold_us(self, state: WindowState) -> int | None:
-        """Return event time that the output's watermark must not pass; None: nothing holds it."""
+        """Return the hold of the output watermark for a window; None: there is no hold."""
         if state.hold_us is not None:
             return state.hold_us
         if state.has_ended:
-            # A late pane with late elements only: the output's watermark may have passed its time.
-            # Steps downstream still take it.
+            # The next pane has only late elements, and the output watermark may have passed its
+            # timestamp. Up to this hold, steps downstream do not drop the pane.
             return min(state.last_us + self._lateness_us, MAX_US) if state.has_news else None
         may_be_empty = self._has_empty_panes and not state.is_closed
         return state.last_us if state.has_news or may_be_empty else None
@@ -248,11 +250,11 @@ class PaneMachine:
         return now.watermark_us >= MAX_US or now.watermark_us > last_us + self._lateness_us
 
     def _merge(self, windows: KeyWindows, new: Iterable[Any], now: Instant) -> dict[Any, Any]:
-        """Merge windows, and return what those that are gone have become.
+        """Merge windows, and return the final merged window of each one that was merged.
 
-        A window that has no state yet does not count for the merged window's trigger: an element
-        that comes late to a session does not make it fire on time once more. One that has had its
-        last pane merges no more.
+        A window without state does not count for the merged window's trigger: an element that
+        arrives late in a session does not make it fire on time once more. A closed window does not
+        merge any more.
         """
         merges = {window: state for window, state in windows.items() if not state.is_closed}
         becomes = merged_windows(self._window_fn, {**merges, **dict.fromkeys(new)})
@@ -273,7 +275,7 @@ class PaneMachine:
     def _merged(
         self, window: Any, own: WindowState | None, merging: list[WindowState], now: Instant
     ) -> WindowState:
-        # Only a window that remains under its own name remembers the panes that have fired.
+        # The counts of fired panes are those of the merged window itself, if it existed before.
         last_us = window.max_timestamp().micros
         state = WindowState(
             last_us,
@@ -299,7 +301,7 @@ class PaneMachine:
     def _add(
         self, window: Any, state: WindowState, elements: list[WindowedValue], now: Instant
     ) -> None:
-        # A time that the watermark has passed cannot be held any more, unless it is held already.
+        # A hold cannot be set before the watermark, unless there is an earlier hold already.
         held_us = now.watermark_us
         if state.hold_us is not None:
             held_us = min(held_us, state.hold_us)
@@ -336,13 +338,13 @@ class PaneMachine:
         *,
         closes: bool = False,
     ) -> Iterator[WindowedValue]:
-        """Yield a pane if the trigger fires, or if the window closes and has news.
+        """Yield a pane if the trigger fires, or if the window has expired and has new values.
 
         Args:
-            window: of a key.
-            state: of the window.
-            now: when the trigger is asked.
-            closes: the window is over.
+            window: The window of the key.
+            state: The state of the window.
+            now: The instant at which the trigger is evaluated.
+            closes: Whether the window has expired.
         """
         last_us = state.last_us
         timing = PaneInfoTiming.EARLY
@@ -370,7 +372,7 @@ class PaneMachine:
         values = state.values.pane(keeps=self._accumulates and not is_last)
         state.has_news = False
         time_us = state.last_us if state.hold_us is None else state.hold_us
-        state.hold_us = None  # OutputTime: of the elements since the last output
+        state.hold_us = None  # proto OutputTime: only elements since the last pane count
         return create(
             values,
             whole_milliseconds(time_us),

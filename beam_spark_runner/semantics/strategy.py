@@ -1,4 +1,4 @@
-"""What a windowing strategy says to whoever groups values."""
+"""The windowing strategy by which values are grouped."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,20 +8,21 @@ from apache_beam.transforms.window import WindowFn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """The strategy of a grouping.
+    """The windowing strategy of a grouping.
 
-    Beam's own ``Windowing`` is not enough: its triggers know less than the model's, and it knows
-    neither that windows are merged already nor that a pane on time may be left out.
+    Beam's Python class ``Windowing`` is not enough: it has fewer triggers than the model, and
+    neither windows that are merged already nor on-time panes that may be left out.
 
     Attributes:
-        window_fn: merges windows.
-        merges: whether it does so here. In Java, the windows of a GroupByKey's output are merged
-            already, and stay as they are in the next one.
-        trigger: Trigger proto.
-        has_empty_panes: if there is nothing new at the end of a window, the pane on time is empty.
-        accumulates: each pane has the values of the panes before.
-        lateness_us: how long after its end a window takes values.
-        timestamp_combiner: value of ``apache_beam.transforms.window.TimestampCombiner``.
+        window_fn: The WindowFn, which may merge windows.
+        merges: Whether it merges windows here. In Java, the windows of a GroupByKey's output are
+            merged already, and do not merge in the next GroupByKey.
+        trigger: The trigger, as a Trigger proto.
+        has_empty_panes: Whether there is an empty on-time pane if no values are new at the end
+            of a window.
+        accumulates: Whether each pane has the values of the previous panes, too.
+        lateness_us: The allowed lateness.
+        timestamp_combiner: A value of ``apache_beam.transforms.window.TimestampCombiner``.
 
     Source: proto WindowingStrategy.
     """

@@ -1,23 +1,23 @@
-"""Notices timers that set themselves again for ever, once all input of their key is there."""
+"""Notices timers that set themselves again for ever, once all input of their key has arrived."""
 
 from collections.abc import Callable
 
 MOST_SET_AGAIN = 10_000
-"""So many timers of one key may be set and fire while its time advances to the end of time."""
+"""The number of timers that may be set and fire while a key's time advances to its end."""
 PATIENCE_US = 60_000_000
-"""So long they may go on then: some windows have very many timers, which end."""
+"""How long more of them may fire: some windows have very many timers, but not endlessly many."""
 
 
 class TimerLoops:
-    """Follows the keys of one step in one task. It says so once.
+    """Follows the keys of one step in one task, and reports at most one endless timer.
 
-    An advance to the end of time fires whatever its timers set anew, up to the end of their window.
-    The global window has its end so far off that a timer which always sets itself again does not
-    come to it.
+    An advance to the end of time also fires timers that are set meanwhile, up to the end of their
+    window. The end of the global window is so far off that a timer which always sets itself again
+    does not reach it.
 
     Args:
-        now_us: of a clock that never goes back.
-        say: is called with the family of a timer that seems to go on for ever.
+        now_us: Returns the time of a monotonic clock.
+        say: Called with the family of a timer that seems to set itself again for ever.
     """
 
     def __init__(self, now_us: Callable[[], int], say: Callable[[str], None]) -> None:
@@ -29,8 +29,8 @@ class TimerLoops:
         """Note that a timer has fired.
 
         Args:
-            family: its.
-            set_again: see ``TimerQueue``, of its key.
+            family: The family of the timer.
+            set_again: ``TimerQueue.set_again`` of its key.
         """
         if set_again < MOST_SET_AGAIN or self._was_said:
             return

@@ -1,13 +1,13 @@
 """The timers of one key: which are set, and which fires next as the key's time advances.
 
-How far time advances is a policy. A batch job has every element of a key before its time
-moves, and then lets it run to the end: the watermark moves from one event-time timer to the
+How far time advances is a policy. A batch job has every element of a key before the key's time
+advances, then to the end of time: the watermark moves from one event-time timer to the
 next; when none is left, the key's clock jumps to the next processing-time timer, so that no job
 waits for one; windows expire last. A streaming job advances to the watermark and the clock of
 its epoch; timers that are not due remain set. At the end of all input it does as a batch job does.
 
-Processing time has no end of its own, so that a timer of it which always sets itself again would
-go on for ever at the end of all input. There, each that waits fires once.
+Processing time has no end, so that a processing-time timer that always sets itself again would
+fire for ever at the end of all input. There, each of these timers fires once.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
 
 
 class Domain(Enum):
-    """What a timer waits for."""
+    """The time domain of a timer."""
 
     EVENT_TIME = "event time"
     PROCESSING_TIME = "processing time"
@@ -27,7 +27,7 @@ class Domain(Enum):
 
 
 class Instant(NamedTuple):
-    """How far time has come. Both in microseconds."""
+    """A point in event time and in processing time, in microseconds."""
 
     watermark_us: int  # event time
     clock_us: int  # processing time
@@ -35,13 +35,13 @@ class Instant(NamedTuple):
 
 START_OF_TIME = Instant(MIN_US, 0)
 END_OF_TIME = Instant(MAX_US, MAX_US)
-"""No element comes any more, and no timer waits for a clock."""
+"""The instant after all input, at which no timer waits for a clock."""
 NEVER_US = MIN_US - 1
-"""A time of either kind at which nothing is due."""
+"""A time in either domain at which nothing is due."""
 
 
 class TimerId(NamedTuple):
-    """A key has at most one timer of each id."""
+    """The id of a timer. A key has at most one timer of each id."""
 
     family: str
     tag: str  # dynamic; empty for most
@@ -55,28 +55,28 @@ class Timer(NamedTuple):
     domain: Domain
     fires_us: int
     hold_us: (
-        int  # event time: of what its callback emits; nothing downstream may pass it until then
+        int  # event time: the output timestamp, which holds the output watermark until it fires
     )
-    payload: Any = None  # what the harness wants back
+    payload: Any = None  # an object of the harness, returned when the timer fires
 
 
 _FEW = 64  # entries of a heap that may be stale
 
 
-_OUR_DAYS_US = 946_684_800_000_000  # from the year 2000 on
-_JUST_NOW_US = 1_000_000  # user code has read the wall clock, and then sets the timer
+_OUR_DAYS_US = 946_684_800_000_000  # the year 2000
+_JUST_NOW_US = 1_000_000  # between user code's reading the wall clock and setting the timer
 
 
 def due_by(clock_us: int, fires_us: int, wall_us: int) -> int:
-    """Return when a timer of processing time is due by a clock that is not the wall clock.
+    """Return when a processing-time timer is due by a clock that is not the wall clock.
 
     Args:
-        clock_us: what the clock shows.
-        fires_us: what user code has set. A time in our days was computed from the wall clock; any
-            other one from the clock itself, if it is a test's own, which begins with the Unix
-            epoch. Where the clock shows our days, too, since it repeats what was recorded, a time
-            that the wall clock has passed is the clock's own.
-        wall_us: what the wall clock shows.
+        clock_us: The time of the clock.
+        fires_us: The time that user code has set. A time before the year 2000 was computed from
+            the clock, which in a test begins at the Unix epoch. A later time was computed from the
+            wall clock, unless the clock is after 2000, too, because a recording is replayed, and
+            the wall clock has passed that time: then it was computed from the clock.
+        wall_us: The time of the wall clock.
     """
     if fires_us <= _OUR_DAYS_US:
         return fires_us
@@ -86,14 +86,14 @@ def due_by(clock_us: int, fires_us: int, wall_us: int) -> int:
 
 
 def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
-    """Say when a window is over: a millisecond after the last that it may see.
+    """Return when a window expires: a millisecond after its end and the allowed lateness.
 
     Args:
-        window_end_us: the window's own last moment, ``max_timestamp``.
-        allowed_lateness_us: of the windowing.
+        window_end_us: The window's ``max_timestamp``.
+        allowed_lateness_us: The allowed lateness of the windowing strategy.
 
     Returns:
-        Event time; at most the end of time, at which all windows are over.
+        Event time; at most the end of time, at which all windows have expired.
 
     Source: Java ``LateDataUtils.garbageCollectionTime``, and the millisecond that
         ``SimpleDoFnRunner`` adds.
@@ -104,18 +104,18 @@ def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
 def expiration_timer(
     family: str, window: Any, allowed_lateness_us: int, payload: object
 ) -> "tuple[Timer, int]":
-    """Make the timer by which a DoFn learns that a window of a key is over.
+    """Make the timer that fires when a window of a key expires.
 
     Args:
-        family: of ``on_window_expiration``. Empty: no DoFn wants to know, but the state of the key
-            and window is dropped; nothing is held for that.
-        window: one of Beam's.
-        allowed_lateness_us: of the windowing.
-        payload: what the harness wants back.
+        family: The timer family of ``on_window_expiration``. Empty: the DoFn has no such callback;
+            the timer only drops the state of the key and window, and holds no watermark.
+        window: The window, as an object of Beam's.
+        allowed_lateness_us: The allowed lateness of the windowing strategy.
+        payload: The payload of the timer.
 
     Returns:
-        The timer, whose output has the timestamp of the window's end; and when the window
-        is over, see ``expiry_us``.
+        The timer, whose output timestamp is the window's end; and the expiry of the window, see
+        ``expiry_us``.
     """
     end_us = window.max_timestamp().micros
     expires_us = expiry_us(end_us, allowed_lateness_us)
@@ -124,20 +124,20 @@ def expiration_timer(
     return Timer(id_, Domain.WINDOW_EXPIRATION, expires_us, hold_us, payload), expires_us
 
 
-_Due: TypeAlias = tuple[int, int, TimerId]  # time, number of the setting
+_Due: TypeAlias = tuple[int, int, TimerId]  # time, sequence number of the call of ``set``, id
 
 
 class TimerQueue:
     """The timers of one key. Threads: one.
 
     Attributes:
-        watermark_us: of the key; None: its elements still come.
-        changes: grows with whatever would let a timer that is set again be another.
-        set_again: how many timers of event time have fired that were set while the key's time
-            advances to the end of time.
+        watermark_us: The key's event time; None while its elements arrive.
+        changes: A counter. While it is unchanged, to repeat the same call of ``set`` is a no-op.
+        set_again: The number of event-time timers that were set, and have fired, while the
+            key's time advances to the end of time.
 
-    A timer that is set again is another one: what was set before never fires. What is
-    cleared before it fires never does, whoever clears it.
+    A timer that is set again replaces the one with its id, which never fires. A timer that is
+    cleared before it fires never fires.
 
     Example:
         >>> queue = TimerQueue()
@@ -161,9 +161,9 @@ class TimerQueue:
         self._set: dict[TimerId, tuple[int, Timer]] = {}
         self._due: dict[Domain, list[_Due]] = {domain: [] for domain in Domain}
         self._settings = 0
-        self._set_before: int | None = None  # the settings before the advance to the end of time
+        self._set_before: int | None = None  # ``_settings`` before the advance to the end of time
         self._over: set[Hashable] = set()  # windows that have expired
-        # How far time advances after which the clock has jumped over all that waits for it.
+        # The target of the key's last advance, once its clock has jumped to the end of time.
         self._last: Instant | None = None
 
     def __len__(self) -> int:
@@ -173,12 +173,12 @@ class TimerQueue:
         """Set a timer, in place of one that has its id.
 
         Args:
-            timer: one of event time that lies after the end of its window fires at that end;
-                it is dropped where event time has come there already, so that a timer which
-                always sets itself again ends with its window. One of processing time is dropped
-                once the clock has jumped to its end, unless it is one that waits: it fires at its
-                new time. Any timer of a window that has expired is dropped.
-            expires_us: when the timer's window is over, see ``expiry_us``.
+            timer: The timer. An event-time timer after its window's expiry fires at the expiry, and
+                is dropped if event time has reached that already, so that a timer that always
+                sets itself again ends with its window. A processing-time timer is dropped once
+                the clock has jumped to the end of time, unless it replaces one that is set. Any
+                timer of a window that has expired is dropped.
+            expires_us: The expiry of the timer's window, see ``expiry_us``.
         """
         id_, domain, fires_us, hold_us, _ = timer
         if id_.window in self._over:
@@ -196,7 +196,7 @@ class TimerQueue:
             self._set.pop(id_, None)
             return
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
-            self._set[id_] = before[0], timer  # each element may set the same one again
+            self._set[id_] = before[0], timer  # a fast path: often, each element sets the same one
             return
         self.changes += 1
         self._settings += 1
@@ -208,22 +208,22 @@ class TimerQueue:
             heapq.heapify(due)
 
     def clear(self, id_: TimerId) -> None:
-        """Forget the timer of that id, if there is one."""
+        """Remove the timer of an id, if it is set."""
         self.changes += 1
         self._set.pop(id_, None)
 
     def pop(self, to: Instant) -> Timer | None:
-        """Advance time to the next timer that is due until ``to``, and take that timer.
+        """Advance time to the next timer that is due until ``to``, and remove that timer.
 
-        In the order of event time; then in that of processing time; then windows expire.
-        Timers of one moment fire in the order in which they were set. One that is set for a
-        moment gone by, while time advances, is due at once. What still waits for the clock when
-        its window expires never fires.
+        Event-time timers fire first, in the order of their times; then processing-time timers;
+        then windows expire. Timers of the same time fire in the order in which they were set. A
+        timer that is set for a past time is due at once. A processing-time timer that is still set
+        when its window expires never fires.
 
         Args:
-            to: how far time may advance; the same in all calls until None is returned. With the
-                clock at its end, the first timer of processing time that fires makes this the last
-                advance of the key: a lesser ``to`` does not interrupt it.
+            to: The target of the advance; the same in all calls until None is returned. If its
+                clock is at the end of time, the first processing-time timer that fires makes this
+                the last advance of the key: a lesser ``to`` does not interrupt it.
 
         Returns:
             The timer to fire; None when no timer is due until ``to``.
@@ -251,20 +251,20 @@ class TimerQueue:
         return None
 
     def _count(self, setting: int) -> None:
-        """Note that a timer of event time fires in the advance to the end of time."""
+        """Count an event-time timer that fires in the advance to the end of time."""
         if self._set_before is None:
             self._set_before = self._settings
         self.set_again += setting > self._set_before
 
     def would_leave(self, to: Instant) -> bool:
-        """Whether ``pop`` would return a timer, which remains if the advance is interrupted here.
+        """Whether due timers remain set if the advance is interrupted here.
 
-        None does in the last advance of the key, which cannot be interrupted; see ``pop``.
+        It is false in the last advance of the key, which cannot be interrupted; see ``pop``.
         """
         return self._last is None and self._next_due(to) is not None
 
     def _next_due(self, to: Instant) -> Domain | None:
-        """Return the domain of the next timer that is due; its heap begins with it."""
+        """Return the domain of the next due timer, which is then the first of the domain's heap."""
         for domain, due in self._due.items():
             until_us = to.clock_us if domain is Domain.PROCESSING_TIME else to.watermark_us
             while due and not self._is_set(due[0]):
@@ -282,7 +282,7 @@ class TimerQueue:
         self.watermark_us = watermark_us if now_us is None else max(now_us, watermark_us)
 
     def restart(self) -> None:
-        """The next key begins."""
+        """Remove all timers and reset time, for the next key."""
         self.changes += 1
         self.watermark_us = None
         self._last = None
@@ -295,7 +295,7 @@ class TimerQueue:
                 due.clear()
 
     def hold_us(self) -> int | None:
-        """Event time that the output's watermark must not pass; None: nothing holds it."""
+        """Return the least hold of the timers that are set; None: no timer is set."""
         return min((timer.hold_us for _, timer in self._set.values()), default=None)
 
     def _is_set(self, due: _Due) -> bool:

@@ -1,7 +1,7 @@
-"""Triggers as state machines: whether a window of a key fires now, and the state for that.
+"""Triggers as state machines, which decide whether a window of a key fires.
 
-A trigger is a tree of numbered nodes. The state of a key and window is flat: facts by the number
-of a node, so that it can be stored, and merged when windows merge.
+A trigger is a tree of numbered nodes. The state of a key and window is flat, by the numbers of
+nodes, so that it can be stored, and merged when windows merge.
 
 Sources: Trigger in beam_runner_api.proto; the TriggerStateMachines of Beam's Java runners
 (org.apache.beam.runners.core.triggers).
@@ -17,12 +17,12 @@ from beam_spark_runner.semantics.timers import Instant
 
 @dataclass(slots=True)
 class TriggerState:
-    """What a trigger remembers for a key and window, by the number of a node.
+    """The state of a trigger for a key and window, by the numbers of its nodes.
 
     Attributes:
-        finished: nodes that will not fire again, unless a parent resets them.
-        counts: elements since the node was reset.
-        due_us: processing time from which on the node fires.
+        finished: The nodes that will not fire again, unless a parent resets them.
+        counts: The number of elements since the node was reset.
+        due_us: The processing time from which on the node fires.
     """
 
     finished: set[int] = field(default_factory=set)
@@ -30,7 +30,7 @@ class TriggerState:
     due_us: dict[int, int] = field(default_factory=dict)
 
     def forget(self, numbers: range) -> None:
-        """Drop everything about some nodes."""
+        """Remove the state of some nodes."""
         for number in numbers:
             self.finished.discard(number)
             self.counts.pop(number, None)
@@ -38,32 +38,32 @@ class TriggerState:
 
 
 class Trigger(ABC):
-    """A node. ``last_us`` is always the largest timestamp of the window."""
+    """A node of a trigger. The argument ``last_us`` is the window's largest timestamp."""
 
     def __init__(self, numbers: range, parts: Sequence["Trigger"] = ()) -> None:
-        """Take its place in the tree.
+        """Create a node of the tree.
 
         Args:
-            numbers: its own, then those of all nodes below it.
-            parts: the nodes directly below it.
+            numbers: The node's own number, then those of all its descendants.
+            parts: The children of the node.
         """
         self.number = numbers.start
         self.numbers = numbers
         self.parts = tuple(parts)
 
     def is_finished(self, state: TriggerState) -> bool:
-        """Return whether it will not fire again."""
+        """Return whether the node will not fire again."""
         return self.number in state.finished
 
     def finish(self, state: TriggerState, is_finished: bool = True) -> None:
-        """Note whether it will not fire again."""
+        """Set whether the node will not fire again."""
         if is_finished:
             state.finished.add(self.number)
         else:
             state.finished.discard(self.number)
 
     def reset(self, state: TriggerState) -> None:
-        """Begin anew, with all nodes below."""
+        """Remove the state of the node and all its descendants."""
         state.forget(self.numbers)
 
     def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
@@ -76,22 +76,23 @@ class Trigger(ABC):
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
-        """Set the state of a window from those of the windows that have become part of it.
+        """Compute the state of a merged window from the states of the windows in it.
 
         Args:
-            merging: of the windows; the merged window's own, if it was there before, included.
-            state: of the merged window; new.
-            now: when they merge.
-            last_us: largest timestamp of the merged window.
+            merging: The states of these windows, including the earlier state of the merged window
+                itself, if it has one.
+            state: The new state of the merged window, which is changed.
+            now: The instant at which they merge.
+            last_us: The largest timestamp of the merged window.
         """
 
     @abstractmethod
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
-        """Return whether the window fires; asked only if this node has not finished."""
+        """Return whether the window fires; called only if this node has not finished."""
 
     @abstractmethod
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
-        """Note that the window fires. ``should_fire`` was true."""
+        """Update the state because the window fires; called only if ``should_fire`` was true."""
 
     def _finished_in(self, merging: Sequence[TriggerState]) -> Iterator[bool]:
         return (self.is_finished(each) for each in merging)
@@ -105,7 +106,7 @@ class AfterEndOfWindow(Trigger):
         self._early = parts[0]
         self._late = parts[1] if has_late else None
 
-    # The early part has finished: the pane at the end of the window has fired.
+    # That the early part has finished means that the pane at the end of the window has fired.
 
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
@@ -135,7 +136,7 @@ class AfterEndOfWindow(Trigger):
         if self._early.is_finished(state):
             assert self._late is not None
             self._late.fire(state, now, last_us)
-            self._late.reset(state)  # it repeats, said or not
+            self._late.reset(state)  # late firings repeat even without Repeatedly
         elif now.watermark_us > last_us:
             self._early.reset(state)
             self._early.finish(state)
@@ -147,7 +148,7 @@ class AfterEndOfWindow(Trigger):
 
 
 class Default(Trigger):
-    """Fires whenever there is something new, once the watermark has passed the end."""
+    """Fires whenever there are new elements, once the watermark has passed the window's end."""
 
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
@@ -162,14 +163,14 @@ class Default(Trigger):
 
 
 class Always(Default):
-    """Fires whenever it is asked."""
+    """Fires at each evaluation."""
 
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return True
 
 
 class Never(Default):
-    """What there is comes out when the window closes."""
+    """Never fires; all elements are in the pane that is emitted when the window expires."""
 
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return False
@@ -188,7 +189,7 @@ class _Once(Trigger):
 
     @abstractmethod
     def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
-        """Merge what it has counted, if it has not finished in any of the windows."""
+        """Merge the other state of the node; called if it has not finished in any window."""
 
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         self.reset(state)
@@ -196,7 +197,7 @@ class _Once(Trigger):
 
 
 class ElementCount(_Once):
-    """Fires once so many elements have come."""
+    """Fires once a number of elements have arrived."""
 
     def __init__(self, numbers: range, count: int) -> None:
         super().__init__(numbers)
@@ -214,7 +215,7 @@ class ElementCount(_Once):
 
 
 class AfterProcessingTime(_Once):
-    """Fires at a time that the first element's processing time determines."""
+    """Fires at a processing time that is computed from that of the first element."""
 
     def __init__(self, numbers: range, due_us: Callable[[int], int]) -> None:
         super().__init__(numbers)
@@ -232,7 +233,7 @@ class AfterProcessingTime(_Once):
 
 
 class Parallel(Trigger):
-    """All parts see all elements; it has finished when some, or all, of them have."""
+    """All parts get all elements; it fires and finishes once any, or all, of the parts do."""
 
     def __init__(
         self, numbers: range, parts: Sequence[Trigger], enough: Callable[[Iterator[bool]], bool]
@@ -258,7 +259,7 @@ class Parallel(Trigger):
                 continue
             if part.should_fire(state, now, last_us):
                 part.fire(state, now, last_us)
-            else:  # the pane whose elements it has counted is gone
+            else:  # its state is about elements that are in this pane
                 part.reset(state)
         self._update(state)
 
@@ -267,7 +268,7 @@ class Parallel(Trigger):
 
 
 class AfterEach(Trigger):
-    """One part after the other."""
+    """Runs its parts one after the other: the next one begins once a part has finished."""
 
     def _current(self, state: TriggerState) -> Trigger | None:
         return next((part for part in self.parts if not part.is_finished(state)), None)
@@ -282,7 +283,7 @@ class AfterEach(Trigger):
         for part in self.parts:
             part.merge(merging, state, now, last_us)
             if not part.is_finished(state):
-                return  # those after it begin anew
+                return  # the parts after it have no state yet
         self.finish(state)
 
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
@@ -297,7 +298,7 @@ class AfterEach(Trigger):
 
 
 class OrFinally(Trigger):
-    """Fires as the first part does, and once more, for the last time, when the second does."""
+    """Fires as the first part does, until the second part fires: that is the last time."""
 
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
@@ -322,7 +323,7 @@ class OrFinally(Trigger):
 
 
 class Repeatedly(Trigger):
-    """Begins its part anew whenever that has finished."""
+    """Resets its part whenever that has finished."""
 
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int

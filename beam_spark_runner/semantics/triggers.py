@@ -1,4 +1,4 @@
-"""From a trigger's proto to its state machine."""
+"""Converts Trigger protos to state machines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,19 +8,19 @@ from beam_spark_runner.semantics.trigger_machines import Trigger
 
 
 def trigger_of(proto: Any) -> Trigger:
-    """Return the machine of a trigger.
+    """Return the state machine of a trigger.
 
     Args:
-        proto: Trigger proto.
+        proto: The Trigger proto.
 
     Raises:
-        ValueError: it is of a kind that Beam's model does not have.
+        ValueError: The trigger is of a kind that Beam's model does not have.
     """
     return _node(proto, 0)
 
 
 def _node(proto: Any, number: int) -> Trigger:
-    """Return the node of a proto and its place: its number, and those of all below it follow."""
+    """Return the node of a proto; its number is ``number``, and its descendants' follow."""
 
     def below(*protos: Any) -> tuple[range, list[Trigger]]:
         parts: list[Trigger] = []
@@ -46,7 +46,7 @@ def _node(proto: Any, number: int) -> Trigger:
             moves = tuple(proto.after_processing_time.timestamp_transforms)
             return machines.AfterProcessingTime(alone, lambda clock_us: _moved(clock_us, moves))
         case "after_synchronized_processing_time":
-            # Upstream has no other clock: whatever was to arrive by now has arrived.
+            # Upstream has the same clock, so that it is synchronized at once.
             return machines.AfterProcessingTime(alone, lambda clock_us: clock_us)
         case "after_end_of_window":
             spec = proto.after_end_of_window

@@ -5,12 +5,12 @@ from beam_spark_runner.semantics.timers import Instant
 
 
 def advance_of(before_us: int, arriving_us: int, clock_us: int) -> tuple[Instant, Instant]:
-    """Return until when a stage came in the epoch before, and until when it comes in this one.
+    """Return the instants from which and to which a stage advances in an epoch.
 
     Args:
-        before_us: watermark of the stage's input, as the epoch before left it.
-        arriving_us: the same, as those who feed it say in this epoch.
-        clock_us: processing time.
+        before_us: The stage's input watermark after the previous epoch.
+        arriving_us: Its input watermark in this epoch, from the marks of tasks upstream.
+        clock_us: The processing time of this epoch.
     """
     now_us = max(before_us, arriving_us)
     # At the end of all input nothing waits for a clock.
@@ -19,16 +19,16 @@ def advance_of(before_us: int, arriving_us: int, clock_us: int) -> tuple[Instant
 
 
 def output_us(input_us: int, hold_us: int | None, left_due_us: int | None) -> int:
-    """Return the watermark of what a stage sends on, in whole milliseconds.
+    """Return the output watermark of a stage, in whole milliseconds.
 
-    Timestamps of elements have no more on the wire. A window's last moment is not one, so that a
-    watermark held there would have passed the window's own pane.
+    Encoded timestamps of elements are in milliseconds, too. A window's largest timestamp is not a
+    whole millisecond, so that a watermark there would have passed the window's own pane.
 
     Args:
-        input_us: watermark of its input.
-        hold_us: the least event time that is held by what it has stored; None: nothing holds it.
-        left_due_us: when the earliest timer of event time is due that has not fired although it
-            is; None: all have.
+        input_us: The input watermark.
+        hold_us: The least hold in the shard; None: there is no hold.
+        left_due_us: The time of the earliest event-time timer that is due but has not fired;
+            None: all due timers have fired.
     """
     held_us = min(input_us, MAX_US if hold_us is None else hold_us)
     if left_due_us is not None:

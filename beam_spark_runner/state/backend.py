@@ -1,6 +1,6 @@
-"""The interface of stores for user state and timers: operations of the Fn API on addresses.
+"""The interface of backends for user state and timers, with the operations of the Fn API.
 
-The embedded harness and the state service of the remote one ask the same backends,
+The embedded harness and the state service of the remote one use the same backends,
 through ``state.requests``.
 """
 
@@ -20,13 +20,13 @@ class Cell(NamedTuple):
 
 
 class Bag(NamedTuple):
-    """All of a bag. Value, combining and set states are bags to a runner."""
+    """A whole bag. Value, combining and set states are bags to a runner."""
 
     cell: Cell
 
 
 class MapKeys(NamedTuple):
-    """The keys of a multimap. Cannot be appended to; clearing them clears the multimap."""
+    """The keys of a multimap. They cannot be appended to; clearing them clears the multimap."""
 
     cell: Cell
 
@@ -39,15 +39,15 @@ class MapValues(NamedTuple):
 
 
 class MapEntries(NamedTuple):
-    """A multimap as KVs of a key and an iterable of its values. Can only be read."""
+    """A multimap as KVs of a key and an iterable of its values. It can only be read."""
 
     cell: Cell
 
 
 class ListRange(NamedTuple):
-    """The part of an ordered list with sort keys from ``start`` to before ``end``.
+    """The entries of an ordered list whose sort keys are in ``[start, end)``.
 
-    What is appended brings its own sort keys: the range does not matter then.
+    An append ignores the range, because the entries contain their sort keys.
     """
 
     cell: Cell
@@ -59,14 +59,14 @@ Address: TypeAlias = Bag | MapKeys | MapValues | MapEntries | ListRange
 
 
 class Page(NamedTuple):
-    """Part of what stands at an address: whole encoded elements, one after the other."""
+    """Part of the content of an address: the concatenated encodings of whole elements."""
 
     data: bytes
     token: bytes  # for the next page; empty at the end
 
 
 class StoredTimer(NamedTuple):
-    """A timer that is set, while no bundle works on its key. Times are in microseconds."""
+    """A timer as it is stored while no bundle processes its key. Times are in microseconds."""
 
     family: str
     tag: str  # dynamic; empty for most
@@ -80,38 +80,38 @@ class StoredTimer(NamedTuple):
 class StateBackend(Protocol):
     """Stores user state and timers. Threads: one at a time.
 
-    What was written is read at once. An address where nothing was written is empty.
+    Reads see all earlier writes. An address is empty until something is written there.
 
     Attributes:
-        version: the one that was sealed last; 0: none was.
+        version: The version that was sealed last; 0 before the first one.
     """
 
     version: int
 
     def get(self, address: Address, token: bytes = b"") -> Page:
-        """Read a page: the first one, or that which a ``token`` of the page before leads to.
+        """Read the first page, or the one that the ``token`` of the previous page refers to.
 
-        A reader that goes from page to page sees what was there when it began.
+        A read of several pages returns the elements that were there at its first page.
 
         Raises:
-            FnApiProtocolError: the token is not one of this address, or what it leads to
-                was cleared meanwhile.
+            FnApiProtocolError: The token is not one of this address, or is void, because the
+                state was cleared, or an ordered list appended to, since the first page.
         """
         ...
 
     def append(self, address: Address, data: bytes) -> None:
-        """Add encoded elements, one after the other, at the end; to a list by sort key.
+        """Add concatenated encoded elements at the end; in an ordered list, by sort key.
 
         Raises:
-            FnApiProtocolError: nothing can be added at such an address.
+            FnApiProtocolError: An address of this kind cannot be appended to.
         """
         ...
 
     def clear(self, address: Address) -> None:
-        """Remove all that stands at the address.
+        """Remove the content of an address.
 
         Raises:
-            FnApiProtocolError: such an address cannot be cleared.
+            FnApiProtocolError: An address of this kind cannot be cleared.
         """
         ...
 
@@ -119,13 +119,13 @@ class StateBackend(Protocol):
         """Return the timers of a key in a transform, in the order in which they were set.
 
         Args:
-            transform: id.
-            key: encoded, nested.
+            transform: The id of the transform.
+            key: The key, encoded and nested.
         """
         ...
 
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
-        """Store timers in place of all that were stored for the transform and the key."""
+        """Replace all timers of a key in a transform."""
         ...
 
     def drop(self, key: bytes) -> None:
@@ -133,26 +133,26 @@ class StateBackend(Protocol):
         ...
 
     def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
-        """Remove all cells that a key has in a window and a transform; not its timers.
+        """Remove all cells that a key has in a window and a transform, but not its timers.
 
         Args:
-            transform: id.
-            window: encoded, nested.
-            key: encoded, nested.
+            transform: The id of the transform.
+            window: The window, encoded and nested.
+            key: The key, encoded and nested.
         """
         ...
 
     def seal(self, version: int) -> None:
-        """End a version: what was changed since the version before belongs to this one.
+        """End a version, which consists of all changes since the previous one.
 
         Args:
-            version: greater than all before.
+            version: The number of the version, greater than all earlier ones.
         """
         ...
 
 
 def pages(store: StateBackend, address: Address) -> Iterator[bytes]:
-    """Yield what stands at an address, page by page; see ``StateBackend.get``."""
+    """Yield the content of an address, page by page; see ``StateBackend.get``."""
     page = store.get(address)
     yield page.data
     while page.token:

@@ -1,16 +1,16 @@
 """Chains: the deltas from which a shard is rebuilt, and when older ones are no longer needed.
 
-Nothing is ever written as a whole. A delta has what its attempt has changed, and two things more:
+A shard is never written as a whole. A delta has the changes of its attempt, and also:
 
-*A slice* of the shard: all records from where the delta before has stopped, in the order of keys
-and around, of about as many bytes as were changed. So the slices go through the shard in *laps*. A
-delta is needed until the slices after it have come around to where it has stopped: whatever it
-says of a key, a later slice or a later change says again. A delta whose slice is the whole shard
-needs no other one, as is often so if the shard is small.
+*A slice* of the shard: all records from the end of the previous delta's slice on, in the order of
+keys, of about as many bytes as were changed. At the end of the shard, a new *lap* begins. A delta
+is needed until the later slices have come around to the end of its own slice: by then, each key in
+it is in a later slice or a later change. A delta whose slice is the whole shard needs no other
+delta; in small shards, this is often so.
 
 *Older deltas*, merged: the newest ones of the chain, as long as none is of a higher *tier* (power
-of two of bytes) than what is in the new delta by then, and all together are not larger than
-``LARGEST_BYTES``. Of their records those go in that still hold. The new delta takes their place.
+of two of bytes) than the new delta has reached by then, and all together are not larger than
+``LARGEST_BYTES``. Their records are added if they are still valid. The new delta replaces them.
 
 Bounds, where each epoch changes d bytes of a shard of S bytes:
 
@@ -29,11 +29,11 @@ from typing import NamedTuple, TypeAlias
 from beam_spark_runner._generated import store_pb2
 
 LARGEST_BYTES = 8 << 20
-"""Of records in a delta, if older ones are merged into it."""
+"""The most bytes of records in a delta, if older ones are merged into it."""
 
 
 class Version(NamedTuple):
-    """Which state of a shard: that which one attempt left behind."""
+    """A version of a shard: its content after one attempt."""
 
     epoch: int
     attempt: int  # random, of 63 bits
@@ -50,9 +50,9 @@ class Link(NamedTuple):
     """A delta of a chain.
 
     Attributes:
-        version: which it leads to.
-        size: bytes of its records.
-        place: how far the slices have come with it.
+        version: The version of the shard that it completes.
+        size: The bytes of its records.
+        place: Where its slice ends.
     """
 
     version: Version
@@ -61,20 +61,20 @@ class Link(NamedTuple):
 
 
 Chain: TypeAlias = tuple[Link, ...]
-"""Oldest first; the last one is the head. Empty: nothing was ever sealed."""
+"""The deltas, oldest first; the last one is the head. Empty: nothing was ever sealed."""
 
 
 def head_of(chain: Chain) -> Version | None:
-    """Return which version a chain leads to."""
+    """Return the version of the last delta of a chain; None: the chain is empty."""
     return chain[-1].version if chain else None
 
 
 def still_needed(chain: Chain, place: Place) -> Chain:
-    """Return a chain without what the slices of a newer delta have made unnecessary.
+    """Return a chain without the deltas that the slices have made unnecessary.
 
     Args:
-        chain: of the version before.
-        place: how far the slices have come with the newer delta.
+        chain: The chain of the previous version.
+        place: Where the slice of the newer delta ends.
     """
     first = 0
     while first < len(chain) and place >= around(chain[first].place):
@@ -83,14 +83,14 @@ def still_needed(chain: Chain, place: Place) -> Chain:
 
 
 def around(place: Place) -> Place:
-    """Return the place one lap further on."""
+    """Return the same place in the next lap."""
     return Place(place.lap + 1, place.key)
 
 
 def has_later_slice(link: Link, chain: Chain) -> Callable[[bytes], bool]:
-    """Return what says of a key whether a slice after a delta of a chain has it, or has it not.
+    """Return a function: whether a key is in the range of a later slice than a delta's own.
 
-    Whatever that delta says of the key does not count any more.
+    The records that the delta has of such keys do not count any more.
     """
     (lap, first), (last_lap, end) = link.place, chain[-1].place
     if lap == last_lap:
@@ -99,11 +99,11 @@ def has_later_slice(link: Link, chain: Chain) -> Callable[[bytes], bool]:
 
 
 def first_to_merge(chain: Chain, size: int) -> int:
-    """Return from which of its deltas on a chain is merged into a newer one.
+    """Return the index of the first delta of a chain that is merged into a newer one.
 
     Args:
-        chain: what is needed besides the newer one.
-        size: bytes of the newer one, if it is not merged with others.
+        chain: The deltas that are needed besides the newer one.
+        size: The bytes of the newer one before older ones are merged into it.
     """
     first = len(chain)
     while first and (total := size + chain[first - 1].size) <= LARGEST_BYTES:

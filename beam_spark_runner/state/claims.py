@@ -1,4 +1,4 @@
-"""Locks on folders of local copies: one attempt at a time works in each."""
+"""Locks on the folders of local copies: each is used by one attempt at a time."""
 
 import fcntl
 import glob
@@ -14,8 +14,9 @@ class Claim:
     """An exclusive lock on a folder.
 
     Attributes:
-        folder: of an LMDB environment; may not be there yet.
-        is_private: another attempt has the folder of the shard; this one is removed at the end.
+        folder: The folder of an LMDB environment, which may not exist yet.
+        is_private: Whether the folder is this attempt's own, since another attempt has claimed
+            the shard's. ``release`` removes it.
     """
 
     folder: Path
@@ -27,7 +28,7 @@ class Claim:
         """Release the lock.
 
         Args:
-            remove: also the content of the folder.
+            remove: Whether to remove the folder. A private one is always removed.
         """
         try:
             if remove or self.is_private:
@@ -35,7 +36,7 @@ class Claim:
             if self.is_private:
                 self._lock_path.unlink(missing_ok=True)
         finally:
-            # Closing alone would not do: a child that user code has forked has the file, too.
+            # Closing is not enough: a process that user code has forked shares the open file.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
 
@@ -44,11 +45,11 @@ def claim_copy(local: Path, name: str) -> Claim:
     """Lock the local copy of a shard; if another attempt has locked it, a new private folder.
 
     Args:
-        local: folder of all copies.
-        name: of the shard.
+        local: The folder of all copies.
+        name: The name of the shard.
 
     Raises:
-        OSError: the disk cannot be read or written.
+        OSError: The disk cannot be read or written.
     """
     folder, is_private = local / name, False
     while (lock := _try_lock(path := local / f"{folder.name}.lock")) is None:
@@ -57,7 +58,7 @@ def claim_copy(local: Path, name: str) -> Claim:
 
 
 def _try_lock(path: Path) -> int | None:
-    """Lock a file, which is created if it is missing; None: another process has locked it."""
+    """Lock a file, which is created if it is missing; None: it is already locked."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +82,7 @@ def sweep(local: Path, name: str) -> None:
 
 
 def building_place(folder: Path) -> Path:
-    """Return the place of a copy that is not complete yet."""
+    """Return the folder in which a copy is built before it is renamed to ``folder``."""
     return folder.with_name(f"{folder.name}.new")
 
 

@@ -1,10 +1,10 @@
 """Deltas: files with the changes of one attempt to its shard, and a slice of the rest (``chain``).
 
-A file begins with a magic and the number of its format. Frames follow: records (the last one of a
-key counts), and an end that says how many there were, and which deltas lead to this version. A
+A file begins with a magic and the number of its format. Frames of records follow (the last record
+of a key counts), then an end frame with the number of records and the chain of this version. A
 frame is its kind, its length, a checksum, and its content. The checksums are chained, so that a
-frame that is missing or elsewhere is noticed, too. A tail says where the end is, so that it can be
-read without the records.
+missing or misplaced frame is noticed, too. A tail has the length of the end frame, so that this can
+be read without the records.
 """
 
 import struct
@@ -30,15 +30,15 @@ _RECORD = struct.Struct(">Iq")  # length of the key; of the value, or _DELETED
 _TAIL = struct.Struct(">QI4s")  # length of the content of the end, its checksum, _LAST
 _LAST = b"last"
 _DELETED = -1
-_READ_BYTES = 1 << 20  # at once: what a damaged length says is not asked for
+_READ_BYTES = 1 << 20  # of one read, so that a damaged length does not exhaust memory
 
 
 class CorruptDeltaError(RunnerError):
     """A delta is missing or damaged.
 
     Args:
-        name: of its file.
-        why: what is wrong with it.
+        name: The name of its file.
+        why: What is wrong with it.
     """
 
     def __init__(self, name: str, why: str) -> None:
@@ -50,23 +50,23 @@ class CorruptDeltaError(RunnerError):
 
 
 def delta_name(lineage: str, level: int, partition: int, version: Version) -> str:
-    """Return the name of the file of a delta that leads to a version."""
+    """Return the file name of the delta of a version."""
     return sweep.delta_name(lineage, level, partition, *version)
 
 
 class DeltaWriter:
-    """Writes a delta while its changes are made. A frame is in memory, not more.
+    """Writes a delta while its changes are made. At most one frame is in memory.
 
-    All but the constructor may raise ``OSError``; then the file can only be abandoned.
+    All methods may raise ``OSError``; then the file can only be abandoned.
 
     Args:
-        path: of the file, which is replaced if it exists.
+        path: The path of the file, which is replaced if it exists.
 
     Attributes:
-        size: bytes of the records so far.
+        size: The bytes of the records so far, uncompressed.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: The file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,14 +80,14 @@ class DeltaWriter:
         self._file.write(_MAGIC.pack(_NAME, _FORMAT))
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add that a key has a value now."""
+        """Add the new value of a key."""
         self._frame += _RECORD.pack(len(key), len(value))
         self._frame += key
         self._frame += value
         self._added(len(key) + len(value))
 
     def delete(self, key: bytes) -> None:
-        """Add that a key has no value any more."""
+        """Add the deletion of a key."""
         self._frame += _RECORD.pack(len(key), _DELETED)
         self._frame += key
         self._added(len(key))
@@ -96,7 +96,7 @@ class DeltaWriter:
         """End the file and close it.
 
         Args:
-            chain: what is rebuilt from; this delta is its last link.
+            chain: The deltas from which this version is rebuilt; this delta is the last link.
         """
         self._flush()
         end = store_pb2.DeltaEnd(chain=coded_chain(chain), records=self._count)
@@ -107,7 +107,7 @@ class DeltaWriter:
 
     def abandon(self) -> None:
         """Remove the file, finished or not. May be called again."""
-        # A full disk fails what is still to be written, which nobody wants now.
+        # Closing flushes the buffer, which fails on a full disk; the data is not needed.
         with suppress(OSError):
             self._file.close()
         self.path.unlink(missing_ok=True)
@@ -130,14 +130,14 @@ class DeltaWriter:
 
 
 def read_chain(stream: BinaryIO, name: str) -> Chain:
-    """Read from the end of a delta what its version is rebuilt from; it is the last link.
+    """Read the chain of a delta from its end frame; the delta itself is the last link.
 
     Args:
-        stream: of the file; can be positioned.
-        name: of the file, for messages.
+        stream: The content of the file; seekable.
+        name: The name of the file, for messages.
 
     Raises:
-        CorruptDeltaError: the end is damaged.
+        CorruptDeltaError: The end is damaged.
     """
     return _Reader(stream, name).chain()
 
@@ -147,16 +147,16 @@ def read_changes(
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the records of a delta: keys with their values; None: the key was deleted.
 
-    Of several records of a key the last one counts. Only who has taken all of them knows that all
-    are there.
+    Of several records of a key the last one counts. The delta is known to be complete only after
+    the last record was yielded without an error.
 
     Args:
-        stream: of the file; can be positioned.
-        name: of the file, for messages.
-        version: which it must lead to.
+        stream: The content of the file; seekable.
+        name: The name of the file, for messages.
+        version: The version that the delta must have.
 
     Raises:
-        CorruptDeltaError: the file is damaged, or leads to another version.
+        CorruptDeltaError: The file is damaged, or is the delta of another version.
     """
     reader = _Reader(stream, name)
     yield from reader.records()
@@ -230,7 +230,7 @@ class _Reader:
             yield key, None if value_length == _DELETED else frame[middle:position]
 
     def _frame(self, checksum: int) -> tuple[bytes, bytes, int]:
-        """Return a frame's kind, content and checksum, given that of the frame before."""
+        """Return a frame's kind, content and checksum, given that of the previous frame."""
         kind, length, said = _FRAME.unpack(self._read(_FRAME.size))
         content = self._read(length)
         if said != _checksum(kind, content, checksum):

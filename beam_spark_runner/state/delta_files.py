@@ -1,4 +1,4 @@
-"""Where tasks store what the manifest of their epoch will name: deltas, views, rows."""
+"""The storage of files that tasks write and a manifest names: deltas, views, rows."""
 
 import os
 import secrets
@@ -9,24 +9,24 @@ from typing import BinaryIO, Protocol
 
 
 class DeltaFiles(Protocol):
-    """Where deltas are stored: all executors and the driver see the same."""
+    """The storage of deltas, shared by the driver and all executors."""
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading.
 
         Raises:
-            FileNotFoundError: there is none of this name.
-            OSError: the storage cannot be read.
+            FileNotFoundError: There is no file of this name.
+            OSError: The storage cannot be read.
         """
         ...
 
     def put(self, name: str, local: Path) -> None:
-        """Store a copy of a finished local file: whole, or not at all.
+        """Store a copy of a finished local file, whole or not at all.
 
-        It is durable by the time that a manifest names it.
+        It is durable before a manifest names it.
 
         Raises:
-            OSError: the storage is full or away.
+            OSError: The storage is full or unavailable.
         """
         ...
 
@@ -36,9 +36,9 @@ class FolderOfDeltas(DeltaFiles):
     """See ``DeltaFiles``: a local folder, or one that all hosts mount.
 
     Attributes:
-        folder: must exist. A missing one is not made: it may be a mount that is away.
-        syncs: ``put`` returns once the file is durable. If not, the driver sees to that, which
-            is on the same machine: see ``CheckpointFolder.create``.
+        folder: The folder, which must exist. It is not created: its mount may be missing.
+        syncs: Whether ``put`` makes the file durable. If not, the driver, which is on the same
+            machine, does so: see ``CheckpointFolder.create``.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class FolderOfDeltas(DeltaFiles):
             raise
         if not self.syncs:
             return
-        # The new name is part of the folder, not of the file.
+        # The new name is an entry of the folder, so that the folder is synced, too.
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -1,4 +1,4 @@
-"""Chooses the client for the URL of a folder."""
+"""Chooses the kind of folder, HDFS or object store, by its URL."""
 
 from beam_spark_runner.state.hdfs_folder import HdfsFolder, with_user
 from beam_spark_runner.state.object_folder import ObjectFolder
@@ -16,7 +16,7 @@ def folder_at(
 def settings_of_tasks(
     url: str, settings: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the settings with which tasks find the same folder as this process."""
+    """Return settings with which tasks access the folder as this process's user."""
     return with_user(settings) if _is_hdfs(url) else settings
 
 

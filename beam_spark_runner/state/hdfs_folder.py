@@ -1,7 +1,7 @@
 """A folder of HDFS, through WebHDFS.
 
-A file of HDFS can be read while it is being written. So it is written under a name of its own, and
-gets its final one when it is complete: the namenode renames it, unless there is one of that name.
+A file of HDFS can be read while it is being written. So it is written under a temporary name, and
+renamed when it is complete. The namenode refuses this if the final name exists.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class HdfsFolder(UrlFolder):
         return status is not None and status["type"] == "DIRECTORY"
 
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """See ``UrlFolder.put_content``. A file that is there stays."""
+        """See ``UrlFolder.put_content``. An existing file is not replaced."""
         self._create(name, content)
 
     def create(self, name: str, data: bytes) -> bool:
@@ -58,7 +58,7 @@ class HdfsFolder(UrlFolder):
         return content.getvalue()
 
     def names(self) -> Sequence[str]:
-        """See ``UrlFolder.names``. Those of files that are being written begin with a dot."""
+        """See ``UrlFolder.names``. Names of incomplete files begin with a dot."""
         with _doing("list it"):
             return self._files.files(self._path())
 
@@ -81,7 +81,7 @@ class HdfsFolder(UrlFolder):
                 is_new = self._files.rename(hidden, self._path(name))
             finally:
                 if not is_new:
-                    with contextlib.suppress(OSError):  # then a later start deletes it
+                    with contextlib.suppress(OSError):  # a later start deletes it then
                         self._files.delete(hidden)
         return is_new
 
@@ -90,15 +90,15 @@ class HdfsFolder(UrlFolder):
         return _client(self.url, self.settings)
 
     def _path(self, name: str = "") -> str:
-        # No part of it is a query or a fragment.
+        # Not ``urlsplit``: a path may contain "?" and "#".
         folder = "/" + self.url.partition("://")[2].partition("/")[2]
         return f"{folder}/{name}" if name else folder
 
 
 def with_user(settings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return settings that name a user: this process's, unless one is named already.
+    """Return settings with "hdfs_user": this process's user, unless one is given.
 
-    Tasks may run as somebody else.
+    Tasks may run as another user of the system.
     """
     if dict(settings).get("hdfs_user"):
         return settings
@@ -107,10 +107,10 @@ def with_user(settings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], .
 
 @functools.lru_cache(16)
 def _client(url: str, settings: tuple[tuple[str, str], ...]) -> WebHdfs:
-    """Return the client for a folder, which remembers the active namenode.
+    """Return the client for a folder. It is cached, because it knows the active namenode.
 
     Raises:
-        OptionsError: a setting is missing or wrong.
+        OptionsError: A setting is missing or wrong.
     """
     given = dict(settings)
     named = given.get("hdfs_host") or urlsplit(url).hostname
@@ -132,7 +132,7 @@ def _client(url: str, settings: tuple[tuple[str, str], ...]) -> WebHdfs:
 def _own_user() -> str:
     try:
         return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-    except (KeyError, OSError) as error:  # Python 3.13 raises the other one
+    except (KeyError, OSError) as error:  # OSError since Python 3.13
         raise OptionsError(
             "hdfs_user", "must be given, since the user of this process has no name"
         ) from error

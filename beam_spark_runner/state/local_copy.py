@@ -1,8 +1,8 @@
 """The copy of a shard on an executor's disk: whether it is up to date, and how it is rebuilt.
 
-The deltas are the truth, a copy only saves reading them. Nothing makes sure that its pages reach
-the disk, so it counts only until the host is started anew. LMDB's own locks are off: who has
-claimed a folder is its only user, from whatever threads, one at a time.
+The deltas are authoritative; a copy only saves reading them. Its pages are never synced to the
+disk, so it is valid only until the host reboots. LMDB's own locks are off: the attempt that has
+claimed a folder is its only user, from one thread at a time.
 """
 
 import enum
@@ -29,20 +29,20 @@ from beam_spark_runner.state.stored_deltas import NameOf, OpenFile, reading
 from beam_spark_runner.state.undo import undo_last_commit
 
 MAP_BYTES = 1 << 40
-"""The most that a copy can hold. These are addresses, not memory, and the file has holes."""
+"""The largest size of a copy. It reserves addresses, not memory, and the file is sparse."""
 
 RESERVE_BYTES = 128 << 20
-"""What must stay free on the local disk."""
+"""The space that must stay free on the local disk."""
 
-_UNCHECKED_BYTES = 16 << 20  # may be written before the disk is asked again
+_UNCHECKED_BYTES = 16 << 20  # written between two checks of the free space
 _PAGE_BYTES = 4096
 _RECORDS = b"records"
 _TAG = b"tag"
-_LAYOUT = b"\2"  # of a copy; one of another layout does not count
+_LAYOUT = b"\2"  # version of the copy's layout; a copy of another layout is not used
 
 
 class Origin(enum.Enum):
-    """How a task came by the copy of its shard."""
+    """How a task got the local copy of its shard."""
 
     KEPT = "the copy was at the head"
     UNDONE = "the copy was that of an attempt that does not count, which was undone"
@@ -50,47 +50,47 @@ class Origin(enum.Enum):
 
 
 class Copy(NamedTuple):
-    """An LMDB environment that counts, in its one write transaction, on the records."""
+    """An LMDB environment that is at the head, and its one write transaction."""
 
     env: lmdb.Environment
-    txn: "lmdb.Transaction[bytes]"
-    chain: Chain  # that leads to it
+    txn: "lmdb.Transaction[bytes]"  # by default on the database of the records
+    chain: Chain  # of the version of the copy
 
     def used_bytes(self) -> int:
-        """Return the size of the pages that the records take, with those that were written.
+        """Return the bytes of the pages that the records take, with uncommitted changes.
 
         Raises:
-            lmdb.Error: the disk does not work.
+            lmdb.Error: The disk does not work.
         """
         stat = self.txn.stat(self.env.open_db(_RECORDS, self.txn, create=False))
         pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return int(stat["psize"] * pages)
 
     def commit(self, chain: Chain) -> None:
-        """Commit what was written.
+        """Commit the changes.
 
         Args:
-            chain: that leads to it.
+            chain: The chain of the new version.
 
         Raises:
-            lmdb.Error: the disk does not work.
+            lmdb.Error: The disk does not work.
         """
         self.txn.put(_TAG, _tag(chain), db=self.env.open_db(None, self.txn))
         self.txn.commit()
 
 
 def open_or_undo(folder: Path, head: Version | None) -> tuple[Copy, Origin] | None:
-    """Open a copy if it is what the head names, or was so before its last attempt.
+    """Open a copy that is at the head, or was so before its last commit, which is then undone.
 
     Args:
-        folder: claimed.
-        head: None: the copy is to be empty.
+        folder: The folder of the copy, claimed.
+        head: The version to open; None: the copy must be empty.
 
     Returns:
-        None: it does not count. It may have been undone.
+        None if the copy is missing or at another version; its last commit may then be undone.
 
     Raises:
-        OSError: the disk does not work.
+        OSError: The disk does not work.
     """
     copy = open_copy(folder, head)
     if copy is not None:
@@ -102,7 +102,7 @@ def open_or_undo(folder: Path, head: Version | None) -> tuple[Copy, Origin] | No
 
 
 def open_copy(folder: Path, head: Version | None) -> Copy | None:
-    """Open a copy if it is there and is what the head names; None: it does not count."""
+    """Open a copy that is at the head; None: it is missing, damaged, or at another version."""
     if not (folder / "data.mdb").exists():
         return None
     try:
@@ -126,19 +126,19 @@ def open_copy(folder: Path, head: Version | None) -> Copy | None:
 
 
 def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: Version | None) -> None:
-    """Make a copy anew, in place of any that is there, from the deltas that lead to the head.
+    """Replace a copy by a new one, made from the chain of deltas of the head.
 
     Args:
-        folder: claimed.
-        open_file: by the name of a delta.
-        name_of: the shard's versions.
-        head: None: the copy is empty.
+        folder: The folder of the copy, claimed.
+        open_file: Opens a delta by its name.
+        name_of: Returns the name of the delta of a version of the shard.
+        head: The version of the new copy; None: it is empty.
 
     Raises:
-        CorruptDeltaError: a delta is damaged or missing.
-        ShardStorageError: the storage of the deltas cannot be read, or the disk is full.
-        OSError: the disk does not work.
-        lmdb.Error: likewise.
+        CorruptDeltaError: A delta is damaged or missing.
+        ShardStorageError: The storage of the deltas cannot be read, or the disk is full.
+        OSError: The disk does not work.
+        lmdb.Error: The disk does not work.
     """
     chain: Chain = ()
     if head is not None:
@@ -178,14 +178,13 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: Version | 
 
 
 class Room:
-    """Refuses what a disk has no room for.
+    """Checks that a disk has room for records before they are written.
 
-    LMDB writes through a memory map: on a full disk that is no error, but a signal (SIGBUS) that
-    ends the process. So the disk is asked before, and some room is left to those who write
-    at the same time.
+    LMDB writes through a memory map: on a full disk, a write does not fail with an error, but
+    ends the process by a signal (SIGBUS). ``RESERVE_BYTES`` stay free for other writers.
 
     Args:
-        folder: on the disk.
+        folder: A folder on the disk.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -196,7 +195,7 @@ class Room:
         """Count a record that will be written, of ``size`` bytes.
 
         Raises:
-            OSError: the disk has no room for it.
+            OSError: The disk has no room for it.
         """
         self._unchecked += size + _PAGE_BYTES
         if self._unchecked < _UNCHECKED_BYTES:
@@ -226,7 +225,7 @@ def _tag(chain: Chain) -> bytes:
 
 
 def _chain_of(coded: bytes) -> Chain | None:
-    """Return the chain of a tag; None: the copy does not count."""
+    """Return the chain of a tag; None: it is of another layout, or the host has rebooted."""
     if not coded.startswith(_LAYOUT):
         return None
     tag = store_pb2.CopyTag.FromString(coded[len(_LAYOUT) :])
@@ -235,7 +234,7 @@ def _chain_of(coded: bytes) -> Chain | None:
 
 @functools.cache
 def boot_id() -> str:
-    """Return what changes when the host is started anew; if it does not say, a process's own."""
+    """Return an id that changes with each boot of the host; else one of this process."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -24,12 +24,12 @@ from beam_spark_runner.state.spill import SpillFile
 
 MEMORY_LIMIT_BYTES = 64 << 20
 PAGE_BYTES = 1 << 20
-_PIECE_BYTES = 100  # what a piece costs beside its bytes
-_TOKEN = struct.Struct(">qqq")  # of the cell's generation, the next piece, the end
+_PIECE_BYTES = 100  # the memory that a piece takes besides its bytes
+_TOKEN = struct.Struct(">qqq")  # the cell's generation, the next piece, the end
 _COUNT = struct.Struct(">i")
 
 CountValues: TypeAlias = Callable[[Cell, bytes], int]
-"""How many encoded values of a multimap stand one after the other."""
+"""Returns how many values a concatenation of encoded multimap values has."""
 
 
 class _Spilled(NamedTuple):
@@ -43,7 +43,7 @@ _Piece: TypeAlias = bytes | _Spilled
 class _Bag:
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []
-        self.generation = 0  # another one after whatever makes the places of pieces void
+        self.generation = 0  # replaced whenever the positions of pieces become void
 
 
 class _Map:
@@ -54,7 +54,7 @@ class _Map:
 
 
 class _List:
-    """Values by sort key; those of one sort key in the order of their coming."""
+    """Values by sort key; values of one sort key are in the order of arrival."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[_Piece]] = {}
@@ -82,12 +82,13 @@ _Kind = TypeVar("_Kind", _Bag, _Map, _List)
 
 
 class MemoryState:
-    """See ``StateBackend``. What is added while memory holds its limit goes to a file.
+    """See ``StateBackend``. Data that exceeds the memory limit is written to a file.
 
     Args:
-        count_values: asked for what is added to a multimap, whose entries say how many they are.
-        limit_bytes: of what stays in memory.
-        page_bytes: a page ends with the piece that reaches it; what was added at once is a piece.
+        count_values: Counts the values in data for a multimap, because ``MapEntries`` begin with
+            their number.
+        limit_bytes: The most bytes of state in memory.
+        page_bytes: The size at which a page ends, after the piece (one append) that reaches it.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class MemoryState:
         self._pieces = _Pieces(limit_bytes)
         self._keys: dict[bytes, dict[Cell, _Bag | _Map | _List]] = {}
         self._timers: dict[bytes, dict[str, Sequence[StoredTimer]]] = {}  # by key, transform
-        # One count for all cells: one that is dropped and made anew has no earlier generation.
+        # Shared by all cells: a cell that is dropped and created again gets a new generation.
         self._generations = itertools.count(1)
         self.version = 0
 
@@ -214,7 +215,7 @@ class MemoryState:
                     self._pieces.free(pieces)
 
     def _find(self, cell: Cell, kind: type[_Kind]) -> _Kind:
-        """Return the cell; an empty one that is not kept, if nothing was written yet."""
+        """Return the cell; if nothing was written yet, an empty one that is not stored."""
         return self._checked(self._keys.get(cell.key, {}).get(cell), cell, kind) or kind()
 
     def _make(self, cell: Cell, kind: type[_Kind]) -> _Kind:
@@ -259,14 +260,14 @@ class MemoryState:
         return Page(data[0] if len(data) == 1 else b"".join(data), more)
 
     def _entry(self, multimap: _Map, map_key: bytes) -> bytes:
-        """Encode KV(key, iterable of its values): the iterable says first how many they are."""
+        """Encode KV(key, iterable of its values); the iterable begins with their number."""
         count = _COUNT.pack(multimap.counts[map_key])
         values = map(self._pieces.read, multimap.values[map_key])
         return b"".join([map_key, count, *values])
 
 
 class _Pieces:
-    """Bytes that are kept: in memory, beyond the limit in a file."""
+    """The pieces of all cells: in memory, and beyond the limit in a file."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._room = limit_bytes
@@ -284,7 +285,7 @@ class _Pieces:
         return piece if isinstance(piece, bytes) else self._file.read(*piece)
 
     def free(self, pieces: Iterable[_Piece]) -> None:
-        """Forget pieces. The file is given back once none of it is needed."""
+        """Free pieces. The file is closed once none of its pieces is needed."""
         for piece in pieces:
             if isinstance(piece, bytes):
                 self._room += len(piece) + _PIECE_BYTES
@@ -295,10 +296,13 @@ class _Pieces:
 
 
 def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Take the entries of an ordered list apart, which stand one after the other.
+    """Split the concatenated entries of an ordered list.
 
-    Returns:
+    Yields:
         The sort key and the whole encoded entry, a KV of it and a length-prefixed value.
+
+    Raises:
+        FnApiProtocolError: An entry is cut off or malformed.
 
     Source: proto StateAppendRequest, OrderedListEntry.
     """

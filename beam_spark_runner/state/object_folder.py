@@ -1,7 +1,7 @@
 """A folder of an object store: S3, Google Cloud Storage, or Azure's.
 
-An object appears whole or not at all, and is durable by then. That it is created, and replaces no
-other one, is a condition that the store checks (``If-None-Match`` of HTTP).
+An object appears whole or not at all, and is then durable. ``create`` never replaces an object:
+the store checks this as a condition of the request (``If-None-Match`` of HTTP).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _READ_BYTES = 8 << 20
 # The driver tries again for longer, see ``scheduling.patience``, and Spark the task.
 _RETRIES = 3
 _RETRY_S = 20.0
-_REQUEST_LASTS, _SILENT_FOR = "1day", "30s"  # at most
+_REQUEST_LASTS, _SILENT_FOR = "1day", "30s"  # timeouts of a request, and between two reads
 _PREFIXES = {"gs": "GOOGLE_", "abfs": "AZURE_", "abfss": "AZURE_", "az": "AZURE_"}
 _CLIENT_OPTIONS = (
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "read_timeout"),
@@ -33,15 +33,15 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 
 
 class ObjectStoreError(OSError):
-    """The store cannot be reached, or refuses something."""
+    """The store cannot be reached, or refuses a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFolder(UrlFolder):
     """See ``UrlFolder``.
 
-    What is missing in the settings comes from the environment, or from the machine's own
-    credentials.
+    Settings that are not given are taken from the environment, or from the credentials of the
+    machine.
     """
 
     two_may_create: ClassVar[str] = (
@@ -56,7 +56,7 @@ class ObjectFolder(UrlFolder):
                 target.write(piece)
 
     def make(self) -> None:
-        """See ``UrlFolder.make``: there is nothing to do."""
+        """See ``UrlFolder.make``: object stores need no folders, so this does nothing."""
 
     def exists(self) -> bool:
         """See ``UrlFolder.exists``."""
@@ -112,7 +112,7 @@ class ObjectFolder(UrlFolder):
                 try:
                     obstore.delete(self._store, all_names)
                 except FileNotFoundError:
-                    for name in all_names:  # not all stores say it, and none says which
+                    for name in all_names:  # no store reports which object was missing
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self._store, name)
 
@@ -123,14 +123,14 @@ class ObjectFolder(UrlFolder):
 
 @functools.lru_cache(16)
 def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
-    """Return the client for a folder, of which a process has one."""
+    """Return the client for a folder; all uses in a process share it."""
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     ours = {name: value for name, value in given if not name.startswith("hdfs_")}
     settings: dict[str, Any] = ours if url.startswith("s3") else {}
-    # The timeout of a request is that of its whole body, and by default so short that large deltas
-    # could not be read over a slow line.
+    # The timeout of a request includes its whole body, and the default is too short to read large
+    # deltas over a slow connection.
     options: dict[str, Any] = {"timeout": _REQUEST_LASTS, "read_timeout": _SILENT_FOR}
     options |= _client_options_of_environment(url)
     endpoints = [settings.get("endpoint", ""), *map(os.environ.get, _ENDPOINTS)]
@@ -150,7 +150,7 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
 
 
 def _client_options_of_environment(url: str) -> dict[str, str]:
-    """Return what obstore would find there by itself if it was given no options."""
+    """Return the client options that obstore reads by itself only if it is given none."""
     prefix = _PREFIXES.get(url.partition("://")[0], "AWS_")
     given = {name: os.environ.get(f"{prefix}{name.upper()}") for name in _CLIENT_OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
@@ -169,5 +169,5 @@ def _asked(what: str) -> Iterator[None]:
 
 
 def _first_part(error: Exception) -> str:
-    """Return what is wrong, without the Rust values that obstore adds."""
+    """Return the text of an error without the Rust values that obstore appends."""
     return str(error).partition("\n\nDebug source")[0]

@@ -1,4 +1,4 @@
-"""Key policies: what happens to a key after a bundle has processed its elements."""
+"""Key policies: what happens to a key after its elements have been processed."""
 
 from dataclasses import dataclass, field
 
@@ -15,15 +15,15 @@ class KeyPolicy:
     """The time of the key advances; then its state and its timers are dropped, or stored.
 
     Attributes:
-        to: how far time advances. All timers that are due until then fire.
-        store: where a later bundle finds what is left of the key; None: it is dropped.
-        watermark_us: of the input, while elements arrive. Those of windows that are over by then
-            are dropped.
-        clock_us: processing time while elements arrive; None: the wall clock's. User code that
-            sets timers reads the wall clock all the same.
-        interruption: when timers that are due remain set; None: all of them fire.
-        late: counts the elements that are dropped. Without a store, none are.
-        loops: notices timers that go on for ever; None: nobody wants to know.
+        to: The instant to which time advances. All timers that are due until then fire.
+        store: The backend that stores the key's state and timers; None: they are dropped.
+        watermark_us: The input watermark while elements arrive. Elements whose windows have
+            expired by then are dropped.
+        clock_us: The processing time while elements arrive; None: the wall clock's. User code
+            that sets timers always reads the wall clock.
+        interruption: Decides when due timers are left for later; None: all of them fire.
+        late: Counts the dropped elements. Without a store, none are dropped.
+        loops: Notices timers that set themselves again for ever; None: no such check.
     """
 
     to: Instant
@@ -36,4 +36,4 @@ class KeyPolicy:
 
 
 BATCH = KeyPolicy(END_OF_TIME)
-"""The bundle has all elements of each key. When they are processed, its time runs to the end."""
+"""All elements of a key are in one bundle; after them, its time advances to the end of time."""

@@ -1,4 +1,4 @@
-"""Serves the Fn API's state requests from a backend, for every harness."""
+"""Serves the Fn API's state requests from a backend, for embedded and remote harnesses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,21 +40,21 @@ _PROTOCOLS = {
     "ordered_list_user_state": _ORDERED_LIST,
 }
 USER_STATE = frozenset(_PROTOCOLS)
-"""Kinds of state keys that refer to a DoFn's state by key and window."""
+"""The types of ``StateKey`` that refer to user state of a DoFn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredState:
-    """What a DoFn says of one of its states."""
+    """The declaration of one user state of a DoFn (proto ``StateSpec``)."""
 
-    protocol: str  # urn: how it is asked for
-    value_coder: str = ""  # id; multimaps only
+    protocol: str  # urn of the protocol by which the SDK requests it
+    value_coder: str = ""  # coder id; multimaps only
 
 
 def declared_states(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
 ) -> Mapping[tuple[str, str], DeclaredState]:
-    """Find the states of a stage, by transform and name."""
+    """Find the user states of a stage, by transform id and state name."""
     found = {}
     for id_, transform in descriptor.transforms.items():
         if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
@@ -70,12 +70,12 @@ def declared_states(
 
 
 class StateRequests:
-    """Answers what the SDK asks for one stage's state. Threads: one at a time.
+    """Answers the state requests of one stage. Threads: one at a time.
 
     Args:
-        backend: where the state is.
-        declared: see ``declared_states``.
-        step_names: of transforms, for messages.
+        backend: The backend that stores the state.
+        declared: See ``declared_states``.
+        step_names: The names of transforms by id, for messages.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StateRequests:
         """See ``StateBackend.get``.
 
         Raises:
-            FnApiProtocolError: the state is not declared, or is of another kind.
+            FnApiProtocolError: The state is not declared, or is declared with another protocol.
         """
         return self._backend.get(self.address(key), token)
 
@@ -105,7 +105,7 @@ class StateRequests:
         self._backend.clear(self.address(key))
 
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
-        """Answer a request of the state service; an error is an answer, too."""
+        """Answer a request of the state service, with ``error`` set if the request is wrong."""
         response = beam_fn_api_pb2.StateResponse(id=request.id)
         try:
             match request.WhichOneof("request"):
@@ -126,10 +126,10 @@ class StateRequests:
         return response
 
     def address(self, key: StateKey) -> Address:
-        """Say where the state is that a key of the Fn API means.
+        """Convert a state key of the Fn API to an address of a backend.
 
         Raises:
-            FnApiProtocolError: it is not declared, or is of another kind.
+            FnApiProtocolError: The state is not declared, or is declared with another protocol.
         """
         kind = key.WhichOneof("type")
         protocol = _PROTOCOLS.get(kind)
@@ -169,12 +169,12 @@ def value_counter(
     declared: Mapping[tuple[str, str], DeclaredState],
     coder_of: Callable[[str], Coder] | None = None,
 ) -> CountValues:
-    """Count the values of a multimap by the coder that its DoFn declares.
+    """Return a function that counts encoded multimap values, by the coders that DoFns declare.
 
     Args:
-        descriptor: of the stage.
-        declared: see ``declared_states``.
-        coder_of: finds a coder by its id; None: as the SDK does.
+        descriptor: The descriptor of the stage.
+        declared: See ``declared_states``.
+        coder_of: Returns a coder by its id; None: coders are made from the descriptor.
     """
     if coder_of is None:
         context = PipelineContext(beam_runner_api_pb2.Components(coders=descriptor.coders))

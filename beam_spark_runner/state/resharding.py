@@ -1,4 +1,4 @@
-"""What a stage has in a shard, moved to shards that divide the keys otherwise."""
+"""Copies the cells and timers of a stage to new shards, for another number of partitions."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
@@ -11,23 +11,23 @@ from beam_spark_runner.state.store_keys import StoreKeys, hash_of_name, hash_of_
 
 
 class Share(Protocol):
-    """The part of an old shard that goes to a new one."""
+    """The part of an old shard that is copied to a new one."""
 
     @property
     def source(self) -> range:
-        """The hashes of all keys of the old shard."""
+        """The range of key hashes of the old shard."""
         ...
 
     @property
     def mine(self) -> range:
-        """The hashes of all keys of the new shard."""
+        """The range of key hashes of the new shard."""
         ...
 
     def has_id(self, hashed: int) -> bool:
-        """Whether what has no key, but a transform of its own, goes there.
+        """Whether data that is divided by transform id, not by key, goes to the new shard.
 
         Args:
-            hashed: of that transform.
+            hashed: The hash of the transform id.
         """
         ...
 
@@ -45,16 +45,17 @@ def copy_keys(
     """Copy cells and timers of keys from an old shard to a new one.
 
     Args:
-        source: the old shard.
-        target: the new shard.
-        stages: number of the stage in the old shard, and in the new one.
-        share: what is copied.
-        by_id: what is stored is divided by its transform, and not by its key: residuals.
-        besides: transforms whose cells and timers are left out: they are of no key.
-        transforms: id of the one with state and timers in the old shard, and in the new one.
+        source: The records of the old shard.
+        target: The records of the new shard.
+        stages: The numbers of the stage in the old shard and in the new one.
+        share: The part of the old shard that is copied.
+        by_id: Whether the data is divided by transform id and not by key, as residuals are.
+        besides: The transform ids under which data without a user key (an empty one) is stored,
+            which is not copied.
+        transforms: The ids of the stateful transform in the old shard and in the new one.
 
     Raises:
-        InvariantError: a key is in a shard to which it does not belong.
+        InvariantError: A key is in a shard to which it does not belong.
     """
     keys, keys_now = map(StoreKeys, stages)
     renamed = {transforms[0]: transforms[1]}
@@ -106,5 +107,5 @@ def _by_id(share: Share) -> Callable[[bytes], bool]:
 
 
 def count_nothing(*_: object) -> int:
-    """Stand in for ``CountValues`` where values of maps are copied as they are."""
+    """Take the place of ``CountValues`` where the values of multimaps are never counted."""
     raise InvariantError("values of maps are copied as they are")

@@ -1,7 +1,7 @@
 """Residuals of splittable DoFns in memory, for one task of a batch pipeline.
 
-A residual is one timer and one value, both under one id in the namespace of its window.
-Keys are set before each call, as with a backend that partitions its state by them.
+A residual is one timer and one value, both with the same id in the namespace of its window.
+The current key is set before each call, as in a backend that partitions its state by key.
 """
 
 import heapq
@@ -15,21 +15,21 @@ from beam_spark_runner.core.time import MAX_US
 
 
 class ResidualTimer(NamedTuple):
-    """When a residual is due, and which event time waits for it."""
+    """The timer of a residual: its due time and its watermark hold."""
 
     fire_at_us: int  # processing time
     key: bytes
     window: bytes  # encoded: the namespace
     id: str
     hold_us: int  # event time: the output timestamp
-    was_truncated: bool = False  # its restriction, for a drain
-    slice_us: int = 0  # the least time to process it for, since less was not enough for a claim
+    was_truncated: bool = False  # the restriction was truncated by a drain
+    slice_us: int = 0  # the least time to process it for: with less, nothing was claimed
 
 
 class Keyed(Protocol):
-    """A backend whose calls concern its current key.
+    """A backend whose calls apply to its current key.
 
-    ``lock`` is held from setting the key to the end of the call.
+    Callers hold ``lock`` from setting the key to the end of the call.
     """
 
     @property
@@ -60,7 +60,7 @@ class InMemoryTimers:
     """See ``KeyedTimers``.
 
     Args:
-        now_us: processing time, microseconds since the epoch.
+        now_us: Returns the processing time, microseconds since the Unix epoch.
     """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
@@ -84,11 +84,11 @@ class InMemoryTimers:
         self._pending.add((id_, window))
 
     def pop_due(self) -> list[ResidualTimer]:
-        """Remove the timers whose time has come, with their holds; the earliest first."""
+        """Remove and return the timers that are due, the earliest first; their holds end."""
         return self._pop_until(self._now_us())
 
     def pop_all(self) -> list[ResidualTimer]:
-        """Remove all timers, due or not; the earliest first."""
+        """Remove and return all timers, due or not, the earliest first."""
         return self._pop_until(None)
 
     def _pop_until(self, limit_us: int | None) -> list[ResidualTimer]:
@@ -100,11 +100,11 @@ class InMemoryTimers:
         return popped
 
     def next_due_us(self) -> int | None:
-        """When the earliest timer is due, in processing time; None: there is none."""
+        """Return the processing time of the earliest timer; None: there is no timer."""
         return self._by_time[0].fire_at_us if self._by_time else None
 
     def watermark_hold_us(self) -> int:
-        """The least output timestamp of what is pending; the end of time if nothing is."""
+        """Return the least hold of the pending timers; the end of time if there are none."""
         while self._by_hold and self._by_hold[0][1:] not in self._pending:
             heapq.heappop(self._by_hold)
         return self._by_hold[0][0] if self._by_hold else MAX_US
@@ -114,7 +114,7 @@ class InMemoryTimers:
 
 
 class InMemoryValues:
-    """See ``KeyedValues``. Values are kept as the objects that they are."""
+    """See ``KeyedValues``. Values are stored as objects, not encoded."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -50,26 +50,26 @@ def open_shard(
     head: Version | None,
     is_shared: bool = False,
 ) -> "Shard":
-    """Open a shard as it is at its head, from the local copy or from the deltas.
+    """Open a shard at its head, from the local copy or from the deltas.
 
-    What an attempt has sealed in vain is undone in the copy, see ``undo``. If another attempt on
-    this host has the copy, this one gets a copy of its own for the time.
+    If the copy has a commit of an attempt that was not accepted, this is undone, see ``undo``.
+    If another attempt on this host has claimed the copy, this one gets a private copy.
 
     Args:
-        local: folder of all local copies; made if it is missing.
-        deltas: where the head and what it is based on are stored.
-        lineage: of the job.
-        level: number.
-        partition: number.
-        head: which version; None: the shard is empty.
-        is_shared: see ``SharedShard``.
+        local: The folder of all local copies; created if it is missing.
+        deltas: The storage of the head and of the older deltas of its chain.
+        lineage: The lineage of the job.
+        level: The number of the level.
+        partition: The number of the partition.
+        head: The version to open; None: the shard is empty.
+        is_shared: See ``SharedShard``.
 
     Returns:
         The shard; ``close`` must be called, or its context be left.
 
     Raises:
-        CorruptDeltaError: a delta that is needed is damaged or missing.
-        ShardStorageError: the local disk or the storage of the deltas does not work.
+        CorruptDeltaError: A delta that is needed is damaged or missing.
+        ShardStorageError: The local disk or the storage of the deltas does not work.
     """
     name = f"{lineage}-{level}-{partition}"
     name_of = functools.partial(delta_name, lineage, level, partition)
@@ -95,16 +95,17 @@ def open_shard(
 
 
 class Shard:
-    """A shard in the hands of one attempt, until it is sealed or aborted. See ``open_shard``.
+    """A shard that one attempt uses, until it is sealed or aborted. See ``open_shard``.
 
-    Threads: one at a time. All verbs raise ``ShardStorageError`` if the local disk does not
+    Threads: one at a time. All methods raise ``ShardStorageError`` if the local disk does not
     work; then the shard is aborted. They raise ``InvariantError`` if it has ended, or for a key
     that is empty or longer than ``KEY_LIMIT``.
 
     Attributes:
-        changed: whether anything was put or deleted.
-        origin: how the local copy was come by.
-        chain: the deltas that it is rebuilt from as it was opened; once sealed, as it is now.
+        changed: Whether anything was put or deleted.
+        origin: How the task got its local copy.
+        chain: The deltas from which the shard is rebuilt: of the opened version, or of the
+            sealed one.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Shard:
             raise self._failed(error) from error
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Give a key a value, in place of any that it has."""
+        """Set the value of a key."""
         txn = self._txn_for(key)
         try:
             self._room.take(len(key) + len(value))
@@ -170,11 +171,11 @@ class Shard:
     def scan(self, prefix: bytes, start: bytes = b"") -> Generator[tuple[bytes, bytes], None, None]:
         """Yield the keys that begin with a prefix, in order, with their values.
 
-        What is put or deleted meanwhile counts: each step goes to the next key that is there.
+        Changes during the scan are seen: each step goes to the next key that then exists.
 
         Args:
-            prefix: of all keys that are yielded.
-            start: keys before it are left out.
+            prefix: The prefix of all keys that are yielded.
+            start: The least key that is yielded.
         """
         after, is_passed, seen = max(prefix, start), False, -1
         cursor = self._txn().cursor()
@@ -208,7 +209,7 @@ class Shard:
             raise self._failed(error) from error
 
     def used_bytes(self) -> int:
-        """Return the size of the pages of the local copy that are in use, with what was changed."""
+        """Return the bytes of the local copy's pages in use, with uncommitted changes."""
         self._txn()
         try:
             return self._copy.used_bytes()
@@ -216,17 +217,17 @@ class Shard:
             raise self._failed(error) from error
 
     def seal(self, version: Version) -> Version | None:
-        """End the work: store what was changed as a delta, then keep it locally.
+        """Store the changes as a delta, then commit them to the local copy.
 
         Args:
-            version: of this attempt.
+            version: The version of this attempt.
 
         Returns:
             The new head; the old one if nothing was changed: then no delta is stored.
 
         Raises:
-            CorruptDeltaError: an older delta that is merged into the new one is damaged.
-            ShardStorageError: the delta cannot be stored, or such an older one not be read. The
+            CorruptDeltaError: An older delta that is merged into the new one is damaged.
+            ShardStorageError: The delta cannot be stored, or an older one cannot be read. The
                 shard is aborted, whatever is raised.
         """
         self._txn()
@@ -250,7 +251,7 @@ class Shard:
         except OSError as error:
             self.abort()
             raise ShardStorageError(name, str(error)) from error
-        # A private copy is about to go.
+        # A private copy is removed when the shard is closed.
         if not self._claim.is_private:
             try:
                 self._copy.commit(chain)
@@ -261,13 +262,13 @@ class Shard:
         return version
 
     def abort(self) -> None:
-        """End the work: the shard stays as it was at its head. May be called again."""
+        """Discard all changes: the shard stays as it was at its head. May be called again."""
         if not self._has_ended:
             self._copy.txn.abort()
         self._end()
 
     def close(self) -> None:
-        """Abort what is not sealed, and let go of the local copy. May be called again."""
+        """Abort what is not sealed, and release the local copy. May be called again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -275,7 +276,7 @@ class Shard:
             self.abort()
         finally:
             self._copy.env.close()
-            # A copy that did not work is not tried again.
+            # A copy on which LMDB or the disk failed is not opened again.
             self._claim.release(remove=self._is_broken)
 
     def _end(self) -> None:
@@ -294,15 +295,15 @@ class Shard:
         return self._txn()
 
     def _changed_by(self) -> DeltaWriter:
-        """Count a change; return what writes it down."""
+        """Count a change; return the writer of the delta that it is added to."""
         self._changes += 1
         if self._writer is None:
-            # One name for all: what a killed attempt has left is written over.
+            # All attempts use one name: the file of a killed attempt is overwritten.
             self._writer = DeltaWriter(self._claim.folder / "sealing.delta")
         return self._writer
 
     def _completed(self, writer: DeltaWriter, version: Version) -> Chain:
-        """Add what is in a delta besides changes, see ``chain``; return the chain it ends."""
+        """Add a slice and older deltas to a delta, see ``chain``; return the chain it ends."""
         if not self.chain:
             return (Link(version, writer.size, Place(0, b"")),)
         place = self._add_slice(writer, self.chain[-1].place)
@@ -312,7 +313,7 @@ class Shard:
         return (*chain[:first], Link(version, writer.size, place))
 
     def _add_slice(self, writer: DeltaWriter, start: Place) -> Place:
-        """Add as many bytes of all records as were changed; return where the next slice begins."""
+        """Add a slice of as many bytes as were changed; return where the next slice begins."""
         left = writer.size
         for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
             for key, value in self.scan(b"", first):
@@ -331,8 +332,8 @@ class Shard:
 
 
 def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> bool:
-    """Move to the first key that is not before ``start``, nor it itself if it is passed."""
-    # A start that is longer than any key comes after the key that it continues.
+    """Move to the first key at or after ``start``, or only after it if ``is_passed``."""
+    # A start longer than any key follows the key that is its beginning.
     found = cursor.set_range(start[:KEY_LIMIT]) if start else cursor.first()
     if found and ((key := cursor.key()) < start or (is_passed and key == start)):
         return cursor.next()
@@ -340,15 +341,15 @@ def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> boo
 
 
 class SharedShard(Shard):
-    """A shard that several threads use: the task's, and that which answers an SDK harness.
+    """A shard that two threads use: the task's, and the one that answers an SDK harness.
 
-    They use records of their own each, so that each verb by itself is all that must not be
-    interrupted. Sealing, aborting and closing are the task's.
+    They use different records, so that it is enough if each method is atomic by itself. Only
+    the task's thread seals, aborts and closes the shard.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # The end of a scan may be collected as garbage by a thread that has it.
+        # Reentrant: garbage collection may close a scan in a thread that has the lock.
         self._using = threading.RLock()
 
     def get(self, key: bytes) -> bytes | None:
@@ -377,7 +378,7 @@ class SharedShard(Shard):
                     return
                 yield found
         finally:
-            with self._using:  # closing a cursor is something that others must not be beside, too
+            with self._using:  # closing a cursor needs the lock, too
                 steps.close()
 
     def delete_prefix(self, prefix: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class SpillFile:
-    """Appends pieces and reads them back. Gone with the process, however it ends.
+    """Appends pieces and reads them back. The file vanishes with the process, however it ends.
 
     Threads: one at a time.
     """
@@ -25,7 +25,7 @@ class SpillFile:
             written = os.pwrite(self._file.fileno(), view, end)
             end += written
             view = view[written:]
-        self.end = end  # a piece that was written in part is written over by the next one
+        self.end = end  # not reached after an error: the next piece overwrites a partial one
         return start
 
     def read(self, start: int, length: int) -> bytes:
@@ -40,7 +40,7 @@ class SpillFile:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Give the disk back; the next ``append`` begins a new file."""
+        """Free the disk space; the next ``append`` begins a new file."""
         if self._file is not None:
             self._file.close()
             self._file, self.end = None, 0

@@ -1,4 +1,4 @@
-"""User state and timers of a stage among the sorted records of a shard."""
+"""User state and timers of a stage, stored as sorted records of a shard."""
 
 import struct
 from collections import Counter
@@ -24,16 +24,16 @@ _DUE_DOMAINS = {
 
 
 class StoredState:
-    """See ``StateBackend``. All of it is in the records: another one on the same goes on.
+    """See ``StateBackend``. Everything is in the records: a new instance on them continues.
 
-    Timers of a key have a record each, numbered in the order in which they were set. An index
-    has the first due time of each key and domain, another one the least hold of each key.
+    Each timer has a record, numbered in the order in which the timers of a key were set. One
+    index has the first due time of each key and domain, another one the least hold of each key.
 
     Args:
-        records: of the shard.
-        stage: number of the stage in the plan.
-        count_values: see ``MemoryState``.
-        page_bytes: a page ends with the piece that reaches it.
+        records: The records of the shard.
+        stage: The number of the stage in the plan.
+        count_values: See ``MemoryState``.
+        page_bytes: The size at which a page ends, after the piece that reaches it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StoredState:
         self._cells.clear(address)
 
     def replace(self, bag: Bag, data: bytes) -> None:
-        """Have a bag consist of encoded elements, at least one, whatever it has had."""
+        """Replace the content of a bag by encoded elements, at least one."""
         self._cells.replace(bag, data)
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
@@ -71,17 +71,17 @@ class StoredState:
         return tuple(_timer_of(coded) for _, coded in records)
 
     def timers_of_key(self, family: str, key: bytes) -> Sequence[StoredTimer]:
-        """Return the timers of a family that a key has, in whatever transform.
+        """Return the timers of a family that a key has, in all transforms.
 
         Args:
-            family: of the timers.
-            key: encoded, nested.
+            family: The timer family.
+            key: The key, encoded and nested.
         """
         found = (_timer_of(coded) for _, coded in self._records.scan(self._keys.timers_of_key(key)))
         return tuple(timer for timer in found if timer.family == family)
 
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
-        """See ``StateBackend.set_timers``. Writes only what is changed."""
+        """See ``StateBackend.set_timers``. Only records that change are written."""
         owner = self._keys.owner(transform, key)
         prefix = self._keys.timers(owner)
         before = list(self._records.scan(prefix))
@@ -97,17 +97,17 @@ class StoredState:
         self._index(owner, place, [_timer_of(coded) for _, coded in before], timers)
 
     def due(self, watermark_us: int, clock_us: int) -> Iterator[tuple[str, bytes]]:
-        """Yield the transform and the key of timers that are due, those of event time first.
+        """Yield the transform and key of due timers, those of event time first.
 
-        Whoever asks lets timers of the key fire and sets those that remain. Also a key of which
-        some that are due remain comes once: they wait for the next call.
+        After each item, the caller fires timers of the key and stores those that remain. A key
+        is yielded once, even if some of its due timers remain: they wait for the next call.
 
         Args:
-            watermark_us: event time; timers that are due at it are.
-            clock_us: the same for processing time.
+            watermark_us: The event time until which timers are due, inclusive.
+            clock_us: The processing time until which timers are due, inclusive.
         """
         until_us = {_EVENT: watermark_us, _CLOCK: clock_us}
-        # Only those that come up again: a window's end makes any number of keys due.
+        # Not all keys that were yielded: at the end of a window, any number of keys is due.
         remaining: set[tuple[str, bytes]] = set()
         for domain in (_EVENT, _CLOCK):
             for record, coded in self._records.scan(self._keys.due_in(domain)):
@@ -123,7 +123,7 @@ class StoredState:
                     remaining.add(place)
 
     def all_timers(self) -> Iterator[tuple[str, bytes, Sequence[StoredTimer]]]:
-        """Yield all transforms and keys that have timers, with these."""
+        """Yield each transform and key that have timers, with these timers."""
         for domain in (_EVENT, _CLOCK):
             for _, coded in self._records.scan(self._keys.due_in(domain)):
                 found = store_pb2.TimerOwner.FromString(coded)
@@ -132,7 +132,7 @@ class StoredState:
                     yield found.transform, found.key, timers
 
     def next_due(self) -> tuple[int | None, int | None]:
-        """Return when the next timer is due: event time, and processing time."""
+        """Return the first due times in event time and in processing time; None: no timer."""
         event_us, clock_us = (
             next((self._keys.due_time(record) for record, _ in self._records.scan(prefix)), None)
             for prefix in map(self._keys.due_in, (_EVENT, _CLOCK))
@@ -140,17 +140,17 @@ class StoredState:
         return event_us, clock_us
 
     def is_empty(self) -> bool:
-        """Whether nothing of the stage is in the shard."""
+        """Whether the shard has no records of the stage."""
         return next(iter(self._records.scan(self._keys.stage)), None) is None
 
     def least_hold(self) -> int | None:
-        """Return the event time that the output's watermark must not pass; None: none holds it."""
+        """Return the least hold of the output watermark, event time; None: there is no hold."""
         for record, _ in self._records.scan(self._keys.holds()):
             return self._keys.hold_time(record)
         return None
 
     def count_holders(self) -> int:
-        """Count the keys that hold the output's watermark, in each transform."""
+        """Count the keys that hold the output watermark; a key counts once per transform."""
         counts = (_HOLDERS.unpack(count)[0] for _, count in self._records.scan(self._keys.holds()))
         return sum(counts)
 
@@ -177,12 +177,12 @@ class StoredState:
     def _rewrite(
         self, prefix: bytes, before: Sequence[tuple[bytes, bytes]], after: Sequence[bytes]
     ) -> None:
-        """Have the records be those of other timers, in their order.
+        """Replace the records of timers by those of other timers, in their order.
 
-        Most timers stay, or fire and are gone; one that is set again stands at the end, or where
-        it was, if only its hold or pane is another. These cases write nothing else.
+        Most timers stay, or have fired; a timer that is set again moves to the end, or keeps its
+        place if only its hold or pane differs. In these cases, only changed timers are written.
         """
-        old = Counter(coded for _, coded in before)  # that are still to come
+        old = Counter(coded for _, coded in before)  # old timers that the loop has not reached
         done = 0
         for record, coded in before:
             old[coded] -= 1
@@ -205,13 +205,13 @@ class StoredState:
         before: Sequence[StoredTimer],
         after: Sequence[StoredTimer],
     ) -> None:
-        """Have the first due time of each domain, and the least hold, be those of other timers.
+        """Update the first due time of each domain, and the least hold, in the indexes.
 
         Args:
-            owner: of the timers, see ``StoreKeys.owner``.
-            place: the same in words: what ``due`` yields, encoded.
-            before: the timers that the index has.
-            after: those that it is to have.
+            owner: The owner of the timers, see ``StoreKeys.owner``.
+            place: The transform and key that ``due`` yields, encoded as a ``TimerOwner``.
+            before: The timers that are indexed now.
+            after: The timers that replace them.
         """
         old, new = _firsts(before), _firsts(after)
         for domain, old_us, new_us in (
@@ -243,7 +243,7 @@ class StoredState:
 
 
 class _Firsts(NamedTuple):
-    """Of timers: the first due time of each domain, and the least hold."""
+    """The first due time of each domain, and the least hold, of some timers."""
 
     event_us: int | None
     clock_us: int | None

@@ -1,10 +1,10 @@
-"""The cells of a stage's user state among the sorted records of a shard.
+"""The cells of a stage's user state, stored as sorted records of a shard.
 
-A cell that is not empty has a *head*, at the key with which all its records begin. It says of
-which kind the cell is, and has a *stamp*: a random number that is another one after each change
-that makes the tokens of pages void. So a token is right or void whoever reads it, also after the
-store was opened anew. Random, since an attempt that is rolled back must not have used up the
-stamps of the next one.
+A cell that is not empty has a *head*, the record whose key is the prefix of all its records. The
+head has the kind of the cell, and a *stamp*: a number that is replaced by each change that makes
+continuation tokens void. A token is valid only with its stamp, also after the store was reopened.
+Stamps are random, since with a counter, an attempt that was rolled back and the next attempt would
+use the same ones.
 """
 
 import os
@@ -34,12 +34,12 @@ _KINDS: dict[type[Address], bytes] = {
     MapEntries: _MAP,
 }
 _BY_KEY, _BY_NUMBER, _VALUES = b"k", b"n", b"v"  # records of a map
-_SMALL = 256  # bytes of a bag's first piece that may stand in its head
+_SMALL = 256  # the most bytes of a bag's first piece that is stored in the head
 _COUNT = struct.Struct(">i")
-_STAMP_BYTES = 4  # few: they do not compress, and each delta has those of all changed cells
+_STAMP_BYTES = 4  # few: they do not compress, and each delta has the stamps of all changed cells
 _HEAD = struct.Struct(f">c{_STAMP_BYTES}sQ")
 _ENTRY = struct.Struct(">QiQ")
-_TOKEN = struct.Struct(f">{_STAMP_BYTES}sQ")  # stamp, end; then the place to go on
+_TOKEN = struct.Struct(f">{_STAMP_BYTES}sQ")  # stamp, end; the place of the next piece follows
 
 
 class Records(Protocol):
@@ -50,15 +50,15 @@ class Records(Protocol):
         ...
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Give a key a value, in place of any that it has."""
+        """Set the value of a key."""
         ...
 
     def delete(self, key: bytes) -> bool:
-        """Remove a key; return whether it was there."""
+        """Remove a key; return whether it existed."""
         ...
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with a prefix, in order, whatever is changed meanwhile."""
+        """Yield keys that begin with a prefix, with values, in order; changes are seen."""
         ...
 
     def delete_prefix(self, prefix: bytes) -> None:
@@ -69,24 +69,24 @@ class Records(Protocol):
 class _Head(NamedTuple):
     kind: bytes
     stamp: bytes
-    next: int  # number of the next piece of a bag, key of a map, entry of a list
-    first: bytes = b""  # piece of a bag, if it is small: most bags have one value
+    next: int  # the number of the next piece of a bag, key of a map, or entry of a list
+    first: bytes = b""  # the first piece of a bag, if small: most bags have one value
 
 
 class _MapEntry(NamedTuple):
-    number: int  # of the key, in the order in which keys came
-    values: int
-    pieces: int  # that hold them
+    number: int  # of the key, in the order in which keys were added
+    values: int  # how many values the key has
+    pieces: int  # how many pieces these values are in
 
 
 class StoredCells:
-    """The verbs of ``StateBackend`` that concern cells.
+    """The methods of ``StateBackend`` that concern cells.
 
     Args:
-        records: of the shard.
-        keys: of the stage.
-        count_values: see ``MemoryState``.
-        page_bytes: a page ends with the piece that reaches it.
+        records: The records of the shard.
+        keys: The keys of the stage's records.
+        count_values: See ``MemoryState``.
+        page_bytes: The size at which a page ends, after the piece that reaches it.
     """
 
     def __init__(
@@ -131,15 +131,15 @@ class StoredCells:
             case MapValues(cell, map_key):
                 self._append_to_map(prefix, head, map_key, data, self._count_values(cell, data))
             case ListRange():
-                entries = list(list_entries(data))  # all of them are sound, or none is added
+                entries = list(list_entries(data))  # parsed first: if one is wrong, none is added
                 first = 0 if head is None else head.next
                 for number, (sort_key, entry) in enumerate(entries, first):
                     self._records.put(prefix + ordered(sort_key) + numbered(number), entry)
-                # A reader may have passed the place where an entry has come.
+                # A reader may have passed the place of a new entry, so tokens become void.
                 self._put_head(prefix, _Head(_LIST, _new_stamp(), first + len(entries)))
 
     def clear(self, address: Address) -> None:
-        """See ``StateBackend.clear``. A cell that is empty then has no records."""
+        """See ``StateBackend.clear``. A cell that becomes empty has no records."""
         if isinstance(address, MapEntries):
             raise wrong_requests.cannot_clear(address)
         prefix = self._keys.of_cell(address.cell)
@@ -164,7 +164,7 @@ class StoredCells:
                 self._was_changed(prefix, head)
 
     def replace(self, bag: Bag, data: bytes) -> None:
-        """Have a bag consist of one piece that is not empty, whatever it has had."""
+        """Replace the content of a bag by one piece that is not empty."""
         prefix = self._keys.of_cell(bag.cell)
         head = self._head(prefix, bag)
         if head is not None and not _is_in_head(head):
@@ -183,7 +183,7 @@ class StoredCells:
         """Return the head of a cell; None: the cell is empty.
 
         Raises:
-            FnApiProtocolError: the cell is of another kind than the address.
+            FnApiProtocolError: The cell is of another kind than the address.
         """
         coded = self._records.get(prefix)
         if coded is None:
@@ -198,7 +198,7 @@ class StoredCells:
         self._records.put(prefix, _HEAD.pack(head.kind, head.stamp, head.next) + head.first)
 
     def _was_changed(self, prefix: bytes, head: _Head) -> None:
-        """Make tokens void, once something was removed from a cell; an empty one has no head."""
+        """Make tokens void after a removal from a cell; remove the head of an empty cell."""
         after_the_head = self._records.scan(prefix, prefix + b"\0")
         if next(after_the_head, None) is None:
             self._records.delete(prefix)
@@ -206,8 +206,8 @@ class StoredCells:
             self._put_head(prefix, head._replace(stamp=_new_stamp()))
 
     def _append_to_bag(self, prefix: bytes, head: _Head | None, data: bytes) -> None:
-        # The head is written anew with each piece, so a large one never stands in it. Its place
-        # is number 0; the other pieces have records of their own, from number 1 on.
+        # The head is rewritten with each piece, so it holds no large piece. A piece in the head
+        # has number 0; all others have records of their own, from number 1 on.
         if head is None:
             head = _Head(_BAG, _new_stamp(), 1)
             if len(data) <= _SMALL:
@@ -250,15 +250,15 @@ class StoredCells:
     def _pieces(
         self, address: Address, prefix: bytes, head: _Head, start: bytes, end: int
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what stands at an address, each piece with its place.
+        """Yield the pieces at an address, each with its place.
 
         Args:
-            address: whose pieces.
-            prefix: of the cell's records.
-            head: of the cell.
-            start: place of the first piece; empty: from the beginning.
-            end: number before which the pieces are that were there when the reader began. What
-                comes later has a higher number. (Whatever comes to a list makes tokens void.)
+            address: The address to read.
+            prefix: The prefix of the cell's records.
+            head: The head of the cell.
+            start: The place of the first piece; empty: from the beginning.
+            end: The number of the first piece that was added after the read began. Lists
+                ignore it, because an append to a list makes tokens void.
         """
         match address:
             case Bag():
@@ -278,7 +278,7 @@ class StoredCells:
                 yield from self._between(prefix, start or ordered(first_key), ordered(end_key))
 
     def _between(self, prefix: bytes, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what follows a prefix, from ``start`` to before ``end``, and the values."""
+        """Yield records as what follows the prefix, in ``[start, end)``, and the value."""
         for record, value in self._records.scan(prefix, prefix + start):
             place = record[len(prefix) :]
             if place >= end:
@@ -286,7 +286,7 @@ class StoredCells:
             yield place, value
 
     def _whole_entry(self, prefix: bytes, map_key: bytes) -> bytes:
-        """Encode KV(key, iterable of its values): the iterable says first how many they are."""
+        """Encode KV(key, iterable of its values); the iterable begins with their number."""
         entry = self._entry(prefix, map_key)
         assert entry is not None  # the key is listed
         values = self._records.scan(prefix + _VALUES + numbered(entry.number))
@@ -294,7 +294,7 @@ class StoredCells:
 
 
 def _is_in_head(head: _Head) -> bool:
-    """Whether a bag has no records but its head."""
+    """Whether the head of a bag is its only record."""
     return head.next == 1 and bool(head.first)
 
 

@@ -9,7 +9,7 @@ from beam_spark_runner.state.chain import Chain, Version
 from beam_spark_runner.state.delta import CorruptDeltaError, DeltaWriter, read_changes
 
 NameOf: TypeAlias = Callable[[Version], str]
-"""Names the delta of a version."""
+"""Returns the name of the delta of a version."""
 
 OpenFile: TypeAlias = Callable[[str], BinaryIO]
 """Opens a delta by its name; raises ``FileNotFoundError`` if there is none."""
@@ -24,11 +24,11 @@ class ShardStorageError(CheckpointStorageError):
 
 @contextmanager
 def reading(open_file: OpenFile, name: str) -> Iterator[BinaryIO]:
-    """Open a delta that must be there.
+    """Open a delta that must exist, for a ``with`` block that reads it.
 
     Raises:
-        CorruptDeltaError: it is not.
-        ShardStorageError: the storage cannot be read.
+        CorruptDeltaError: The delta does not exist.
+        ShardStorageError: The storage cannot be read.
     """
     try:
         with open_file(name) as stream:
@@ -46,21 +46,20 @@ def merge_deltas(
     open_file: OpenFile,
     name_of: NameOf,
 ) -> None:
-    """Add those records of older deltas to a newer one that still hold.
+    """Add the records of older deltas that are still valid to a newer delta.
 
-    The others were changed since, by one of these deltas or by the newer one, which says so.
+    All other records were replaced by a later change, which one of these deltas has.
 
     Args:
-        merged: the older deltas. Their keys are in memory meanwhile.
-        writer: of the newer one.
-        get: returns what a key has with the newer one; None: nothing.
-        open_file: by the name of a delta.
-        name_of: the shard's versions.
+        merged: The older deltas. The keys of their valid records are in memory meanwhile.
+        writer: The writer of the newer delta.
+        get: Returns the value of a key in the newer version; None: the key has no value.
+        open_file: Opens a delta by its name.
+        name_of: Returns the name of the delta of a version of the shard.
 
     Raises:
-        CorruptDeltaError: an older delta is damaged or missing.
-        ShardStorageError: the storage of the deltas cannot be read.
-        OSError: the newer one cannot be written.
+        CorruptDeltaError: An older delta is damaged or missing.
+        ShardStorageError: The older deltas cannot be read, or the newer one cannot be written.
     """
     added = set[bytes]()
     for version, _, _ in merged:

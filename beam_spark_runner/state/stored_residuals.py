@@ -1,8 +1,8 @@
-"""Residuals of splittable DoFns among the records of a shard, for later epochs.
+"""Residuals of splittable DoFns, stored as records of a shard for later epochs.
 
-As in ``residuals``, a residual is one timer and one value, both under one id in the namespace of
-its window. The id stands where user state has its transform, so that each residual is stored by
-itself, however many one element has.
+As in ``residuals``, a residual is one timer and one value, both with the same id in the namespace
+of its window. The id takes the place of the transform id of user state, so that each residual of
+an element has records of its own.
 """
 
 import math
@@ -20,8 +20,8 @@ from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 
 _STATE = "residual"
-_TRUNCATED = "truncated"  # begins the tag of the timers of such restrictions
-_SIZE = struct.Struct(">d")  # ends an encoded element: a sized restriction is KV<…, double>
+_TRUNCATED = "truncated"  # the beginning of timer tags of truncated restrictions
+_SIZE = struct.Struct(">d")  # the end of an encoded element: a sized restriction is KV<…, double>
 _MOST_SIZED = 100
 
 
@@ -29,13 +29,14 @@ class StoredTimers:
     """See ``KeyedTimers``.
 
     Args:
-        store: of the stage.
-        now_us: processing time, microseconds since the Unix epoch.
-        drains: what has not been truncated yet is due, whatever its time.
+        store: The state and timers of the stage.
+        now_us: Returns the processing time, microseconds since the Unix epoch.
+        drains: Whether the pipeline is drained. Then restrictions that have not been truncated
+            are due at any time.
 
     Attributes:
-        truncated: timers that are set from now on are of restrictions that have been truncated.
-        slice_us: of the timers that are set from now on, see ``ResidualTimer``.
+        truncated: Whether timers that are set from now on are those of truncated restrictions.
+        slice_us: ``ResidualTimer.slice_us`` of timers that are set from now on.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class StoredTimers:
         self._key = key
 
     def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None:
-        hold_us = min(hold_us, MAX_US - 1)  # a source that is at the end has not ended yet
+        # A hold at the end of time would be none, but the residual is still to be processed.
+        hold_us = min(hold_us, MAX_US - 1)
         tag = _TRUNCATED if self.truncated else ""
         if self.slice_us:
             tag += f"/{self.slice_us}"
@@ -65,7 +67,7 @@ class StoredTimers:
         self._store.set_timers(id_, self._key, [*others, timer])
 
     def due(self) -> Iterator[ResidualTimer]:
-        """Yield the timers whose time has come, the earliest first. They remain until removed."""
+        """Yield the timers that are due, the earliest first. They remain until removed."""
         now_us = self._now_us()
         for id_, key in self._store.due(MIN_US, MAX_US if self._drains else now_us):
             for timer in self._store.timers(id_, key):
@@ -83,7 +85,7 @@ class StoredTimers:
                     )
 
     def remove(self, timer: ResidualTimer) -> None:
-        """Remove a timer, and its hold."""
+        """Remove a timer and its hold."""
         left = [
             each for each in self._store.timers(timer.id, timer.key) if each.window != timer.window
         ]
@@ -94,8 +96,8 @@ class StoredValues:
     """See ``KeyedValues``.
 
     Args:
-        store: of the stage.
-        coder: of the values.
+        store: The state of the stage.
+        coder: The coder of the values.
     """
 
     def __init__(self, store: StateBackend, coder: WindowedValueCoder) -> None:
@@ -122,12 +124,12 @@ class StoredValues:
 
 
 def total_size(store: StoredState) -> float | None:
-    """Return the size of all restrictions, as their provider has said it.
+    """Return the total size of the stored restrictions, as their provider computed it.
 
-    None: they are too many to be looked at in each epoch, or not all of them have a finite size.
+    None: there are too many to read them in each epoch, or a size is not finite.
 
     Args:
-        store: of the stage.
+        store: The state and timers of the stage.
     """
     if store.count_holders() > _MOST_SIZED:
         return None

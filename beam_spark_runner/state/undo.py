@@ -1,45 +1,45 @@
 """Undoes the last commit of a local copy: LMDB still has the state before it.
 
-LMDB never writes over a page that belongs to the last commit or to the one before. Two *meta pages*
-at the beginning of its file take turns, and each leads to a tree that is whole until the commit
-after the next one. So an undo record costs nothing when a version is sealed: it is the other meta
-page. To undo a commit is to take the number of its transaction away. Then whoever opens the file
-finds the other meta page to be the newer one, however much the commit has changed. It leads to the
-tag of the version before, too, by which it is known.
+LMDB never overwrites a page that belongs to the last commit or to the previous one. Two *meta
+pages* at the beginning of its file alternate, and the tree of each is complete until the commit
+after the next one. So no undo record has to be written: the other meta page is one. To undo a
+commit is to set the transaction number in its meta page to 0. LMDB then takes the other meta page
+for the newest one, however much the commit has changed. Its tree includes the tag of the previous
+version, which tells which version the copy now has.
 
 Source: struct MDB_meta, mdb_env_pick_meta, mdb_page_alloc and mdb_find_oldest in mdb.c of LMDB 0.9.
-LMDB 1.0 opens a file in this way if it is asked to (MDB_PREVSNAPSHOT).
+LMDB 1.0 has a flag to open a file in this way (MDB_PREVSNAPSHOT).
 """
 
 import struct
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-# Of a meta page: its header (number, unused, flags, bounds); magic, format, address, size of the
-# map, size of pages, the rest of two trees, the last page that is used.
+# A meta page: its header (number, unused, flags, bounds), magic, format, address, size of the map,
+# size of pages, the remaining fields of two trees, the last page in use.
 _META = struct.Struct("=QHHI IIQQ I44s48s Q")
-_TRANSACTION = struct.Struct("=Q")  # follows
+_TRANSACTION = struct.Struct("=Q")  # the transaction number, after these fields
 _IS_META, _MAGIC, _FORMAT = 0x08, 0xBEEFC0DE, 1
 
 
 class _MetaPage(NamedTuple):
     transaction: int
-    place: int  # of the number of the transaction in the file
+    place: int  # offset of the transaction number in the file
     page_bytes: int
 
 
 def undo_last_commit(folder: Path) -> bool:
-    """Have an LMDB environment be what it was before its last commit.
+    """Restore an LMDB environment to its state before the last commit.
 
     Args:
-        folder: of the environment, which nobody has open.
+        folder: The folder of the environment, which must not be open.
 
     Returns:
-        False: it is as before. There is nothing to go back to, since the last commit was the
-        first one or follows on one that was undone, or the file is not as it should be.
+        Whether the commit was undone. It is not if it was the first commit or the first one
+        after an undone commit, or if the file is damaged.
 
     Raises:
-        OSError: the disk does not work.
+        OSError: The disk does not work.
     """
     with (folder / "data.mdb").open("r+b") as file:
         one = _meta_page(file, 0)
@@ -55,7 +55,7 @@ def undo_last_commit(folder: Path) -> bool:
 
 
 def _meta_page(file: BinaryIO, start: int) -> _MetaPage | None:
-    """Read the meta page that begins at a place; None: there is none."""
+    """Read the meta page at an offset; None: there is no valid one."""
     file.seek(start)
     content = file.read(_META.size + _TRANSACTION.size)
     if len(content) < _META.size + _TRANSACTION.size:

@@ -1,4 +1,4 @@
-"""A folder that is not mounted: what an object store and HDFS have in common."""
+"""The interface of folders that are not mounted, in object stores and in HDFS."""
 
 import contextlib
 import tempfile
@@ -13,29 +13,30 @@ from beam_spark_runner.state.delta_files import DeltaFiles
 
 @dataclass(frozen=True, slots=True)
 class UrlFolder(DeltaFiles):
-    """See ``DeltaFiles``. Files appear whole or not at all, and are durable by then.
+    """See ``DeltaFiles``. Files appear whole or not at all, and are then durable.
 
-    All methods raise an ``OSError`` if the storage does not answer, or refuses something.
+    All methods raise an ``OSError`` if the storage does not answer, or refuses a request.
 
     Threads: any.
 
     Attributes:
-        url: of the folder, as Hadoop's connectors write it.
-        settings: of clients. Names that begin with "hdfs_" are Beam's options of HDFS; all others
-            are those of obstore's client of S3, such as ("endpoint", "https://…").
-        scratch: local folder for copies while they are in use; None: that for temporary files.
+        url: The URL of the folder, as Hadoop's connectors write it.
+        settings: Settings of clients, as names and values. Names that begin with "hdfs_" are
+            Beam's options of HDFS; all others are settings of obstore's S3 client, such as
+            ("endpoint", "https://…").
+        scratch: The local folder for temporary copies; None: the system's.
     """
 
     two_may_create: ClassVar[str]
-    """What is wrong with a storage in which two drivers can create one file."""
+    """A phrase for messages: the defect of a storage in which two drivers can create one file."""
 
     url: str
     settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets among them
     scratch: str | None = None
 
     def open(self, name: str) -> BinaryIO:
-        """See ``DeltaFiles.open``: of a local copy."""
-        # Without a name, so that nothing is left of it. The caller closes it.
+        """See ``DeltaFiles.open``. Opens a local copy."""
+        # The copy has no name, so that it vanishes with the process. The caller closes it.
         copy = tempfile.TemporaryFile(dir=self.scratch)  # noqa: SIM115
         try:
             self._download(name, copy)
@@ -47,11 +48,11 @@ class UrlFolder(DeltaFiles):
 
     @contextlib.contextmanager
     def downloaded(self, name: str) -> Iterator[str]:
-        """Return the path of a local copy, which is removed afterwards. Maps of it stay valid.
+        """Yield the path of a local copy, which is removed afterwards. Memory maps stay valid.
 
         Raises:
-            FileNotFoundError: there is no file of this name.
-            OSError: the storage does not answer, or the local disk is full.
+            FileNotFoundError: There is no file of this name.
+            OSError: The storage does not answer, or the local disk is full.
         """
         with tempfile.NamedTemporaryFile(prefix="beam-", dir=self.scratch) as target:
             self._download(name, target)
@@ -65,26 +66,27 @@ class UrlFolder(DeltaFiles):
 
     @abstractmethod
     def make(self) -> None:
-        """Make the folder, if it can be missing and is."""
+        """Create the folder if it is missing, unless it is one of an object store."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether the folder is there. It always is, where files are its only trace."""
+        """Return whether the folder exists; in object stores, this is always true."""
 
     @abstractmethod
     def put_content(self, name: str, content: BinaryIO) -> None:
         """Store a file.
 
         Args:
-            name: of it. One that is there has the same content, and may be replaced.
-            content: can be sought in, and is read from where it is to its end.
+            name: The name of the file. An existing one has the same content; it may be replaced.
+            content: The seekable content, read from its current position to its end.
         """
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Create a file, unless there is one of that name: then return False.
+        """Create a file; return False if there is one of that name.
 
-        After an error, or if the answer was lost and it was tried again, it may be there.
+        After an error, the file may exist. If the client has repeated a request whose answer was
+        lost, this may return False although the file is its own.
         """
 
     @abstractmethod
@@ -92,12 +94,12 @@ class UrlFolder(DeltaFiles):
         """Return the content of a file.
 
         Raises:
-            FileNotFoundError: there is none of this name.
+            FileNotFoundError: There is no file of this name.
         """
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """Return the names of all files in the folder, without those of folders below."""
+        """Return the names of all files in the folder, without those in subfolders."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
@@ -108,5 +110,5 @@ class UrlFolder(DeltaFiles):
         """Write the content of a file to a local one.
 
         Raises:
-            FileNotFoundError: there is none of this name.
+            FileNotFoundError: There is no file of this name.
         """

@@ -1,8 +1,8 @@
-"""A client of WebHDFS, which is HDFS over HTTP: what a folder of checkpoints needs of it.
+"""A client of WebHDFS, which is HDFS over HTTP, with the requests that checkpoints need.
 
 Namenodes know the names of files, and one of them is active. Content is read and written at
-datanodes, to which a namenode redirects. Each request has a connection of its own: none is found
-closed when it is used again, which would leave open whether a file was renamed.
+datanodes, to which a namenode redirects. Each request opens a new connection: if a reused one was
+found closed, it would be uncertain whether, say, a file was renamed.
 
 Source: https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.html
 """
@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 _PIECE_BYTES = 1 << 20
 _CONNECT_S = 10.0
 _ANSWER_S = 60.0
-# A namenode may lead to a datanode that has just died; mostly it then names another one.
+# Tries: a namenode may redirect to a datanode that has just died, and then to another one.
 _DATANODES = 3
 _OF_NAMENODE = (
     "--hdfs_host and --hdfs_port are the namenode's web address (dfs.namenode.http-address, by "
@@ -34,34 +34,34 @@ _OF_DATANODE = "the namenode names this datanode so, and this machine must be ab
 
 
 class HdfsError(OSError):
-    """HDFS cannot be reached, or refuses something."""
+    """HDFS cannot be reached, or refuses a request."""
 
 
 class _SilentError(HdfsError):
-    """A server has taken a request, and has not answered: it may have done what was asked."""
+    """A server received a request and did not answer: it may have executed it."""
 
 
 class _UnreachedError(HdfsError):
-    """Nothing was sent, so that another server can be asked."""
+    """The request was not executed, so that it can be sent to another server."""
 
 
 class WebHdfs:
     """Sends requests to one HDFS.
 
     All paths are absolute. All methods raise ``HdfsError`` if HDFS does not answer or refuses
-    something.
+    a request.
 
     Args:
-        hosts: of namenodes, or of one HttpFS server.
-        port: of their web address.
-        user: in whose name. HDFS believes it.
+        hosts: The hosts of namenodes, or of one HttpFS server.
+        port: The port of their web address.
+        user: The user who sends the requests. HDFS does not verify it.
 
     Threads: any.
     """
 
     def __init__(self, hosts: Sequence[str], port: int, user: str) -> None:
         self._hosts, self._port, self._user = tuple(hosts), port, user
-        self._active = 0  # that has answered last. Another thread may change it at any time.
+        self._active = 0  # the host that answered last; other threads may change it at any time
 
     def make_folder(self, path: str) -> None:
         """Make a folder, and those above it, if they are missing."""
@@ -82,7 +82,7 @@ class WebHdfs:
         """Return the names of all files in a folder.
 
         Raises:
-            FileNotFoundError: there is no such folder.
+            FileNotFoundError: There is no such folder.
         """
         with self._asked("GET", "LISTSTATUS", path) as answer:
             found = _json(answer)["FileStatuses"]["FileStatus"]
@@ -92,26 +92,26 @@ class WebHdfs:
         """Write the content of a file to a local one.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            OSError: the local one cannot be written.
+            FileNotFoundError: There is no such file.
+            OSError: The local one cannot be written.
         """
         with self._opened(path) as answer:
             length, read = answer.getheader("Content-Length"), 0
             while piece := _piece(answer):
                 target.write(piece)
                 read += len(piece)
-        # Of an answer that breaks off, ``http.client`` returns what there is.
+        # If an answer breaks off, ``http.client`` returns what was received.
         if length is not None and int(length) != read:
             raise HdfsError(f"{read} of {length} bytes were received of {path}")
 
     def write(self, path: str, content: BinaryIO) -> None:
         """Write a new file, in a folder that exists. It is on the disks of datanodes afterwards.
 
-        Others see it while it grows. After an error there may be a part of it.
+        The file is visible while it grows. After an error, a part of it may remain.
 
         Args:
-            path: of the file.
-            content: is read from where it is to its end.
+            path: The path of the file.
+            content: The seekable content, read from its current position to its end.
         """
         start = content.tell()
         size = content.seek(0, os.SEEK_END) - start
@@ -132,24 +132,24 @@ class WebHdfs:
             except _UnreachedError:
                 if not left:
                     raise
-        # A datanode may say that all is well although it could not close the file.
+        # A datanode may report success although it could not close the file.
         status = self.status(path)
         if status is None or status["length"] != size:
             there = "nothing" if status is None else f"{status['length']} bytes"
             raise HdfsError(f"of {size} bytes, {there} arrived at {path}")
 
     def rename(self, path: str, to: str) -> bool:
-        """Rename a file, unless there is one of the other name: then return False.
+        """Rename a file; return False if there is one of the new name.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: There is no such file.
         """
         try:
             with self._asked("PUT", "RENAME", path, destination=to, renameoptions="NONE") as answer:
                 said = _body(answer)
         except FileExistsError:
             return False
-        # Only a server that does not know the option says whether it has renamed the file.
+        # Only a server that does not know ``renameoptions`` answers whether it renamed the file.
         if not said or _parsed(said).get("boolean"):
             return True
         if self.status(to) is None:
@@ -163,7 +163,7 @@ class WebHdfs:
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[HTTPResponse]:
-        """Ask for the content of a file; the answer is from a datanode, or from HttpFS itself."""
+        """Request the content of a file; a datanode answers, or HttpFS itself."""
         for left in reversed(range(_DATANODES)):
             with self._asked("GET", "OPEN", path) as answer:
                 if answer.status == 200:
@@ -182,7 +182,7 @@ class WebHdfs:
 
     @contextlib.contextmanager
     def _asked(self, method: str, op: str, path: str, **parameters: str) -> Iterator[HTTPResponse]:
-        """Ask the active namenode, or whichever becomes it."""
+        """Send a request to the active namenode; if it cannot be reached, to the next one."""
         query = urlencode({"op": op, "user.name": self._user, **parameters}, quote_via=quote)
         first, count = self._active, len(self._hosts)
         with contextlib.ExitStack() as stack:
@@ -195,8 +195,8 @@ class WebHdfs:
                     if turn + 1 == count:
                         raise
                 except _SilentError:
-                    # A namenode that hangs, while another one has become active. Only a question
-                    # may be asked twice; whoever tries the rest again asks the next one.
+                    # This namenode may hang while another one has become active. Only a GET may
+                    # be repeated here; if the caller repeats others, the next namenode gets them.
                     self._active = (which + 1) % count
                     if method != "GET" or turn + 1 == count:
                         raise
@@ -210,19 +210,19 @@ class WebHdfs:
 def _answer(
     method: str, url: str, hint: str, body: BinaryIO | None = None, size: int = 0
 ) -> Iterator[HTTPResponse]:
-    """Send a request, and return the answer to it for the context.
+    """Send a request, and yield its answer, which is closed when the context ends.
 
     Args:
-        method: of HTTP.
-        url: where to.
-        hint: what to look at if nothing answers there.
-        body: is read from where it is to its end.
-        size: of the body, in bytes.
+        method: The HTTP method.
+        url: The URL of the request.
+        hint: A hint for error messages: what to check if nothing answers at the URL.
+        body: The content to send, read from its current position to its end.
+        size: The bytes of the body.
 
     Raises:
-        FileNotFoundError: HDFS says that there is no such file or folder.
-        FileExistsError: HDFS says that there is one.
-        HdfsError: it refuses something else, or does not answer.
+        FileNotFoundError: HDFS answers that there is no such file or folder.
+        FileExistsError: HDFS answers that the file exists.
+        HdfsError: HDFS does not answer, or refuses the request for another reason.
     """
     to = urlsplit(url)
     if to.scheme != "http" or to.hostname is None:
@@ -244,7 +244,7 @@ def _answer(
             response = connection.getresponse()
         except RemoteDisconnected as error:
             raise _SilentError(f"{to.netloc} did not answer; {hint}") from error
-        except BadStatusLine as error:  # its text is the answer, in bytes of another protocol
+        except BadStatusLine as error:  # its text would be bytes of another protocol
             raise HdfsError(f"what answers at {to.netloc} does not speak HTTP; {hint}") from error
         except (OSError, HTTPException) as error:
             raise _SilentError(f"{to.netloc} did not answer: {_said(error)}; {hint}") from error
@@ -255,7 +255,7 @@ def _answer(
 
 
 def _refusal(server: str, response: HTTPResponse, hint: str) -> OSError:
-    """Return the error for an answer that is none of the expected ones."""
+    """Return the error for an answer with an error status."""
     try:
         refused = json.loads(_body(response))["RemoteException"]
         kind, message = str(refused["exception"]), str(refused["message"])
@@ -265,7 +265,7 @@ def _refusal(server: str, response: HTTPResponse, hint: str) -> OSError:
         return HdfsError(
             f"what answers at {server} is not WebHDFS ({response.status} {response.reason}); {hint}"
         )
-    message = message.partition("\n")[0]  # what follows is a stack
+    message = message.partition("\n")[0]  # a stack trace follows
     if kind == "FileNotFoundException":
         return FileNotFoundError(message)
     if kind == "FileAlreadyExistsException":
@@ -282,7 +282,7 @@ def _refusal(server: str, response: HTTPResponse, hint: str) -> OSError:
 
 
 def _redirection(answer: HTTPResponse) -> str:
-    """Return to which datanode an answer leads."""
+    """Return the URL of the datanode to which an answer redirects."""
     url = answer.getheader("Location")
     if url is None:
         raise HdfsError(f"the namenode names no datanode, but answers {answer.status}")
@@ -315,5 +315,5 @@ def _piece(answer: HTTPResponse) -> bytes:
 
 
 def _said(error: Exception) -> str:
-    """Return what an error says; some of ``http.client``'s say nothing without their name."""
+    """Return the name and text of an error; some errors of ``http.client`` have no text."""
     return f"{type(error).__name__}: {error}"

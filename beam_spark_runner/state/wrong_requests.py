@@ -10,7 +10,7 @@ def unknown_token() -> FnApiProtocolError:
 
 
 def cleared_while_read() -> FnApiProtocolError:
-    """Return the error for a continuation token of a state that has been cleared since."""
+    """Return the error for a token of a state that was cleared, or a list appended to, since."""
     return FnApiProtocolError("the state was cleared while the SDK read it page by page")
 
 

@@ -45,7 +45,7 @@ BATCH: tuple[Pass, ...] = (
     insert_fusion_breaks,
     fuse,
 )
-"""From what ``portable.pipeline`` reads to what ``plan.build`` wants."""
+"""The passes of a batch pipeline, from ``portable.pipeline`` to ``plan.build``."""
 
 DRAINING: tuple[Pass, ...] = (
     validate,
@@ -56,7 +56,7 @@ DRAINING: tuple[Pass, ...] = (
     insert_fusion_breaks,
     fuse,
 )
-"""The same for a pipeline that is to come to an end soon."""
+"""The same for a batch pipeline whose restrictions are truncated, so that its sources end."""
 
 STREAMING: tuple[Pass, ...] = (
     validate,
@@ -77,7 +77,7 @@ def ignore(name: str, graph: Graph) -> None:
 
 
 def run_passes(graph: Graph, passes: Sequence[Pass], observe: Observer = ignore) -> Graph:
-    """Run ``passes`` one after another; ``observe`` sees the graph after each."""
+    """Run ``passes`` one after another; call ``observe`` with name and graph after each."""
     for run_pass in passes:
         graph = run_pass(graph)
         observe(run_pass.__name__, graph)

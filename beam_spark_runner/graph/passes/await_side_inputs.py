@@ -9,12 +9,12 @@ from beam_spark_runner.graph.model import Graph, Transform
 
 
 def await_side_inputs(graph: Graph) -> Graph:
-    """Put a Flatten of one collection, with their side inputs, in front of some transforms.
+    """Put a Flatten of one collection, with side inputs, in front of some transforms.
 
-    Of those that are keyed, and of those that ask for stable input. It becomes the root of a
-    stage, in front of which elements wait until their side inputs are there, and hold the
-    watermark. So whatever reaches the transform is neither late because it has waited, nor comes
-    after the end of its window; and what is stored as stable input need not wait again.
+    These are keyed transforms and those that require stable input, if they have side inputs. The
+    Flatten is the first transform of a stage, in front of which elements wait until their side
+    inputs are ready, and hold the watermark. So elements do not become late or expire because they
+    have waited, and stored stable input need not wait again.
 
     Example:
         pairs -> Count(state, rates)   ==>   pairs -> Count/Wait(rates) -> Count(state, rates)

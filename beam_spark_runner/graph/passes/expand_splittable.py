@@ -11,14 +11,14 @@ from beam_spark_runner.graph.model import Graph, Transform
 def expand_splittable(graph: Graph) -> Graph:
     """Replace each splittable ParDo by PairWithRestriction, SplitAndSize and Process.
 
-    Between splitting and processing the sized restrictions can be spread over
-    the cluster. All three get the payload and the side inputs of the ParDo: its
-    restriction provider may read them too. Stable input is a matter of the
-    processing only: the others have no effects that a repeat could double.
+    Between splitting and processing, the sized restrictions can be spread over
+    the cluster. All three get the payload and the side inputs of the ParDo, which its
+    restriction provider may read, too. Only the processing requires stable input: the
+    others have no effects that a retry could duplicate.
 
-    The collection after the pairing holds KV<element, R>, the one after the
-    splitting KV<KV<element, R>, double>, where R is what ``restriction_coder``
-    codes: SDKs put the watermark estimator's state into it themselves.
+    The elements after the pairing are KV<element, R>, those after the splitting
+    KV<KV<element, R>, double>, where R is encoded by ``restriction_coder``, in
+    which SDKs include the watermark estimator's state.
 
     Example:
         files -> Read -> lines   ==>

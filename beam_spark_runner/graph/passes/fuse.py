@@ -10,38 +10,37 @@ from beam_spark_runner.graph.facts import ROOT_URNS, fresh, main_input, side_inp
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 
 MAX_COPIES = 16
-"""A collection that is made in more stages than this is not fused into its readers.
+"""Readers of a collection that is made in more stages than this do not join these stages.
 
-Each stage would hold a copy of every reader, each with its own ``setup``; and
-a Flatten of a thousand branches would make a thousand copies of all that follows.
+Each stage would have a copy of every reader, each with its own ``setup``; and
+a Flatten of a thousand branches would make a thousand copies of everything downstream.
 """
 
 
 def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
-    """Gather transforms into ``stages``: as many as possible into the stage that feeds them.
+    """Gather transforms into ``stages``: as many as possible into the stage of their input.
 
     A transform joins the stages that make its main input, unless it
-    ``breaks_fusion``, needs another environment, or reads what the runner makes
+    ``breaks_fusion``, needs another environment, or reads a collection of the runner
     (the output of an Impulse, a GroupByKey, a Reshuffle or a table): then a stage
     begins with it. One that takes a partition as one bundle joins only a stage that
     makes all of its input, in one bundle. Transforms that begin at the same
     collection share a stage, unless they break fusion. A reader that cannot join does
-    not keep others from it.
+    not prevent others from joining.
 
     Flattens are unzipped: one joins every stage that makes one of its inputs,
-    as a copy with the inputs that exist there, and what reads it follows into
-    each. So each stage makes its own part of the flattened collection, and no
-    element is processed twice.
+    as a copy with the inputs of that stage, and so do its readers. So each stage
+    makes its own part of the flattened collection, and no element is processed twice.
 
-    Groupings and Reshuffles that nobody reads are not run.
+    Groupings and Reshuffles without readers are not run.
 
-    What the runner makes and hands on as it is (to a GroupByKey, to a side
-    input, to a reader that asks for stable or sorted input; what a TestStream gives, to a reader
-    that has state) gets a stage without transforms.
+    A collection of the runner that is passed on unprocessed (to a GroupByKey, to a side
+    input, to a reader that requires stable or sorted input; from a TestStream to a stateful
+    reader) gets a stage without transforms.
 
     Args:
-        graph: after ``insert_fusion_breaks``.
-        max_copies: of a transform; what is made in more stages is read from outside.
+        graph: The graph after ``insert_fusion_breaks``.
+        max_copies: The most copies of a transform; see ``MAX_COPIES``.
 
     Example:
         a = Impulse; b = A(a); c = GroupByKey(b); d = Flatten(b, c); e = Use(d)
@@ -52,8 +51,8 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
         second run changes nothing.
 
     Source: Beam Java ``GreedyPipelineFuser``, ``GreedyStageFuser``,
-    ``GreedyPCollectionFusers``, ``OutputDeduplicator``; unlike them, readers of
-    one collection are looked at one by one, since a collection may both stay in
+    ``GreedyPCollectionFusers``, ``OutputDeduplicator``; unlike there, readers of
+    one collection are placed one by one, since a collection may both be read within
     a stage and leave it.
     """
     if graph.stages:
@@ -66,7 +65,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
 
 @dataclass(eq=False, slots=True)
 class _Growing:
-    """A stage while it grows."""
+    """A stage to which transforms are still added."""
 
     input: PCollectionId
     environment: EnvironmentId | None = None  # None: not yet decided
@@ -84,7 +83,7 @@ class _Growing:
 
 
 class _Fuser:
-    """One walk over the graph in topological order; each transform is placed for good."""
+    """Places each transform, in one pass over the graph in topological order."""
 
     def __init__(self, graph: Graph, max_copies: int) -> None:
         self._graph = graph
@@ -93,10 +92,10 @@ class _Fuser:
         self._made_in: dict[PCollectionId, tuple[_Growing, ...]] = {}
         self._made_by_runner: set[PCollectionId] = set()
         self._of_test_streams: set[PCollectionId] = set()
-        self._known_in: dict[PCollectionId, EnvironmentId | None] = {}  # its coder, and encoded
-        self._carriers: dict[PCollectionId, _Growing] = {}
+        self._known_in: dict[PCollectionId, EnvironmentId | None] = {}  # that knows its coder
+        self._carriers: dict[PCollectionId, _Growing] = {}  # stages that only pass it on
         self._siblings: dict[PCollectionId, list[_Growing]] = {}
-        self._leaving: set[PCollectionId] = set()  # read by something outside of its stages
+        self._leaving: set[PCollectionId] = set()  # read outside of the stages that make it
         self._transforms: dict[TransformId, Transform] = {}
         self._taken = set(graph.transforms)
         self._unread = _unread_runner_steps(graph)
@@ -124,8 +123,8 @@ class _Fuser:
             self._made_in.update(dict.fromkeys(transform.outputs.values(), stages))
 
     def result(self) -> Graph:
-        # What only carries elements on, or flattens them, needs an SDK too: rows may change their
-        # coder. It has to be one that knows their coders: the one that made them.
+        # Stages that only pass on or flatten elements need an SDK, too, since the coder of rows
+        # may change. It must know their coders, so it is the one that made the elements.
         spare = next(iter(self._graph.environments), None)
         stages = tuple(
             FusedStage(
@@ -161,7 +160,7 @@ class _Fuser:
         return (self._begin_with_siblings(collection, transform.environment),)
 
     def _is_one_bundle(self, stages: tuple[_Growing, ...]) -> bool:
-        """Whether a task makes all that it makes of a collection in one bundle."""
+        """Whether a task makes all its elements of a collection in one bundle."""
         if len(stages) > 1:
             return False
         root = self._transforms[stages[0].transforms[0]] if stages[0].transforms else None
@@ -190,14 +189,14 @@ class _Fuser:
             self._made_in[output] = tuple(parts)
 
     def _joinable(self, collection: PCollectionId) -> tuple[_Growing, ...] | None:
-        """Give the stages that make a collection; None if its readers cannot join them."""
+        """Return the stages that make a collection; None: its readers cannot join them."""
         if collection in self._made_by_runner:
             return None
         makers = self._made_in[collection]
         return makers if len(makers) <= self._max_copies else None
 
     def _hand_on(self, collection: PCollectionId) -> None:
-        """Let a collection reach the runner: what itself made, through an empty stage."""
+        """Have a collection leave its stages; one of the runner gets a stage that passes it on."""
         self._leave(collection)
         if collection in self._made_by_runner and collection not in self._carriers:
             carrier = self._begin(collection)
@@ -226,7 +225,7 @@ class _Fuser:
 
 
 def _unread_runner_steps(graph: Graph) -> set[TransformId]:
-    """Find the runner's own steps whose output reaches no other transform: they need not run."""
+    """Find the runner's own steps whose output no other transform uses: they need not run."""
     read: set[PCollectionId] = set()
     unread: set[TransformId] = set()
     for id_, transform in reversed(list(graph.transforms.items())):

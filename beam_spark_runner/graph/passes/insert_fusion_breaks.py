@@ -14,13 +14,13 @@ _ALWAYS_ROOTS = frozenset(
 def insert_fusion_breaks(graph: Graph) -> Graph:
     """Set ``breaks_fusion`` on keyed transforms, side-input readers and SDF process steps.
 
-    A keyed transform needs its input partitioned by key, a side-input reader
-    must wait for the side input, one that asks for stable input wants it
-    written down first, and sized restrictions are redistributed before they
-    are processed: none of them may sit inside a stage that began upstream.
+    A keyed transform needs its input partitioned by key, a transform with side inputs
+    must wait for them, one that requires stable input needs it to be stored first,
+    and sized restrictions are redistributed before they are processed: each of them
+    must be the first transform of its stage.
 
-    The splitting of an SDF reads the side inputs that the pairing right before
-    it has waited for, so it needs no break of its own.
+    The splitting of an SDF reads the same side inputs as the pairing right before
+    it, so it needs no break of its own.
 
     Example:
         impulse -> parse -> count(state)   ==>   [impulse parse] [count*]

@@ -11,17 +11,17 @@ from beam_spark_runner.graph.model import Graph, PCollection, Transform
 def lift_combiners(graph: Graph) -> Graph:
     """Replace each CombinePerKey by Precombine, GroupByKey, Merge and ExtractOutputs.
 
-    Precombine folds the elements of a bundle key by key, so that accumulators
-    are shuffled in place of elements. Each part gets the payload as it was: the
-    SDK knows by the URN which part of the CombineFn is asked for.
+    Precombine combines the elements of a bundle by key, so that accumulators
+    are shuffled in place of elements. Each part gets the payload unchanged: the
+    URN tells the SDK which part of the CombineFn to run.
 
     Example:
         ages -> Mean -> out   ==>
         ages -> Mean/Precombine -> Mean/Group -> Mean/Merge -> Mean/ExtractOutputs -> out
 
     Returns:
-        A new graph. Graphs that the client has lifted already have no
-        CombinePerKey left and are returned as they are.
+        A new graph. A graph without CombinePerKey, because the client has lifted
+        all of them, is returned unchanged.
 
     Source: Beam ``translations.lift_combiners``.
     """

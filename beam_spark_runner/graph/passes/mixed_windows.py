@@ -1,4 +1,4 @@
-"""Find Flattens of different window fns, and the step downstream that would get wrong results."""
+"""Find Flattens of different WindowFns, and the step downstream that would get wrong results."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """A Flatten of unlike windows that cannot run."""
+    """A Flatten of different WindowFns that cannot run."""
 
-    inputs: Mapping[str, PCollectionId]  # a window fn, in words -> the first input that has it
+    inputs: Mapping[str, PCollectionId]  # by WindowFn as text: the first input that has it
     problem: str
 
 
 def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
-    """Search downstream of a Flatten for the first step that mixed windows matter to.
+    """Search downstream of a Flatten for the first step to which mixed windows matter.
 
-    Where windows are set again the mix ends; steps that take element by element do not
-    care. What groups would take the windows of one input for those of all. And all windows
-    of a collection go through one coder: global and fixed ones have none in common.
+    The mix ends where windows are assigned again; element-wise steps are not affected.
+    A grouping would take the windows of one input for those of all. And all windows
+    of a collection have one coder: global and fixed windows have none in common.
 
     Example:
         All: flatten(hourly, daily) -> all
@@ -47,7 +47,7 @@ def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
         for collection in dict.fromkeys(transform.inputs.values()):
             readers[collection].append(transform)
     downstream = list(flatten.outputs.values())
-    for collection in downstream:  # which grows
+    for collection in downstream:  # the loop appends to this list
         for reader in readers[collection]:
             use = _use(reader, collection)
             if use is not None:

@@ -1,4 +1,4 @@
-"""Give what is redistributed the coder that its readers expect, where it is made."""
+"""Encode redistributed elements, in the stage that makes them, by the coder of their readers."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from beam_spark_runner.graph.model import Graph, Transform
 
 
 def recode_redistributed(graph: Graph) -> Graph:
-    """Flatten the input of each Reshuffle whose output has another coder, to that coder.
+    """Insert a Flatten before each Reshuffle whose output has another coder, to that coder.
 
-    The rows of a Reshuffle are those of its maker, which no SDK reads in between. Python gives the
-    input of a step with state a coder of KVs with deterministic keys, and so the output of a
-    Reshuffle in front of it; what goes in may have no keys that the runner sees. In the stage of
-    the maker, the Flatten costs an encoding that takes place anyway.
+    The rows of a Reshuffle are encoded by its producer, and no SDK decodes them in between. Python
+    gives the input of a stateful step, and so the output of a Reshuffle before it, a KV coder with
+    deterministic keys; the input of the Reshuffle may have a coder in which the runner sees no
+    keys. In the producer's stage, the Flatten only changes an encoding that takes place anyway.
 
     Example:
         Spread: reshuffle(pairs) -> spread, of other coders   ==>
@@ -59,7 +59,7 @@ def _are_alike(graph: Graph, one: CoderId, other: CoderId) -> bool:
         if pair[0] == pair[1]:
             continue
         first, second = (graph.coders[id_] for id_ in pair)
-        # The payload of rows has a random id.
+        # The payload of a row coder has a random id, so that fields are compared.
         if first.urn != second.urn or first.fields != second.fields:
             return False
         if not first.fields and first.payload != second.payload:

@@ -10,7 +10,7 @@ from beam_spark_runner.graph.model import Graph
 
 
 def refuse_unstreamable(graph: Graph) -> Graph:
-    """Collect what cannot stream, and raise it together.
+    """Collect all features that cannot run in epochs, and raise them in one error.
 
     Example:
         two test_streams, a pardo that needs all input, a write_table   ==>   a problem with the

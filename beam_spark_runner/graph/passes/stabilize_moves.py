@@ -1,4 +1,4 @@
-"""Give stable input to the step in which ``fileio.WriteToFiles`` gives files their names."""
+"""Require stable input for the step in which ``fileio.WriteToFiles`` renames files."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from beam_spark_runner.graph.model import Graph
 
 
 def stabilize_moves(graph: Graph) -> Graph:
-    """Have the files of a pane committed before they are renamed.
+    """Make the pipeline commit the files of a pane before it renames them.
 
-    Beam's Python SDK has no word for that. The names have the number of files in them. If an epoch
-    wrote and renamed files, and were repeated with others, elements would be in files of both.
+    Beam's Python SDK cannot declare this. The final names include the number of files. If an epoch
+    renamed files, and then ran again with other files, elements would be in files of both runs.
 
     Example:
         Write/ParDo(_MoveTempFilesIntoFinalDestinationFn): pardo(files)   ==>   the same, stable

@@ -14,8 +14,8 @@ _TRUNCATE = urns.SDF_TRUNCATE_SIZED_RESTRICTIONS
 def truncate_restrictions(graph: Graph) -> Graph:
     """Put a TruncateSizedRestrictions before each Process, after ``expand_splittable``.
 
-    It makes restrictions shorter, or drops them: those that are unbounded, unless
-    their provider says otherwise. Then a source without an end has one.
+    By default, bounded restrictions stay as they are and unbounded ones are dropped; a
+    restriction provider may truncate them otherwise. So unbounded sources end.
 
     Example:
         split -> Read/Process -> lines   ==>

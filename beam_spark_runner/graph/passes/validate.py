@@ -26,7 +26,7 @@ _COMPONENTS = {  # of coders that the passes take apart
 }
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
-# Requirement -> whether a transform has what it stands for; then that transform is reported.
+# By requirement: whether a transform has that feature. Then the checks of steps report it.
 _EXPLAINED_BY: dict[str, Callable[[Transform], bool]] = {
     "beam:requirement:pardo:splittable_dofn:v1": lambda _: True,
     "beam:requirement:pardo:stateful:v1": lambda _: True,
@@ -38,7 +38,7 @@ _EXPLAINED_BY: dict[str, Callable[[Transform], bool]] = {
 
 
 def validate(graph: Graph) -> Graph:
-    """Collect every reason why ``graph`` cannot run, and raise them together.
+    """Collect every reason why ``graph`` cannot run, and raise them in one error.
 
     Example:
         test_stream -> count(state), whose input has no keys   ==>   two problems
