@@ -21,6 +21,8 @@ _DUE_DOMAINS = {
     Domain.WINDOW_EXPIRATION: _EVENT,
     Domain.PROCESSING_TIME: _CLOCK,
 }
+_CODED_DOMAINS = {domain: domain.value for domain in Domain}
+_DOMAINS = {coded: domain for domain, coded in _CODED_DOMAINS.items()}
 
 
 class StoredState:
@@ -268,7 +270,7 @@ def _coded(timer: StoredTimer) -> bytes:
         family=family,
         tag=tag,
         window=window,
-        domain=domain.value,
+        domain=_CODED_DOMAINS[domain],
         fires_us=fires_us,
         hold_us=hold_us,
         pane=pane,
@@ -282,7 +284,7 @@ def _timer_of(coded: bytes) -> StoredTimer:
         proto.family,
         proto.tag,
         proto.window,
-        Domain(proto.domain),
+        _DOMAINS[proto.domain],
         proto.fires_us,
         proto.hold_us,
         proto.pane,

@@ -8,6 +8,7 @@ use the same ones.
 """
 
 import os
+import random
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -299,4 +300,9 @@ def _is_in_head(head: _Head) -> bool:
 
 
 def _new_stamp() -> bytes:
-    return os.urandom(_STAMP_BYTES)
+    return _STAMPS.randbytes(_STAMP_BYTES)
+
+
+# Not the generator of the module: user code may give that one the same seed for each bundle.
+_STAMPS = random.Random()
+os.register_at_fork(after_in_child=_STAMPS.seed)

@@ -291,7 +291,7 @@ def output_handler(
     tagged.update(zip(output_tags, operation.receivers, strict=True))
     main = tagged[None] = tagged[main_tag(output_tags)]
     return common._OutputHandler(
-        windowing.windowfn, main, tagged, None, None, False, False, refuses_text
+        Assignment(windowing.windowfn), main, tagged, None, None, False, False, refuses_text
     )
 
 

@@ -49,10 +49,17 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
         self.allowed_lateness_us = allowed_lateness_us
-        self.expiry_us = functools.lru_cache(MOST_WINDOWS)(self._expiry_us)  # of a window
+        self._known_expiry_us = functools.lru_cache(MOST_WINDOWS)(self._compute_expiry_us)
+        self._last_window: Any = None
+        self._last_expiry_us = 0
+        window_coder = self._window_coder.get_impl()
+        self._encode_window = window_coder.encode
+        self._decode_window = functools.lru_cache(MOST_WINDOWS)(window_coder.decode)
+        self._encode_key = self._key_coder.get_impl().encode_nested
         self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
         self._is_written = False  # whether this bundle has written state of the key to the backend
         self._key: Any = None  # the key that was begun
+        self._coded_key = b""
         self._has_begun = False
 
     @property
@@ -93,8 +100,8 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             bag_user_state=beam_fn_api_pb2.StateKey.BagUserState(
                 transform_id=self._transform_id,
                 user_state_id=spec.name,
-                window=self._window_coder.encode(window),
-                key=self._key_coder.encode_nested(key),
+                window=self._encode_window(window),
+                key=self._coded_key if self._has_begun else self._encode_key(key),
             )
         )
 
@@ -107,9 +114,16 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self, spec: userstate.TimerSpec, key: Any, window: Any, timestamp: Any, pane: Any
     ) -> "KeyTimer":
         """Return the object that sets and clears the timers of one family and window."""
-        return KeyTimer(self, spec, key, window, timestamp, pane)
+        return KeyTimer(self, spec, key, window, timestamp.micros, pane)
 
-    def _expiry_us(self, window: Any) -> int:
+    def expiry_us(self, window: Any) -> int:
+        """Return when a window is over, see ``semantics.timers.expiry_us``."""
+        if window is not self._last_window:  # a window's hash takes a while
+            self._last_expiry_us = self._known_expiry_us(window)
+            self._last_window = window
+        return self._last_expiry_us
+
+    def _compute_expiry_us(self, window: Any) -> int:
         return expiry_us(window.max_timestamp().micros, self.allowed_lateness_us)
 
     def write(self) -> None:
@@ -126,9 +140,9 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             return
         self._has_begun = True
         self._key = key
-        coded_key = self._key_coder.encode_nested(key)
-        for stored in self._handler.timers(self._transform_id, coded_key):
-            window = self._window_coder.decode(stored.window)
+        self._coded_key = self._encode_key(key)
+        for stored in self._handler.timers(self._transform_id, self._coded_key):
+            window = self._decode_window(stored.window)
             timer = Timer(
                 TimerId(stored.family, stored.tag, window),
                 stored.domain,
@@ -150,16 +164,14 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         """Drop all state of the key in a window."""
         for spec, its_window in [each for each in self._all_states if each[1] == window]:
             del self._all_states[spec, its_window]
-        coded_key = self._key_coder.encode_nested(self._key)
-        self._handler.drop_window(self._transform_id, self._window_coder.encode(window), coded_key)
+        self._handler.drop_window(self._transform_id, self._encode_window(window), self._coded_key)
 
     def end(self) -> None:
         """Drop all state and timers of the key, or store them for a later bundle."""
         if self._has_begun:
             self.write()
-            coded_key = self._key_coder.encode_nested(self._key)
             left = [self._stored(timer) for timer in self.timers.remaining()]
-            self._handler.set_timers(self._transform_id, coded_key, left)
+            self._handler.set_timers(self._transform_id, self._coded_key, left)
         self.forget()
 
     def _stored(self, timer: Timer) -> StoredTimer:
@@ -167,7 +179,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         return StoredTimer(
             timer.id.family,
             timer.id.tag,
-            self._window_coder.encode(timer.id.window),
+            self._encode_window(timer.id.window),
             timer.domain,
             timer.fires_us,
             timer.hold_us,
@@ -216,6 +228,7 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
         self._states = states
         self._state_handler = handler
         self._make_key = make_key
+        self._address: beam_fn_api_pb2.StateKey | None = None
         self._value_coder = coder
         self._cleared = is_new
         self._added_elements: list[Any] = []
@@ -227,7 +240,9 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
 
     @property
     def _state_key(self) -> beam_fn_api_pb2.StateKey:
-        return self._make_key()
+        if self._address is None:
+            self._address = self._make_key()
+        return self._address
 
 
 class KeyValue(KeyBag):
@@ -306,7 +321,7 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
         spec: userstate.TimerSpec,
         key: Any,
         window: Any,
-        timestamp: Timestamp,
+        time_us: int,
         pane: Any,
     ) -> None:
         self._timers = states.timers
@@ -314,10 +329,24 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
         self._domain = _DOMAINS[spec.time_domain]
         self._window = window
         self._expires_us = states.expiry_us(window)
-        self._time_us = timestamp.micros
+        self._time_us = time_us
         self._clock_us = states.clock_us
         self._payload = key, pane
         self._latest: tuple[Any, str, int] = None, "", 0
+
+    def move_to(self, time_us: int, pane: Any) -> None:
+        """Have it be that of another element of the key and window.
+
+        Args:
+            time_us: The element's timestamp.
+            pane: The element's pane.
+        """
+        key, before = self._payload
+        if pane is not before or self._domain is not Domain.EVENT_TIME:
+            # A timer that is set for the same time is another one: in its pane, or its hold.
+            self._payload = key, pane
+            self._latest = None, "", 0
+        self._time_us = time_us
 
     def set(self, timestamp: Any, dynamic_timer_tag: str = "") -> None:
         """See Beam's ``BaseTimer``."""

@@ -140,6 +140,7 @@ class KeyedCall:
             yield origin, process(*args, **self._kwargs)
 
     def _bind(self, key: Any, origin: WindowedValue) -> None:
+        self._origin = None  # in case that something below raises
         (window,) = origin.windows
         if window is not self._window and (self._window is None or window != self._window):
             self._args, self._kwargs = insert_values_in_args(
@@ -151,15 +152,17 @@ class KeyedCall:
                 self._args[place] = window
             for place, spec in self._state_specs:
                 self._args[place] = self._states.get_state(spec, key, window)
+            for place, spec in self._timer_specs:
+                self._args[place] = self._states.get_timer(
+                    spec, key, window, origin.timestamp, origin.pane_info
+                )
             if self._on_window is not None:
                 self._on_window(key, origin)
             self._window = window
-        self._origin = None  # in case the code below raises
-        timestamp, pane = origin.timestamp, origin.pane_info
         for place in self._timestamps:
-            self._args[place] = timestamp
+            self._args[place] = origin.timestamp
         for place in self._panes:
-            self._args[place] = pane
-        for place, spec in self._timer_specs:
-            self._args[place] = self._states.get_timer(spec, key, window, timestamp, pane)
+            self._args[place] = origin.pane_info
+        for place, _ in self._timer_specs:
+            self._args[place].move_to(origin.timestamp_micros, origin.pane_info)
         self._origin = origin

@@ -4,12 +4,20 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, WindowFn
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    GlobalWindows,
+    SlidingWindows,
+    WindowFn,
+)
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 MOST_WINDOWS = 10_000
 """The size of each cache of results by window."""
+
+_GLOBAL = (GlobalWindow(),)
 
 
 class Assignment:
@@ -19,9 +27,12 @@ class Assignment:
         self._assign = window_fn.assign
         self._period = _period_of(window_fn)
         self._windows_of_period = functools.lru_cache(MOST_WINDOWS)(self._assign_in_period)
+        self._always = _GLOBAL if type(window_fn) is GlobalWindows else None
 
     def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:
         """Return the new windows of a value in ``window``, by the timestamp of its origin."""
+        if self._always is not None:
+            return self._always
         if self._period is None:
             windows: Sequence[Any] = self._assign(
                 WindowFn.AssignContext(origin.timestamp, value, window)
@@ -29,6 +40,16 @@ class Assignment:
             return windows
         length, offset = self._period
         return self._windows_of_period((origin.timestamp_micros - offset) // length)
+
+    def assign(self, context: WindowFn.AssignContext) -> Sequence[Any]:
+        """See ``WindowFn.assign``."""
+        if self._always is not None:
+            return self._always
+        if self._period is None:
+            windows: Sequence[Any] = self._assign(context)
+            return windows
+        length, offset = self._period
+        return self._windows_of_period((context.timestamp.micros - offset) // length)
 
     def _assign_in_period(self, number: int) -> Sequence[Any]:
         assert self._period is not None
@@ -40,8 +61,6 @@ class Assignment:
 
 def _period_of(window_fn: WindowFn) -> tuple[int, int] | None:
     """Return the length and offset, in microseconds, of periods with the same windows, or None."""
-    if type(window_fn) is GlobalWindows:
-        return 1 << 64, -(1 << 63)  # all of time
     if type(window_fn) is FixedWindows:
         return window_fn.size.micros, window_fn.offset.micros
     if type(window_fn) is SlidingWindows and not window_fn.size.micros % window_fn.period.micros:

@@ -10,6 +10,7 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import per_chunk
+from beam_spark_runner.harness.codec.windowed import windowed_decoder
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
@@ -36,9 +37,7 @@ class KeyedReader(RunReader):
         key_coder = element_coder.key_coder().get_impl()
         self._decode_key = key_coder.decode_nested if edge.key_groups else key_coder.decode
         self._decode_bare = value_coder.get_impl().decode
-        self._decode_windowed = (
-            WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
-        )
+        self._decode_windowed = windowed_decoder(value_coder, coder.window_coder)
 
     def fire(self, owner: str, key: bytes) -> None:
         """Advance a key that has a timer due.

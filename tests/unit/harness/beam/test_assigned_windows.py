@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from beam_spark_runner.harness.beam.steps import (
     AssigningWindows,
 )
+from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.values.constants import Kind
 from tests.unit.harness.beam.step_outputs import Output, Sent, origin
 
@@ -64,6 +65,7 @@ def test_assigned_windows(fn: Any, times: list[int], copies: int) -> None:
         context = WindowFn.AssignContext(Timestamp(micros=time))
         assert element.timestamp_micros == time
         assert list(element.windows) == list(fn.assign(context))
+        assert list(Assignment(fn).assign(context)) == list(fn.assign(context))
 
 
 def test_a_window_fn_that_looks_at_the_element() -> None:

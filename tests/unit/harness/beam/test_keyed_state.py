@@ -102,7 +102,7 @@ def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch)
         assert not len(states.timers)
         assert not handler._written
         assert not handler._backend._keys
-    assert states.expiry_us.cache_info().currsize == 1
+    assert states._known_expiry_us.cache_info().currsize == 1
     stage.bundle.finish()
     assert len(stage.out) == 100
 

@@ -16,7 +16,7 @@ from apache_beam.transforms.userstate import (
 )
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.utils.windowed_value import PaneInfo, WindowedValue
 
 from beam_spark_runner.semantics import timer_loops
 from beam_spark_runner.semantics.timer_loops import TimerLoops
@@ -64,6 +64,50 @@ def test_what_a_callback_is_told(running: Any) -> None:
     assert stage.out == [("event", 1, 30.0, window), ("clock", 1, window)]
     assert stage.taken.elements[0].timestamp == Timestamp(30)
     assert {each.windows for each in stage.taken.elements} == {(window,)}
+
+
+class LastSetting(beam.DoFn):  # type: ignore[misc]
+    """Which element a timer belongs to that each of several elements sets for the same time."""
+
+    EVENT = TimerSpec("event", TimeDomain.WATERMARK)
+    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
+    LATER = Timestamp(1_000_000)
+
+    def process(
+        self,
+        pair: tuple[int, Any],
+        window: Any = beam.DoFn.WindowParam,
+        event: Any = beam.DoFn.TimerParam(EVENT),
+        clock: Any = beam.DoFn.TimerParam(CLOCK),
+    ) -> None:
+        event.set(window.end)
+        clock.set(self.LATER)
+
+    @on_timer(EVENT)  # type: ignore[untyped-decorator]
+    def on_event(self) -> None:
+        pass
+
+    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
+    def on_clock(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("indexes", [(0, 0), (0, 1), (1, 0)])
+def test_a_timer_belongs_to_the_element_that_has_set_it_last(
+    running: Any, indexes: tuple[int, int]
+) -> None:
+    stage = running(LastSetting(), FixedWindows(100))
+    windows = (IntervalWindow(0, 100),)
+    pairs = [(1, "a"), (1, "b")]
+    panes = [PaneInfo(False, False, 0, index, 0) for index in range(2)]
+    origins = [
+        WindowedValue(pair, Timestamp(time), windows, panes[index])
+        for pair, time, index in zip(pairs, (7, 5), indexes, strict=True)
+    ]
+    stage.bundle.push(pairs, origins)
+    event, clock = stage.operation.states.timers.remaining()
+    assert (event.hold_us, event.payload[1].index) == (100_000_000, indexes[1])
+    assert (clock.hold_us, clock.payload[1].index) == (5_000_000, indexes[1])
 
 
 def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:

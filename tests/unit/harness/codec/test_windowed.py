@@ -1,0 +1,55 @@
+"""Windowed values that are decoded one after the other."""
+
+from apache_beam.coders import BytesCoder, Coder, WindowedValueCoder
+from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.utils.windowed_value import (
+    PANE_INFO_UNKNOWN,
+    PaneInfo,
+    PaneInfoTiming,
+    WindowedValue,
+    create,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.harness.codec.windowed import windowed_decoder
+
+_PANES = [PANE_INFO_UNKNOWN, PaneInfo(True, False, PaneInfoTiming.EARLY, 0, -1)]
+_MINUTE = IntervalWindow(0, 60)
+
+
+def _decoded(elements: list[WindowedValue], window_coder: Coder) -> list[WindowedValue]:
+    encode = WindowedValueCoder(BytesCoder(), window_coder).get_impl().encode
+    return list(map(windowed_decoder(BytesCoder(), window_coder), map(encode, elements)))
+
+
+@given(
+    st.lists(
+        st.builds(
+            create,
+            st.binary(max_size=30),
+            st.integers(-5, 5).map(lambda seconds: seconds * 1_000_000),
+            st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True).map(
+                lambda starts: tuple(IntervalWindow(start, start + 60) for start in starts)
+            ),
+            st.sampled_from(_PANES),
+        )
+    )
+)
+def test_elements_are_decoded_as_they_were(elements: list[WindowedValue]) -> None:
+    assert _decoded(elements, IntervalWindowCoder()) == elements
+
+
+def test_elements_in_a_row_share_their_windows() -> None:
+    windows = [_MINUTE, _MINUTE, IntervalWindow(60, 120), IntervalWindow(60, 120), _MINUTE]
+    elements = [create(b"a", n, (window,), PANE_INFO_UNKNOWN) for n, window in enumerate(windows)]
+    first, second, third, fourth, fifth = _decoded(elements, IntervalWindowCoder())
+    assert first.windows is second.windows
+    assert third.windows is fourth.windows
+    assert first.windows == fifth.windows != third.windows
+
+
+def test_windows_without_bytes() -> None:
+    element = create(b"", 7_000, (GlobalWindow(),), PANE_INFO_UNKNOWN)
+    assert _decoded([element] * 2, GlobalWindowCoder()) == [element] * 2
