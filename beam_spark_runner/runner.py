@@ -200,9 +200,9 @@ def _serve_metrics(
     """Serve the metrics of a job until it ends; return the URL."""
     # Imported here: the import takes a tenth of a second, and most programs serve no metrics.
     from beam_spark_runner.job.metrics_port import MetricsPort
-    from beam_spark_runner.job.prometheus import Measured
+    from beam_spark_runner.job.prometheus import JobMetrics
 
-    port = MetricsPort(address, lambda: [Measured(name, job)])
+    port = MetricsPort(address, lambda: [JobMetrics(name, job)])
     closing.callback(port.close)
     return port.url
 

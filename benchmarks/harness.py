@@ -29,7 +29,7 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
@@ -120,7 +120,7 @@ def _data_plane() -> None:
             f"CPU {own_s / _COUNT * 1e9:,.0f} ns for each here, "
             f"{its_s / _COUNT * 1e9:,.0f} ns in the harness"
         )
-    sdk_workers.stop()
+    sdk_harnesses.stop()
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -145,7 +145,7 @@ def _start() -> None:
             imports("apache_beam.runners.worker.sdk_worker_main"),
             None,
         ),
-        ("harness, to its first element", first_element, sdk_workers.stop),
+        ("harness, to its first element", first_element, sdk_harnesses.stop),
     ):
         seconds = []
         for _ in range(_STARTS):

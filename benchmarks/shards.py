@@ -23,7 +23,7 @@ from pathlib import Path
 
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import delta_name
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
@@ -42,7 +42,7 @@ class _Shard:
         chance = random.Random(1)
         self._keys = sorted(chance.randbytes(7) + b"k" * 50 for _ in range(entries))
         self._chance = chance
-        self.head: Version | None = None
+        self.head: ShardVersion | None = None
         self._number = 0
         for start in range(0, entries, _LOADED):
             self.run(self._keys[start : start + _LOADED])
@@ -66,7 +66,7 @@ class _Shard:
                 shard.put(b"\0\1c" + key, self._chance.randbytes(50) + bytes(50))
             changed, ending = time.process_time(), time.monotonic()
             self._number += 1
-            sealed = shard.seal(Version(self._number, self._number))
+            sealed = shard.seal(ShardVersion(self._number, self._number))
             times = changed - began, time.process_time() - changed, time.monotonic() - ending
         if is_accepted:
             self.head = sealed
@@ -134,7 +134,7 @@ def _memory(entries: int) -> None:
 def _store(folder: Path, entries: int) -> None:
     """Store keys, epoch by epoch, as steps with state do; print the most KB of anonymous memory."""
     (folder / "deltas").mkdir()
-    head: Version | None = None
+    head: ShardVersion | None = None
     peak = 0
     for number, start in enumerate(range(0, entries, _STORED), 1):
         with open_shard(
@@ -151,7 +151,7 @@ def _store(folder: Path, entries: int) -> None:
                 state.append(Bag(Cell("step", "value", b"", key)), b"v" * 30)
                 timer = StoredTimer("", "timer", b"", Domain.EVENT_TIME, each, each, b"")
                 state.set_timers("step", key, [timer])
-            head = shard.seal(Version(number, number))
+            head = shard.seal(ShardVersion(number, number))
             needed = {delta_name("job", 0, 0, link.version) for link in shard.chain}
             peak = max(peak, _anonymous_kb())
         for path in (folder / "deltas").iterdir():

@@ -14,7 +14,7 @@ from apache_beam.transforms.environments import (
 
 from beam_spark_runner.core.errors import BundleFailedError, EnvironmentStartError
 from beam_spark_runner.harness.environments import docker
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from integration.container_engine import DOCKER, Engine
 from integration.container_images import (
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.grpc]
 def nothing_is_left(engine: Engine) -> Iterator[None]:
     assert engine.containers() == set()
     yield
-    sdk_workers.stop()
+    sdk_harnesses.stop()
     wait_for(lambda: engine.containers() == set())
 
 
@@ -57,7 +57,7 @@ def test_one_container_serves_all_bundles_of_a_job_and_says_whose_it_is(engine: 
     assert found["Config"]["Labels"][docker.JOB_LABEL] == "a"
     assert f"/{os.getpid()}/" in owner_in(engine, first)
     assert found["HostConfig"]["NetworkMode"] == "host"
-    sdk_workers.end_job("a")
+    sdk_harnesses.end_job("a")
     wait_for(lambda: engine.containers() == set())
 
 
@@ -65,7 +65,7 @@ def test_a_cached_container_is_another_jobs(engine: Engine) -> None:
     image = python_image(engine)
     run_bundle(stage(engine, image, job_id="a", cache_s=60.0), [b"abc"])
     first = engine.containers()
-    sdk_workers.end_job("a")
+    sdk_harnesses.end_job("a")
     run_bundle(stage(engine, image, job_id="b", cache_s=60.0), [b"abc"])
     assert engine.containers() == first
 

@@ -17,7 +17,7 @@ from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, WorkerFram
 from beam_spark_runner.backchannel.streams import FileStream, SocketStream
 from beam_spark_runner.backchannel.transport import FOLDER, LOOK_EVERY_S, Route
 from beam_spark_runner.core.framing import FrameTooLongError
-from beam_spark_runner.scheduling.deliveries import Deliveries
+from beam_spark_runner.scheduling.message_counts import MessageCounts
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AT_THE_END_EVERY_S = 0.02
@@ -58,7 +58,7 @@ class BackchannelServer:
         self._grace_s = grace_s
         self._folder = folder
         self._lock = threading.Condition()
-        self._deliveries = Deliveries()
+        self._deliveries = MessageCounts()
         self._ways: dict[str, SocketStream | FileStream] = {}
         self._waiting: dict[str, list[int]] = {}  # accepted attempts of workers not yet connected
         self._await_end: set[str] = set()  # workers
@@ -105,7 +105,7 @@ class BackchannelServer:
         return advertise.strip("[]"), self._listener.getsockname()[1]
 
     def expect(self, worker: str, messages_sent: int) -> None:
-        """Have ``settle`` wait for a number of messages of a worker; see ``Deliveries``."""
+        """Have ``settle`` wait for a number of messages of a worker; see ``MessageCounts``."""
         with self._lock:
             self._deliveries.expect(worker, messages_sent)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner.backchannel.log_valve import LogValve
+from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
     message_of,
@@ -50,7 +50,7 @@ def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
     entry.custom_data[_CATEGORY] = name
 
 
-def hear_warnings(take: Callable[[str, str, str, int], None]) -> None:
+def redirect_warnings(take: Callable[[str, str, str, int], None]) -> None:
     """Have Python's ``warnings`` call ``take`` with text, category, file and line."""
 
     def show(
@@ -158,7 +158,7 @@ class LogLines:
     def __init__(self, to: Callable[[], LogSink]) -> None:
         """Create a filter; ``to`` returns the present log sink."""
         self._to = to
-        self._valve = LogValve(time.monotonic())
+        self._valve = LogRateLimiter(time.monotonic())
 
     def has_room(self) -> bool:
         """Count a line; return False if it exceeds the limit and must be dropped."""
@@ -207,7 +207,7 @@ class LogHandler(logging.Handler):
                 self._lines.send(entry)
 
     def warn(self, text: str, category: str, filename: str, lineno: int) -> None:
-        """Pass on a warning of Python's ``warnings``; see ``hear_warnings``."""
+        """Pass on a warning of Python's ``warnings``; see ``redirect_warnings``."""
         with self.lock:  # type: ignore[union-attr]
             if not self._lines.has_room():
                 return

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beam_spark_runner.backchannel.log_lines import Levels, LogHandler, hear_warnings
+from beam_spark_runner.backchannel.log_lines import Levels, LogHandler, redirect_warnings
 
 _OF_THREAD = threading.local()
 
@@ -62,7 +62,7 @@ class ProcessLog(logging.Handler):
             if other is self or type(other) is logging.StreamHandler:
                 root.removeHandler(other)
         root.addHandler(self)
-        hear_warnings(lambda *warning: self._current().warn(*warning))
+        redirect_warnings(lambda *warning: self._current().warn(*warning))
         self._of_task = handler
         self._levels.use(options)
 

@@ -39,7 +39,7 @@ class Route:
     folder: str | None = None
 
 
-class Link(Protocol):
+class DriverLink(Protocol):
     """One worker's connection to the driver. Threads: one sends, one receives."""
 
     def send(self, message: bytes) -> None:
@@ -59,9 +59,9 @@ class Link(Protocol):
         ...
 
 
-def connect(route: Route, worker: str) -> Link | None:
+def connect(route: Route, worker: str) -> DriverLink | None:
     """Connect by socket or else by files, and send token and worker id; None: neither works."""
-    link: Link | None = None
+    link: DriverLink | None = None
     if route.address is not None:
         try:
             link = SocketLink(route.address)
@@ -85,7 +85,7 @@ def connect(route: Route, worker: str) -> Link | None:
 
 
 class SocketLink:
-    """See ``Link``."""
+    """See ``DriverLink``."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         """Connect.
@@ -120,7 +120,7 @@ class SocketLink:
 
 
 class FileLink:
-    """See ``Link``. Each direction is a file that only grows."""
+    """See ``DriverLink``. Each direction is a file that only grows."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self._up = folder / FOLDER / f"{worker}.up"

@@ -28,7 +28,7 @@ from beam_spark_runner._generated.backchannel_pb2 import (
 from beam_spark_runner.backchannel import transport
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler, shorten
 from beam_spark_runner.backchannel.process_log import logging_to
-from beam_spark_runner.backchannel.transport import Link, Route
+from beam_spark_runner.backchannel.transport import DriverLink, Route
 from beam_spark_runner.core.callbacks import Callbacks
 
 _LOGGER = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Backchannel:
     def __init__(
         self,
         route: Route,
-        connect: Callable[[Route, str], Link | None] = transport.connect,
+        connect: Callable[[Route, str], DriverLink | None] = transport.connect,
         on_end: Callable[[], object] = lambda: None,
         running_transform: Callable[[], str] = str,
         within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
@@ -104,7 +104,7 @@ class Backchannel:
         self._is_idle = True  # no message waits to be sent
         self._looks = False  # the thread wakes up by itself, since tasks ran when it last looked
         self._is_lost = route.address is None and route.folder is None
-        self._link: Link | None = None
+        self._link: DriverLink | None = None
         # Takes the log records of the job's code in this process.
         self.handler = LogHandler(self, running_transform)
 
@@ -339,19 +339,19 @@ class Backchannel:
         if frame.left_out:
             STDERR.leave_out(frame.left_out)
 
-    def _begin_to_hear(self, link: Link) -> None:
+    def _begin_to_hear(self, link: DriverLink) -> None:
         if (self._held or self._awaits_end) and self._hearing is None:
             self._hearing = threading.Thread(
                 target=self._hear, args=(link,), name="beam-backchannel-down", daemon=True
             )
             self._hearing.start()
 
-    def _hear(self, link: Link) -> None:
+    def _hear(self, link: DriverLink) -> None:
         """Handle the driver's messages, in a thread of its own."""
         with logging_to(self.handler), self._within():
             self._follow(link)
 
-    def _follow(self, link: Link) -> None:
+    def _follow(self, link: DriverLink) -> None:
         while (messages := link.receive()) is not None:
             for message in messages:
                 frame = DriverFrame.FromString(message)

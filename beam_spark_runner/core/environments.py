@@ -12,7 +12,7 @@ ExecutorEnvironment = Literal["auto", "installed", "archive"]
 """The packages of Python workers: ``archive`` if Beam is missing there, else ``installed``; those
 that are installed there; an archive of the client's."""
 
-IN_SPARK_WORKERS = frozenset({urns.ENVIRONMENT_DEFAULT, urns.ENVIRONMENT_EMBEDDED_PYTHON})
+IN_PYTHON_WORKERS = frozenset({urns.ENVIRONMENT_DEFAULT, urns.ENVIRONMENT_EMBEDDED_PYTHON})
 """URNs of environments whose code runs in the Python workers."""
 
 IN_SDK_HARNESSES = frozenset(

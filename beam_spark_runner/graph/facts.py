@@ -90,7 +90,7 @@ KAFKA_URNS = frozenset({*_KAFKA_READS, *_KAFKA_WRITES})
 Source: ``apache_beam.io.kafka``, ``standard_io.yaml`` of Beam YAML, Java ``KafkaIOTranslation``.
 """
 
-INSTEAD: Mapping[str, str] = {
+ALTERNATIVES: Mapping[str, str] = {
     urns.READ: _SOURCE,
     urns.PUBSUB_READ: f"{_SOURCE}, that pulls messages with a client of Pub/Sub",
     urns.PUBSUB_WRITE: _PUBLISH,
@@ -171,7 +171,7 @@ def is_splittable(transform: Transform) -> bool:
     return transform.urn == urns.PAR_DO and transform.restriction_coder is not None
 
 
-def kept_by_key(transform: Transform) -> tuple[str, ...]:
+def states_and_timers(transform: Transform) -> tuple[str, ...]:
     """Name the states and timers of a transform, for people.
 
     Example:

@@ -10,7 +10,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.core.varint import coded_varint, read_varint
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
+from beam_spark_runner.semantics.lateness import IsExpired, LateElements, drop_expired
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.store_keys import HASH_BYTES, hash_of
@@ -44,7 +44,7 @@ class StableElements:
         store: StateBackend,
         coder: WindowedValueCoder,
         *,
-        is_expired: IsOver,
+        is_expired: IsExpired,
         late: LateElements,
         is_keyed: bool,
     ) -> None:
@@ -63,7 +63,7 @@ class StableElements:
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store elements for the next epoch."""
-        values, origins = in_time(values, origins, self._is_expired, self._late)
+        values, origins = drop_expired(values, origins, self._is_expired, self._late)
         if values and self._encode_key is not None and not self._hash:
             self._hash = hash_of(self._encode_key(values[0][0])).to_bytes(HASH_BYTES, "big")
         for value, origin in zip(values, origins, strict=True):

@@ -10,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.varint import coded_varint, read_varint
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
+from beam_spark_runner.semantics.lateness import IsExpired, LateElements, drop_expired
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.memory import list_entries
@@ -43,7 +43,7 @@ class TimeSortedElements:
         coder: WindowedValueCoder,
         *,
         late_before_us: int,
-        is_expired: IsOver,
+        is_expired: IsExpired,
         late: LateElements,
         has_timers: bool,
     ) -> None:
@@ -60,7 +60,7 @@ class TimeSortedElements:
         """Store elements of one key."""
         entries = []
         first_us = None
-        timely = in_time(values, origins, self._is_expired, self._late)
+        timely = drop_expired(values, origins, self._is_expired, self._late)
         for value, origin in zip(*timely, strict=True):
             time_us = origin.timestamp_micros
             if time_us < self._late_before_us:

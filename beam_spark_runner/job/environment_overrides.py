@@ -9,7 +9,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import DockerEnvironment
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import IN_SDK_HARNESSES, IN_SPARK_WORKERS
+from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, IN_SDK_HARNESSES
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options.environment import environment_kind
@@ -54,8 +54,8 @@ def read_overrides(config: str) -> Overrides:
 
 
 def _override(urn: str, value: Any) -> Override:
-    if urn not in IN_SDK_HARNESSES | IN_SPARK_WORKERS:
-        known = ", ".join(sorted(IN_SDK_HARNESSES | IN_SPARK_WORKERS))
+    if urn not in IN_SDK_HARNESSES | IN_PYTHON_WORKERS:
+        known = ", ".join(sorted(IN_SDK_HARNESSES | IN_PYTHON_WORKERS))
         raise OptionsError("environment_config", f"{urn} is not the URN of an environment: {known}")
     if not isinstance(value, dict) or "environment_type" not in value or value.keys() - _FIELDS:
         raise OptionsError("environment_config", f"{urn}: {json.dumps(value)} is not as in {_FORM}")

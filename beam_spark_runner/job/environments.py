@@ -10,7 +10,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import IN_SPARK_WORKERS, EnvironmentKind
+from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.environment import environment_overrides
 
@@ -211,7 +211,7 @@ def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = 
     components = pipeline.components
     ids = {each.environment_id for each in components.transforms.values()} - {""}
     used = [components.environments[id_] for id_ in ids if id_ in components.environments]
-    embedded = [each for each in used if each.urn in IN_SPARK_WORKERS]
+    embedded = [each for each in used if each.urn in IN_PYTHON_WORKERS]
     needs_files = any(each.dependencies for each in used)
     if len(embedded) == len(used) and not needs_files and not apart:
         return

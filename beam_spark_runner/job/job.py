@@ -15,7 +15,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
-from beam_spark_runner.job.last_commit import say_where_to_continue
+from beam_spark_runner.job.last_commit import warn_of_last_commit
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_lines import batch_line, stream_line
@@ -33,11 +33,11 @@ from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.driver.program_builder import Limits
-from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import segment_title
-from beam_spark_runner.spark.driver.streaming import Pace, run_epochs
+from beam_spark_runner.spark.driver.streaming import EpochSchedule, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
@@ -90,7 +90,7 @@ class Job:
             PipelineRefusedError: A table cannot be read or written.
         """
         self.job_id = prepared.job_id
-        self.tally = Tally()
+        self.tally = RunMetrics()
         self.plan = plan = prepared.plan
         self.step_names = {id_: step.name for id_, step in plan.graph.transforms.items()}
         if record is None:
@@ -123,7 +123,7 @@ class Job:
         self._progress: ProgressLine | None = None
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
-        self._checkpoints: ShardPlaces | None = None  # of a streaming pipeline, once it begins
+        self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
         self._was_saved = False
         self._events = events_of_test_stream(plan.graph)
         self._positions = {
@@ -281,7 +281,7 @@ class Job:
                 except Exception:
                     _LOGGER.exception("the backchannel did not close")
             if state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
-                say_where_to_continue(self._config, self._checkpoints, self.messages.warn)
+                warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
             if self._error is not None:
                 self.messages.fail(self._error)
             if self._progress is not None:
@@ -386,8 +386,8 @@ class Job:
             anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
         )
 
-    def _pace(self) -> Pace:
-        return Pace(
+    def _pace(self) -> EpochSchedule:
+        return EpochSchedule(
             interval_us=round(self._config.batch_interval_s * 1e6),
             sleep=self._control.sleep,
             wait=self._control.wait,

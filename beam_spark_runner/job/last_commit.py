@@ -5,11 +5,11 @@ from collections.abc import Callable
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.job.shard_places import committed_epoch
 from beam_spark_runner.options.config import RunnerConfig
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 
 
-def say_where_to_continue(
-    config: RunnerConfig, places: ShardPlaces | None, warn: Callable[[str], None]
+def warn_of_last_commit(
+    config: RunnerConfig, places: ShardLocations | None, warn: Callable[[str], None]
 ) -> None:
     """Warn of the epoch after which the same command continues, if there is a --checkpoint_dir.
 

@@ -15,7 +15,7 @@ from typing import Any
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import category_of, level_of
-from beam_spark_runner.backchannel.log_valve import LogValve
+from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
@@ -60,7 +60,7 @@ class JobMessages:
         )
         self._number = 0
         self._left_out = 0
-        self._valve = LogValve(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
+        self._valve = LogRateLimiter(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
         self._lock = threading.Lock()
         self._warnings_given: dict[Any, Any] = {}
 

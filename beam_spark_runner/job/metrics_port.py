@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, start_http_server
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.job.prometheus import JobsCollector, Measured
+from beam_spark_runner.job.prometheus import JobMetrics, JobsCollector
 from beam_spark_runner.options.metrics import MetricsAddress
 
 _LOGGER = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class MetricsPort:
         OptionsError: The port is in use, or the host is not an address of this machine.
     """
 
-    def __init__(self, address: MetricsAddress, jobs: Callable[[], Iterable[Measured]]) -> None:
+    def __init__(self, address: MetricsAddress, jobs: Callable[[], Iterable[JobMetrics]]) -> None:
         registry = CollectorRegistry()
         registry.register(JobsCollector(jobs))
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from beam_spark_runner.job.stream_watch import StreamWatch
 from beam_spark_runner.scheduling.stream_line import StreamLine
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.progress import ProgressLine, Watch, watch
+from beam_spark_runner.spark.session.progress import ProgressLine, TaskCounter, watch
 
 
 def batch_line(
@@ -27,7 +27,7 @@ def batch_line(
         residuals: Returns the number of residuals that are reported as waiting.
         elements: Returns the number of elements that are reported as emitted.
     """
-    seen_by: Watch | None = None
+    seen_by: TaskCounter | None = None
     with contextlib.suppress(Exception):  # without it, the line shows no progress of Spark's tasks
         seen_by = watch(session.spark, job_id, is_connect=session.is_connect)
     return ProgressLine(seen_by, segments, sys.stderr, residuals=residuals, elements=elements)

@@ -28,7 +28,7 @@ _OF_USERS = (*_JOB, "step", "namespace", "name")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class JobMetrics:
     """A running job, and the name that its user has given it; empty: none."""
 
     name: str
@@ -54,7 +54,7 @@ class JobsCollector(Collector):
         jobs: Returns the running jobs.
     """
 
-    def __init__(self, jobs: Callable[[], Iterable[Measured]]) -> None:
+    def __init__(self, jobs: Callable[[], Iterable[JobMetrics]]) -> None:
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
@@ -79,7 +79,7 @@ def _counter(name: str, text: str, *labels: str, unit: str = "") -> CounterMetri
     return CounterMetricFamily(f"beam_spark_{name}", text, labels=(*_JOB, *labels), unit=unit)
 
 
-def _epochs(streams: Sequence[tuple[Measured, StreamWatch, EpochStatus]]) -> Iterator[Metric]:
+def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> Iterator[Metric]:
     epochs = _counter("epochs", "Epochs that are committed, in earlier runs, too.")
     last = _gauge(
         "last_epoch", "How long the last epoch took, by the part of it.", "part", unit="seconds"
@@ -110,7 +110,7 @@ def _epochs(streams: Sequence[tuple[Measured, StreamWatch, EpochStatus]]) -> Ite
     yield from (epochs, last, total, stored, rates)
 
 
-def _steps(streams: Sequence[tuple[Measured, EpochStatus]]) -> Iterator[Metric]:
+def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric]:
     arriving = _gauge(
         "input_watermark_timestamp",
         "The watermark of a step's input, as Unix time; -Inf and +Inf: the ends of time.",
@@ -147,7 +147,7 @@ def _steps(streams: Sequence[tuple[Measured, EpochStatus]]) -> Iterator[Metric]:
     yield from (arriving, leaving, hold, restrictions, backlog)
 
 
-def _elements(jobs: Sequence[Measured]) -> Metric:
+def _elements(jobs: Sequence[JobMetrics]) -> Metric:
     found = _counter("elements", "Elements that a step has emitted.", "step", "output")
     for each in jobs:
         graph = each.job.plan.graph
@@ -165,7 +165,7 @@ def _elements(jobs: Sequence[Measured]) -> Metric:
     return found
 
 
-def _of_users(jobs: Sequence[Measured]) -> Iterator[Metric]:
+def _of_users(jobs: Sequence[JobMetrics]) -> Iterator[Metric]:
     counters = CounterMetricFamily("beam_user_counter", "Beam's counters.", labels=_OF_USERS)
     gauges = GaugeMetricFamily("beam_user_gauge", "Beam's gauges.", labels=_OF_USERS)
     distributions = SummaryMetricFamily(
@@ -193,7 +193,7 @@ def _of_users(jobs: Sequence[Measured]) -> Iterator[Metric]:
 
 
 def _values(
-    each: Measured, found: Mapping[str, Sequence[Any]], group: str
+    each: JobMetrics, found: Mapping[str, Sequence[Any]], group: str
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     for result in found[group]:
         name = result.key.metric

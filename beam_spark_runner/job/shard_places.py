@@ -17,13 +17,13 @@ from beam_spark_runner.recovery.savepoint import (
     Savepoint,
     make_savepoint,
 )
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
 
 _LINEAGE = "main"
 
 
-def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -> ShardPlaces:
+def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -> ShardLocations:
     """Return where a streaming job stores its state.
 
     Args:
@@ -55,7 +55,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         deltas = str(Path(str(folder), "checkpoints"))
     else:
         deltas = given if is_url(given) else str(Path(given).absolute())
-    return ShardPlaces(
+    return ShardLocations(
         lineage=_LINEAGE,
         deltas=deltas,
         local=str(Path(str(folder), "shards")) if is_local else None,
@@ -65,7 +65,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
     )
 
 
-def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
+def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
     """Return where and how a streaming job commits its epochs: in the folder of its deltas.
 
     Raises:
@@ -150,7 +150,7 @@ def save(source: CopyingStorage, target: CopyingStorage) -> int:
     return make_savepoint(Savepoint(source, target), _LINEAGE, secrets.token_hex(8))
 
 
-def committed_epoch(places: ShardPlaces) -> int | None:
+def committed_epoch(places: ShardLocations) -> int | None:
     """Return the number of the last committed epoch; None: there is none.
 
     Args:
@@ -164,7 +164,7 @@ def committed_epoch(places: ShardPlaces) -> int | None:
     return found[-1].epoch if found else None
 
 
-def save_job(places: ShardPlaces | None, path: str) -> int:
+def save_job(places: ShardLocations | None, path: str) -> int:
     """Make a savepoint of a job of this process; see ``save`` for results and errors.
 
     Args:

@@ -5,18 +5,19 @@ from collections.abc import Callable
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.scheduling.epoch_status import EpochStatus, Holder, Part
+from beam_spark_runner.scheduling.epoch_status import EpochPart, EpochStatus, HoldReason
 from beam_spark_runner.scheduling.slow_epochs import TIMES, SlowEpochs
-from beam_spark_runner.scheduling.standing import Standing
+from beam_spark_runner.scheduling.unchanged_values import UnchangedValues
 
 _FOR_SLOW = {
-    Part.PLANNING: "this program makes the plans of Spark jobs; see whether its machine is busy",
-    Part.TASKS: "see what these steps do, have more partitions (--parallelism), or a longer "
+    EpochPart.PLANNING: "this program makes the plans of Spark jobs; see whether its machine is "
+    "busy",
+    EpochPart.TASKS: "see what these steps do, have more partitions (--parallelism), or a longer "
     "--batch_interval_millis",
-    Part.SPARK: "tasks have waited for free slots, were repeated, or have moved very much data; "
-    "see whether the cluster is busy, and the Spark job in Spark's UI",
-    Part.COMMIT: "the checkpoint folder is slow; see where --checkpoint_dir is, or have a longer "
-    "--batch_interval_millis",
+    EpochPart.SPARK: "tasks have waited for free slots, were repeated, or have moved very much "
+    "data; see whether the cluster is busy, and the Spark job in Spark's UI",
+    EpochPart.COMMIT: "the checkpoint folder is slow; see where --checkpoint_dir is, or have a "
+    "longer --batch_interval_millis",
 }
 
 
@@ -31,9 +32,9 @@ class StreamWarnings:
     def __init__(self, warn: Callable[[str], None], interval_us: int) -> None:
         self._warn = warn
         self._interval_us = interval_us
-        self._sources: Standing[str] = Standing()
-        self._blocked: Standing[str] = Standing()
-        self._ended: Standing[str] = Standing()
+        self._sources: UnchangedValues[str] = UnchangedValues()
+        self._blocked: UnchangedValues[str] = UnchangedValues()
+        self._ended: UnchangedValues[str] = UnchangedValues()
         self._slow = SlowEpochs(interval_us)
 
     def after_epoch(self, status: EpochStatus, now_s: float) -> None:
@@ -56,7 +57,7 @@ class StreamWarnings:
         holds_us = {
             name: step.hold.at_us
             for name, step in status.steps.items()
-            if step.hold is not None and step.hold.holder is Holder.RESTRICTION
+            if step.hold is not None and step.hold.holder is HoldReason.RESTRICTION
         }
         for name, for_s in self._sources.after_epoch(holds_us, now_s):
             self._warn(
@@ -94,10 +95,10 @@ class StreamWarnings:
         all timers that are due before it ends.
         """
         firing = {
-            name: Holder.DUE_TIMER
+            name: HoldReason.DUE_TIMER
             for name, step in status.steps.items()
             if step.hold is not None
-            and step.hold.holder is Holder.DUE_TIMER
+            and step.hold.holder is HoldReason.DUE_TIMER
             and step.input_us == MAX_US
         }
         for name, for_s in self._ended.after_epoch(firing, now_s):

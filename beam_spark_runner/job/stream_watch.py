@@ -12,7 +12,7 @@ from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_warnings import StreamWarnings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import element_counts, watermark_gauges
-from beam_spark_runner.scheduling.epoch_status import EpochStatus, Part
+from beam_spark_runner.scheduling.epoch_status import EpochPart, EpochStatus
 from beam_spark_runner.scheduling.step_rates import StepRates
 from beam_spark_runner.scheduling.stream_line import StreamLine, rates_text
 
@@ -61,7 +61,7 @@ class StreamWatch:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.status: EpochStatus | None = None
-        self.took_us = dict.fromkeys(Part, 0)
+        self.took_us = dict.fromkeys(EpochPart, 0)
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
         self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}

@@ -20,7 +20,7 @@ from beam_spark_runner.core.ids import (
 from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
-from beam_spark_runner.plan.layout import Edges, Place, lay_out
+from beam_spark_runner.plan.layout import Edges, StagePosition, lay_out
 from beam_spark_runner.plan.model import (
     Delivery,
     Destination,
@@ -296,7 +296,7 @@ class _Wiring:
 
 
 def _segments(
-    wiring: _Wiring, edges: Edges, places: list[Place], max_exchanges: int
+    wiring: _Wiring, edges: Edges, places: list[StagePosition], max_exchanges: int
 ) -> tuple[Segment, ...]:
     """Number the segments, and find which destinations are materialised between them."""
     table_writes = wiring.table_writes.keys(edges)
@@ -373,7 +373,7 @@ def _levels(stages: Mapping[int, Iterable[StageId]]) -> tuple[Level, ...]:
 def _why(
     wiring: _Wiring,
     edges: Edges,
-    places: list[Place],
+    places: list[StagePosition],
     segment_of: list[SegmentId],
     maker: StageId,
     reader: StageId,

@@ -21,7 +21,7 @@ Forms: TypeAlias = Callable[[Transform], Iterable[tuple[str, Sequence[CoderId]]]
 """Describes the states and timers of a transform: the kind of each, and its coders."""
 
 
-class StagePlace(NamedTuple):
+class StoredStage(NamedTuple):
     """What a stage stores, and where in the shards.
 
     Attributes:
@@ -47,7 +47,7 @@ class StagePlace(NamedTuple):
     root: str = ""
 
 
-def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
+def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
     """Return what each stage stores and where, by a name that is the same in later runs.
 
     User code may change between runs.
@@ -57,12 +57,12 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
         forms: Describes states and timers.
 
     Example:
-        {"step Count": StagePlace(1, 1, True, 3, False, "ref_7", "state n, timer due, 5d41402a")}
+        {"step Count": StoredStage(1, 1, True, 3, False, "ref_7", "state n, timer due, 5d41402a")}
     """
     level_of = {stage: number for number, each in enumerate(levels(plan)) for stage in each.stages}
     impulses = {dest for segment in plan.segments for dest in segment.impulses}
     makers = facts.producers(plan.graph)
-    found: dict[str, StagePlace] = {}
+    found: dict[str, StoredStage] = {}
     for id_, dest in inputs(plan).items():
         stage, destination, level = plan.stages[id_], plan.destinations[dest], level_of[id_]
         keyed = stage.transforms[0] if stage.is_keyed else ""
@@ -73,7 +73,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
         elif dest in impulses:  # its reader may have no name
             name = f"step {plan.graph.transforms[makers[destination.arriving]].name}"
         # Copies of a Flatten have one name, and so have all readers of a GroupByKey.
-        found[facts.fresh(name, found)] = StagePlace(
+        found[facts.fresh(name, found)] = StoredStage(
             stage=int(id_),
             level=level,
             is_exchanged=levels(plan)[level].has_exchange,
@@ -124,7 +124,7 @@ def _kept(plan: Plan, stage: Stage, delivery: Delivery, forms: Forms) -> str:
         parts.append("stable input")
     if stage.is_keyed:
         keyed = graph.transforms[stage.transforms[0]]
-        parts += facts.kept_by_key(keyed)
+        parts += facts.states_and_timers(keyed)
         for form, coders in forms(keyed):
             described += (form, *(urn for coder in coders for urn in _urns(graph, coder)))
         if keyed.requires_time_sorted_input:

@@ -159,7 +159,7 @@ class Explainer:
             yield f"{_INDENT}takes    all elements of a task as one partition, for {takers}"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]
-            kept = ", ".join(facts.kept_by_key(root))
+            kept = ", ".join(facts.states_and_timers(root))
             if kept:
                 yield f"{_INDENT}keeps    {kept}, for each key and window"
         if not stage.transforms and not is_view:

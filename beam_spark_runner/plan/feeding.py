@@ -9,7 +9,7 @@ from beam_spark_runner.plan.model import Delivery, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feeders:
+class UpstreamStages:
     """The stages from which a stage gets elements or side inputs.
 
     Attributes:
@@ -31,7 +31,7 @@ def inputs(plan: Plan) -> Mapping[StageId, DestinationId]:
     }
 
 
-def feeders(plan: Plan) -> Mapping[StageId, Feeders]:
+def feeders(plan: Plan) -> Mapping[StageId, UpstreamStages]:
     """Return the feeders of each stage of the plan. A stage that the driver feeds has none."""
     level_of: dict[StageId, frozenset[StageId]] = {}
     for level in levels(plan):
@@ -52,6 +52,8 @@ def feeders(plan: Plan) -> Mapping[StageId, Feeders]:
             if gathers is not None:
                 exchanged[id_].add(gathers)
     return {
-        stage: Feeders(in_task=frozenset(in_task[stage]), exchanged=frozenset(exchanged[stage]))
+        stage: UpstreamStages(
+            in_task=frozenset(in_task[stage]), exchanged=frozenset(exchanged[stage])
+        )
         for stage in plan.stages
     }

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from beam_spark_runner.core.ids import StageId
 
 
-class Place(NamedTuple):
+class StagePosition(NamedTuple):
     """The segment and level in which a stage runs."""
 
     segment: tuple[int, int]  # number by the order of inputs; then number after cuts by depth
@@ -44,7 +44,7 @@ class Edges:
 
 def lay_out(
     edges: Edges, *, max_exchanges: int, max_destinations: int, moves_sources: bool = True
-) -> list[Place]:
+) -> list[StagePosition]:
     """Place every stage.
 
     Example:
@@ -59,7 +59,7 @@ def lay_out(
             after a cut by depth. Else they all run before the first exchange of the first segment.
 
     Returns:
-        One place per stage, by StageId. Segments run in the order of ``Place.segment``.
+        One place per stage, by StageId. Segments run in the order of ``StagePosition.segment``.
     """
     segments = _as_late_as_readers_allow(edges, _as_soon_as_possible(edges))
     places = _levels(edges, segments, max_exchanges, max_destinations)
@@ -104,7 +104,7 @@ def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
 
 def _levels(
     edges: Edges, segments: list[int], max_exchanges: int, max_destinations: int
-) -> list[Place]:
+) -> list[StagePosition]:
     """Count exchanges from the start of each segment, and cut where there are too many.
 
     Level 0 has no exchange, so that it may have any number of stages. If a level is
@@ -112,7 +112,7 @@ def _levels(
     """
     levels: list[int] = []
     filled: dict[tuple[int, int], int] = {}
-    places: list[Place] = []
+    places: list[StagePosition] = []
     for stage in range(edges.count):
         segment, has_exchange = segments[stage], edges.has_exchange[stage]
         level = max(
@@ -128,11 +128,11 @@ def _levels(
         filled[segment, level] = filled.get((segment, level), 0) + 1
         levels.append(level)
         cut = max(level - 1, 0) // max_exchanges
-        places.append(Place(segment=(segment, cut), level=level - cut * max_exchanges))
+        places.append(StagePosition(segment=(segment, cut), level=level - cut * max_exchanges))
     return places
 
 
-def _sources_where_they_are_read(edges: Edges, places: list[Place]) -> list[Place]:
+def _sources_where_they_are_read(edges: Edges, places: list[StagePosition]) -> list[StagePosition]:
     """Move stages without an exchange to later segments of a cut, as far as their readers allow.
 
     At level 0, they add no exchange to the segment, and their rows need not be materialised.
@@ -143,7 +143,7 @@ def _sources_where_they_are_read(edges: Edges, places: list[Place]) -> list[Plac
         if places[stage].level == 0:
             segment = max(places[stage].segment, earliest.get(stage, places[stage].segment))
             if segment[0] == places[stage].segment[0]:
-                moved[stage] = Place(segment=segment, level=0)
+                moved[stage] = StagePosition(segment=segment, level=0)
         for maker in edges.main[stage]:
             here = moved[stage].segment
             earliest[maker] = min(here, earliest.get(maker, here))

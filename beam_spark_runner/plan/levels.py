@@ -6,7 +6,7 @@ from typing import NamedTuple
 from beam_spark_runner.plan.model import Level, Plan, Segment
 
 
-class Part(NamedTuple):
+class LevelRange(NamedTuple):
     """Consecutive levels of one segment.
 
     Attributes:
@@ -33,7 +33,7 @@ def levels(plan: Plan) -> Sequence[Level]:
     return [level for segment in plan.segments for level in segment.levels]
 
 
-def parts(plan: Plan, numbers: range) -> Sequence[Part]:
+def parts(plan: Plan, numbers: range) -> Sequence[LevelRange]:
     """Split a range of levels by segments.
 
     Args:
@@ -48,5 +48,5 @@ def parts(plan: Plan, numbers: range) -> Sequence[Part]:
         first = max(numbers.start - segment.first_level, 0)
         end = min(numbers.stop - segment.first_level, len(segment.levels))
         if first < end:
-            found.append(Part(segment, range(first, end)))
+            found.append(LevelRange(segment, range(first, end)))
     return found

@@ -16,7 +16,7 @@ from beam_spark_runner.core.ids import (
     WindowingId,
 )
 from beam_spark_runner.core.tables import WRITE_TABLE
-from beam_spark_runner.graph.facts import INSTEAD, KAFKA_URNS, TABLE_URNS
+from beam_spark_runner.graph.facts import ALTERNATIVES, KAFKA_URNS, TABLE_URNS
 from beam_spark_runner.graph.model import (
     Coder,
     Environment,
@@ -41,7 +41,7 @@ _KNOWN = (
     | PAR_DO_URNS
     | COMBINE_URNS
     | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, *_FULL_WINDOW}
-    | INSTEAD.keys()
+    | ALTERNATIVES.keys()
 )
 """Leaves that are never dropped as pass-throughs."""
 

@@ -19,7 +19,7 @@ from beam_spark_runner.recovery.manifest import (
     fence_in,
     manifest_name,
 )
-from beam_spark_runner.recovery.migration import Version, differences
+from beam_spark_runner.recovery.migration import PipelineVersion, differences
 from beam_spark_runner.recovery.savepoint import Savepoint, pins
 from beam_spark_runner.recovery.sweep import (
     ended_rows,
@@ -48,7 +48,7 @@ class Checkpoints:
         key_groups: The number of key groups.
         after_tasks_finish: Whether epochs are committed after some tasks have finished.
         tasks_sync: Whether tasks make their files durable; else, the driver does when it commits.
-        renamed: See ``migration.Version``.
+        renamed: See ``migration.PipelineVersion``.
         savepoint: Opens the savepoint from which the pipeline starts if it has committed nothing
             itself; returns None if there is no savepoint.
     """
@@ -95,7 +95,7 @@ class DriverStart:
     def __init__(
         self,
         checkpoints: Checkpoints,
-        version: Version,
+        version: PipelineVersion,
         partitions: int,
         contradictions: Callable[[Manifest], tuple[str, ...]] = _no_problem,
     ) -> None:

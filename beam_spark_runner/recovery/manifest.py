@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.plan.compatibility import StoredStage
 
 _FORMAT = 9
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
@@ -140,7 +140,7 @@ class Manifest:
         metrics: Serialised MonitoringInfos of all epochs.
         plan: See ``plan.compatibility.stage_places``.
         steps: See ``plan.compatibility.step_names``.
-        renamed: See ``migration.Version``. These names have been applied.
+        renamed: See ``migration.PipelineVersion``. These names have been applied.
         unfed: Destinations of impulses that are due in the next epoch, since they are new. Before
             the first epoch, all are due.
         partitions: The number of partitions of each level.
@@ -164,7 +164,7 @@ class Manifest:
     views: Mapping[ViewId, View] = field(default_factory=dict)
     events: int = 0
     metrics: tuple[bytes, ...] = ()
-    plan: Mapping[str, StagePlace] = field(default_factory=dict)
+    plan: Mapping[str, StoredStage] = field(default_factory=dict)
     steps: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     unfed: tuple[int, ...] = ()
@@ -229,7 +229,7 @@ def decode(data: bytes, name: str) -> Manifest:
     }
     fields["finished"] = {dest: frozenset(done) for dest, done in fields["finished"]}
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
-    fields["plan"] = {name: StagePlace(*place) for name, place in fields["plan"].items()}
+    fields["plan"] = {name: StoredStage(*place) for name, place in fields["plan"].items()}
     fields["unfed"] = tuple(fields["unfed"])
     return Manifest(**fields)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.plan.compatibility import SIDE_INPUT, StagePlace
+from beam_spark_runner.plan.compatibility import SIDE_INPUT, StoredStage
 from beam_spark_runner.recovery.manifest import Manifest
 
 # Of a side input, output and access pattern follow. See ``graph.facts.fresh`` for the number.
@@ -22,7 +22,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class PipelineVersion:
     """A version of a pipeline, as it runs.
 
     Attributes:
@@ -32,29 +32,29 @@ class Version:
             removed, with its stored data. The name of a composite stands for all steps in it.
     """
 
-    plan: Mapping[str, StagePlace]
+    plan: Mapping[str, StoredStage]
     steps: Mapping[str, str]
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-class Moved(NamedTuple):
+class MovedStage(NamedTuple):
     """A stage in an earlier version and in this one."""
 
-    before: StagePlace
-    now: StagePlace
+    before: StoredStage
+    now: StoredStage
 
 
-def moved_stages(last: Manifest, now: Version) -> list[Moved]:
+def moved_stages(last: Manifest, now: PipelineVersion) -> list[MovedStage]:
     """Return the stages of an earlier version that this version has, too."""
     found = []
     for name, current_name in _current_names(last, now).items():
         current = now.plan.get(current_name or "")
         if current is not None:
-            found.append(Moved(last.plan[name], current))
+            found.append(MovedStage(last.plan[name], current))
     return found
 
 
-def differences(last: Manifest, now: Version) -> tuple[str, ...]:
+def differences(last: Manifest, now: PipelineVersion) -> tuple[str, ...]:
     """Describe, for people, stored data that this version lacks or stores in another form."""
     found, current_names, alike = [], _current_names(last, now), _by_bare_name(last.plan)
     taken: dict[str, str] = {}
@@ -80,7 +80,7 @@ def differences(last: Manifest, now: Version) -> tuple[str, ...]:
     return tuple(found)
 
 
-def migrated(last: Manifest, now: Version) -> Manifest:
+def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
     """Return the manifest with the numbers and ids of this version.
 
     Shards are not changed. New impulses are due.
@@ -112,7 +112,7 @@ def migrated(last: Manifest, now: Version) -> Manifest:
     )
 
 
-def step_ids(last: Manifest, now: Version) -> Mapping[str, str]:
+def step_ids(last: Manifest, now: PipelineVersion) -> Mapping[str, str]:
     """Return the present ids of transforms, by their ids in the earlier version."""
     ids = {name: id_ for id_, name in now.steps.items()}
     renamed = _yet_to_rename(last, now)
@@ -120,7 +120,7 @@ def step_ids(last: Manifest, now: Version) -> Mapping[str, str]:
     return {id_: ids[name] for id_, name in names.items() if name in ids}
 
 
-def has_changed(last: Manifest, now: Version) -> bool:
+def has_changed(last: Manifest, now: PipelineVersion) -> bool:
     """Whether numbers, ids or names differ."""
     before, after = (
         (dict(each.plan), dict(each.steps), dict(each.renamed)) for each in (last, now)
@@ -128,7 +128,7 @@ def has_changed(last: Manifest, now: Version) -> bool:
     return before != after
 
 
-def has_moved_state(last: Manifest, now: Version) -> bool:
+def has_moved_state(last: Manifest, now: PipelineVersion) -> bool:
     """Whether stored data is not where this version would look for it."""
     moved = {each.before.stage: each for each in moved_stages(last, now)}
     for place in last.plan.values():
@@ -138,7 +138,7 @@ def has_moved_state(last: Manifest, now: Version) -> bool:
     return False
 
 
-def _address(place: StagePlace) -> tuple[object, ...]:
+def _address(place: StoredStage) -> tuple[object, ...]:
     return place.stage, place.level, place.is_exchanged, place.transform
 
 
@@ -147,7 +147,7 @@ def name_of(name: str, renamed: Mapping[str, str]) -> str | None:
 
     Args:
         name: The name in the earlier version.
-        renamed: See ``Version``.
+        renamed: See ``PipelineVersion``.
     """
     prefix, rest = name, ""
     while True:
@@ -160,12 +160,12 @@ def name_of(name: str, renamed: Mapping[str, str]) -> str | None:
         rest = slash + last + rest
 
 
-def _yet_to_rename(last: Manifest, now: Version) -> Mapping[str, str]:
+def _yet_to_rename(last: Manifest, now: PipelineVersion) -> Mapping[str, str]:
     """Return ``now.renamed``, or no names if an earlier run has applied the same ones already."""
     return {} if dict(last.renamed) == dict(now.renamed) else now.renamed
 
 
-def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
+def _current_names(last: Manifest, now: PipelineVersion) -> Mapping[str, str | None]:
     """Return the present names of stages of an earlier version; None: they were removed.
 
     Stages that read the same GroupByKey have the same name with different numbers. These are in the

@@ -7,7 +7,7 @@ from enum import Enum
 from beam_spark_runner.core.time import MAX_US
 
 
-class Part(Enum):
+class EpochPart(Enum):
     """A part of the time that an epoch takes."""
 
     PLANNING = "planning"  # until the Spark job is submitted
@@ -16,7 +16,7 @@ class Part(Enum):
     COMMIT = "commit"
 
 
-class Holder(Enum):
+class HoldReason(Enum):
     """The reason why the output watermark of a step is held."""
 
     RESTRICTION = "restriction"
@@ -32,7 +32,7 @@ class Holder(Enum):
 class Hold:
     """The reason of a watermark hold, and the held event time in microseconds."""
 
-    holder: Holder
+    holder: HoldReason
     at_us: int
 
 
@@ -73,7 +73,7 @@ class StepStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Took:
+class EpochTimes:
     """How long an epoch took, by the driver's clock. Microseconds.
 
     Attributes:
@@ -98,7 +98,7 @@ class EpochStatus:
         clock_us: The processing time of the epoch, microseconds since the Unix epoch.
         took_us: How long the epoch took.
         parts_us: The parts of ``took_us``, which is their sum.
-        budget_us: See ``Took``.
+        budget_us: See ``EpochTimes``.
         slowest: The names of the steps of the level with the slowest task, and its time in
             microseconds.
         steps: The status of each step, by name.
@@ -109,7 +109,7 @@ class EpochStatus:
     epoch: int
     clock_us: int = 0
     took_us: int = 0
-    parts_us: Mapping[Part, int] = field(default_factory=dict)
+    parts_us: Mapping[EpochPart, int] = field(default_factory=dict)
     budget_us: int = 0
     slowest: tuple[str, int] = ("", 0)
     steps: Mapping[str, StepStatus] = field(default_factory=dict)

@@ -14,12 +14,12 @@ from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
 from beam_spark_runner.scheduling.attempts import Report, StageReport, Waiting
 from beam_spark_runner.scheduling.epoch_status import (
     Blocked,
+    EpochPart,
     EpochStatus,
+    EpochTimes,
     Hold,
-    Holder,
-    Part,
+    HoldReason,
     StepStatus,
-    Took,
 )
 from beam_spark_runner.scheduling.finish import Finished
 
@@ -52,7 +52,7 @@ class StreamStatus:
         clock_us: int,
         watermarks_us: Mapping[int, int],
         finished: Finished,
-        took: Took,
+        took: EpochTimes,
     ) -> EpochStatus:
         """Return the status after an epoch.
 
@@ -81,10 +81,10 @@ class StreamStatus:
             clock_us=clock_us,
             took_us=took.total_us,
             parts_us={
-                Part.PLANNING: took.planning_us,
-                Part.TASKS: tasks_us,
-                Part.SPARK: took.jobs_us - tasks_us,
-                Part.COMMIT: max(0, took.total_us - took.planning_us - took.jobs_us),
+                EpochPart.PLANNING: took.planning_us,
+                EpochPart.TASKS: tasks_us,
+                EpochPart.SPARK: took.jobs_us - tasks_us,
+                EpochPart.COMMIT: max(0, took.total_us - took.planning_us - took.jobs_us),
             },
             budget_us=took.budget_us,
             slowest=slowest,
@@ -207,19 +207,19 @@ def _hold(stage: Stage, destination: Destination, input_us: int, after: StageRep
     hold_us, waiting = after.hold_us, after.waiting
     held_us = input_us if hold_us is None else min(input_us, hold_us)
     if stage.is_stable and not stage.is_splittable:
-        holder = Holder.COMMIT
+        holder = HoldReason.COMMIT
     elif after.output_us < whole_milliseconds(held_us):
-        holder = Holder.DUE_TIMER
+        holder = HoldReason.DUE_TIMER
     elif waiting is not None and waiting.hold_us <= held_us:
-        holder = Holder.SIDE_INPUT
+        holder = HoldReason.SIDE_INPUT
     elif stage.is_splittable:
-        holder = Holder.RESTRICTION
+        holder = HoldReason.RESTRICTION
     elif destination.is_time_sorted:
-        holder = Holder.ORDER
+        holder = HoldReason.ORDER
     elif destination.delivery in (Delivery.GROUP_BY_KEY, Delivery.SIDE_INPUT):
-        holder = Holder.WINDOW
+        holder = HoldReason.WINDOW
     else:
-        holder = Holder.TIMER
+        holder = HoldReason.TIMER
     return Hold(holder, after.output_us)
 
 

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from apache_beam.utils.windowed_value import WindowedValue, create
 
-IsOver: TypeAlias = Callable[[Any], bool]
+IsExpired: TypeAlias = Callable[[Any], bool]
 """Returns whether a window has expired."""
 
 
@@ -24,8 +24,8 @@ class LateElements:
         self.dropped = 0
 
 
-def in_time(
-    values: list[Any], origins: list[WindowedValue], is_over: IsOver, late: LateElements
+def drop_expired(
+    values: list[Any], origins: list[WindowedValue], is_over: IsExpired, late: LateElements
 ) -> tuple[list[Any], list[WindowedValue]]:
     """Drop elements from windows that have expired.
 
@@ -51,7 +51,7 @@ def in_time(
     return kept, kept_origins
 
 
-def _any_over(origins: list[WindowedValue], is_over: IsOver) -> bool:
+def _any_over(origins: list[WindowedValue], is_over: IsExpired) -> bool:
     in_time_before = None  # many elements in a row share one window
     for origin in origins:
         for window in origin.windows:

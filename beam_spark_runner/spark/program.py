@@ -117,7 +117,7 @@ class StageProgram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardPlaces:
+class ShardLocations:
     """Where the tasks of a streaming job have their shards.
 
     Attributes:
@@ -164,7 +164,7 @@ class LevelProgram:
     working_folder: str | None = None  # of the program, where tasks run on its machine
     route: Route | None = None  # to the driver's backchannel
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
-    shards: ShardPlaces | None = None  # set where the pipeline streams
+    shards: ShardLocations | None = None  # set where the pipeline streams
     # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
     user_timer_batch: int | None = None
     stuck_s: float = 0.0  # for how long user code may make no progress; 0: for ever

@@ -32,21 +32,21 @@ LARGEST_BYTES = 8 << 20
 """The most bytes of records in a delta, if older ones are merged into it."""
 
 
-class Version(NamedTuple):
+class ShardVersion(NamedTuple):
     """A version of a shard: its content after one attempt."""
 
     epoch: int
     attempt: int  # random, of 63 bits
 
 
-class Place(NamedTuple):
+class SliceStart(NamedTuple):
     """Where the next slice begins."""
 
     lap: int
     key: bytes
 
 
-class Link(NamedTuple):
+class ChainedDelta(NamedTuple):
     """A delta of a chain.
 
     Attributes:
@@ -55,21 +55,21 @@ class Link(NamedTuple):
         place: Where its slice ends.
     """
 
-    version: Version
+    version: ShardVersion
     size: int
-    place: Place
+    place: SliceStart
 
 
-Chain: TypeAlias = tuple[Link, ...]
+Chain: TypeAlias = tuple[ChainedDelta, ...]
 """The deltas, oldest first; the last one is the head. Empty: nothing was ever sealed."""
 
 
-def head_of(chain: Chain) -> Version | None:
+def head_of(chain: Chain) -> ShardVersion | None:
     """Return the version of the last delta of a chain; None: the chain is empty."""
     return chain[-1].version if chain else None
 
 
-def still_needed(chain: Chain, place: Place) -> Chain:
+def still_needed(chain: Chain, place: SliceStart) -> Chain:
     """Return a chain without the deltas that the slices have made unnecessary.
 
     Args:
@@ -82,12 +82,12 @@ def still_needed(chain: Chain, place: Place) -> Chain:
     return chain[first:]
 
 
-def around(place: Place) -> Place:
+def around(place: SliceStart) -> SliceStart:
     """Return the same place in the next lap."""
-    return Place(place.lap + 1, place.key)
+    return SliceStart(place.lap + 1, place.key)
 
 
-def has_later_slice(link: Link, chain: Chain) -> Callable[[bytes], bool]:
+def has_later_slice(link: ChainedDelta, chain: Chain) -> Callable[[bytes], bool]:
     """Return a function: whether a key is in the range of a later slice than a delta's own.
 
     The records that the delta has of such keys do not count any more.
@@ -126,6 +126,8 @@ def coded_chain(chain: Chain) -> Iterable[store_pb2.Link]:
 def chain_of(coded: Sequence[store_pb2.Link]) -> Chain:
     """Decode a chain."""
     return tuple(
-        Link(Version(link.epoch, link.attempt), link.bytes, Place(link.lap, link.key))
+        ChainedDelta(
+            ShardVersion(link.epoch, link.attempt), link.bytes, SliceStart(link.lap, link.key)
+        )
         for link in coded
     )

@@ -19,7 +19,7 @@ import zstandard
 from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery import sweep
-from beam_spark_runner.state.chain import Chain, Version, chain_of, coded_chain
+from beam_spark_runner.state.chain import Chain, ShardVersion, chain_of, coded_chain
 
 FRAME_BYTES = 1 << 20
 _FORMAT = 2
@@ -49,7 +49,7 @@ class CorruptDeltaError(RunnerError):
         return f"the delta {self.name} cannot be used: {self.why}"
 
 
-def delta_name(lineage: str, level: int, partition: int, version: Version) -> str:
+def delta_name(lineage: str, level: int, partition: int, version: ShardVersion) -> str:
     """Return the file name of the delta of a version."""
     return sweep.delta_name(lineage, level, partition, *version)
 
@@ -143,7 +143,7 @@ def read_chain(stream: BinaryIO, name: str) -> Chain:
 
 
 def read_changes(
-    stream: BinaryIO, name: str, version: Version
+    stream: BinaryIO, name: str, version: ShardVersion
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the records of a delta: keys with their values; None: the key was deleted.
 

@@ -17,7 +17,7 @@ import lmdb
 from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.state.chain import (
     Chain,
-    Version,
+    ShardVersion,
     chain_of,
     coded_chain,
     has_later_slice,
@@ -49,7 +49,7 @@ class Origin(enum.Enum):
     REBUILT = "the copy was made from deltas"
 
 
-class Copy(NamedTuple):
+class LocalCopy(NamedTuple):
     """An LMDB environment that is at the head, and its one write transaction."""
 
     env: lmdb.Environment
@@ -79,7 +79,7 @@ class Copy(NamedTuple):
         self.txn.commit()
 
 
-def open_or_undo(folder: Path, head: Version | None) -> tuple[Copy, Origin] | None:
+def open_or_undo(folder: Path, head: ShardVersion | None) -> tuple[LocalCopy, Origin] | None:
     """Open a copy that is at the head, or was so before its last commit, which is then undone.
 
     Args:
@@ -101,7 +101,7 @@ def open_or_undo(folder: Path, head: Version | None) -> tuple[Copy, Origin] | No
     return None if copy is None else (copy, Origin.UNDONE)
 
 
-def open_copy(folder: Path, head: Version | None) -> Copy | None:
+def open_copy(folder: Path, head: ShardVersion | None) -> LocalCopy | None:
     """Open a copy that is at the head; None: it is missing, damaged, or at another version."""
     if not (folder / "data.mdb").exists():
         return None
@@ -115,7 +115,7 @@ def open_copy(folder: Path, head: Version | None) -> Copy | None:
         chain = None if coded is None else _chain_of(coded)
         if chain is not None and head_of(chain) == head:
             records = env.open_db(_RECORDS, create=False)
-            return Copy(env, env.begin(records, write=True), chain)
+            return LocalCopy(env, env.begin(records, write=True), chain)
     except lmdb.Error:
         pass
     except BaseException:
@@ -125,7 +125,7 @@ def open_copy(folder: Path, head: Version | None) -> Copy | None:
     return None
 
 
-def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: Version | None) -> None:
+def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: ShardVersion | None) -> None:
     """Replace a copy by a new one, made from the chain of deltas of the head.
 
     Args:
@@ -152,7 +152,7 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: Version | 
     try:
         env = _environment(building)
         try:
-            records, room = env.open_db(_RECORDS), Room(building)
+            records, room = env.open_db(_RECORDS), DiskSpaceCheck(building)
             for link in chain:
                 name, is_replaced = name_of(link.version), has_later_slice(link, chain)
                 with (
@@ -177,7 +177,7 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: Version | 
         raise
 
 
-class Room:
+class DiskSpaceCheck:
     """Checks that a disk has room for records before they are written.
 
     LMDB writes through a memory map: on a full disk, a write does not fail with an error, but

@@ -6,7 +6,7 @@ from typing import Protocol
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.routing import HASH_MASK
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.store_cells import Records
+from beam_spark_runner.state.store_cells import SortedRecords
 from beam_spark_runner.state.store_keys import StoreKeys, hash_of_name, hash_of_owner
 
 
@@ -33,8 +33,8 @@ class Share(Protocol):
 
 
 def copy_keys(
-    source: Records,
-    target: Records,
+    source: SortedRecords,
+    target: SortedRecords,
     stages: tuple[int, int],
     share: Share,
     *,

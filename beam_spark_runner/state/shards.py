@@ -15,9 +15,9 @@ import lmdb
 from beam_spark_runner.core.errors import InvariantError, RunnerError
 from beam_spark_runner.state.chain import (
     Chain,
-    Link,
-    Place,
-    Version,
+    ChainedDelta,
+    ShardVersion,
+    SliceStart,
     around,
     first_to_merge,
     head_of,
@@ -27,9 +27,9 @@ from beam_spark_runner.state.claims import Claim, claim_copy, sweep
 from beam_spark_runner.state.delta import DeltaWriter, delta_name
 from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.local_copy import (
-    Copy,
+    DiskSpaceCheck,
+    LocalCopy,
     Origin,
-    Room,
     open_copy,
     open_or_undo,
     rebuild,
@@ -47,7 +47,7 @@ def open_shard(
     lineage: str,
     level: int,
     partition: int,
-    head: Version | None,
+    head: ShardVersion | None,
     is_shared: bool = False,
 ) -> "Shard":
     """Open a shard at its head, from the local copy or from the deltas.
@@ -111,7 +111,7 @@ class Shard:
     def __init__(
         self,
         claim: Claim,
-        copy: Copy,
+        copy: LocalCopy,
         origin: Origin,
         deltas: DeltaFiles,
         name_of: NameOf,
@@ -122,7 +122,7 @@ class Shard:
         self._deltas = deltas
         self._name_of = name_of
         self._writer: DeltaWriter | None = None
-        self._room = Room(claim.folder)
+        self._room = DiskSpaceCheck(claim.folder)
         self._changes = 0
         self._is_broken = self._is_closed = False
         self.origin = origin
@@ -216,7 +216,7 @@ class Shard:
         except lmdb.Error as error:
             raise self._failed(error) from error
 
-    def seal(self, version: Version) -> Version | None:
+    def seal(self, version: ShardVersion) -> ShardVersion | None:
         """Store the changes as a delta, then commit them to the local copy.
 
         Args:
@@ -302,17 +302,17 @@ class Shard:
             self._writer = DeltaWriter(self._claim.folder / "sealing.delta")
         return self._writer
 
-    def _completed(self, writer: DeltaWriter, version: Version) -> Chain:
+    def _completed(self, writer: DeltaWriter, version: ShardVersion) -> Chain:
         """Add a slice and older deltas to a delta, see ``chain``; return the chain it ends."""
         if not self.chain:
-            return (Link(version, writer.size, Place(0, b"")),)
+            return (ChainedDelta(version, writer.size, SliceStart(0, b"")),)
         place = self._add_slice(writer, self.chain[-1].place)
         chain = still_needed(self.chain, place)
         first = first_to_merge(chain, writer.size)
         merge_deltas(chain[first:], writer, self._copy.txn.get, self._deltas.open, self._name_of)
-        return (*chain[:first], Link(version, writer.size, place))
+        return (*chain[:first], ChainedDelta(version, writer.size, place))
 
-    def _add_slice(self, writer: DeltaWriter, start: Place) -> Place:
+    def _add_slice(self, writer: DeltaWriter, start: SliceStart) -> SliceStart:
         """Add a slice of as many bytes as were changed; return where the next slice begins."""
         left = writer.size
         for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
@@ -320,7 +320,7 @@ class Shard:
                 if end is not None and key >= end:
                     break
                 if left <= 0:
-                    return Place(lap, key)
+                    return SliceStart(lap, key)
                 writer.put(key, value)
                 left -= len(key) + len(value)
         return around(start)

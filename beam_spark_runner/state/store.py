@@ -11,7 +11,7 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Address, Bag, Page, StoredTimer
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
-from beam_spark_runner.state.store_cells import Records, StoredCells
+from beam_spark_runner.state.store_cells import SortedRecords, StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
 
 _HOLDERS = struct.Struct(">Q")
@@ -40,7 +40,7 @@ class StoredState:
 
     def __init__(
         self,
-        records: Records,
+        records: SortedRecords,
         stage: int,
         count_values: CountValues,
         *,

@@ -43,7 +43,7 @@ _ENTRY = struct.Struct(">QiQ")
 _TOKEN = struct.Struct(f">{_STAMP_BYTES}sQ")  # stamp, end; the place of the next piece follows
 
 
-class Records(Protocol):
+class SortedRecords(Protocol):
     """Sorted records, in one transaction. ``shards.Shard`` is one."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -91,7 +91,7 @@ class StoredCells:
     """
 
     def __init__(
-        self, records: Records, keys: StoreKeys, count_values: CountValues, page_bytes: int
+        self, records: SortedRecords, keys: StoreKeys, count_values: CountValues, page_bytes: int
     ) -> None:
         self._records = records
         self._keys = keys

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import BinaryIO, TypeAlias
 
 from beam_spark_runner.core.errors import CheckpointStorageError
-from beam_spark_runner.state.chain import Chain, Version
+from beam_spark_runner.state.chain import Chain, ShardVersion
 from beam_spark_runner.state.delta import CorruptDeltaError, DeltaWriter, read_changes
 
-NameOf: TypeAlias = Callable[[Version], str]
+NameOf: TypeAlias = Callable[[ShardVersion], str]
 """Returns the name of the delta of a version."""
 
 OpenFile: TypeAlias = Callable[[str], BinaryIO]

@@ -92,7 +92,7 @@ class StoredTimers:
         self._store.set_timers(timer.id, timer.key, left)
 
 
-class StoredValues:
+class StoredKeyedValues:
     """See ``KeyedValues``.
 
     Args:

@@ -14,8 +14,8 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.remote import bundle as remote_bundle
-from beam_spark_runner.harness.remote import sdk_workers as workers_module
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote import sdk_harnesses as workers_module
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
@@ -105,7 +105,7 @@ def scripted() -> Iterator[Callable[[Callable[[ScriptedSdk], None]], Pool]]:
         return pools[-1]
 
     yield make
-    workers_module.sdk_workers.stop()
+    workers_module.sdk_harnesses.stop()
     for pool in pools:
         pool.close()
         assert pool.errors == []
@@ -118,7 +118,7 @@ def beam_pool() -> Iterator[str]:
 
     pool = LoopbackPool(100 << 20)
     yield pool.url
-    sdk_workers.stop()
+    sdk_harnesses.stop()
     pool.stop()
 
 

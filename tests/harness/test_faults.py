@@ -14,7 +14,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.harness.fn_api.services import inbox
 from beam_spark_runner.harness.fn_api.services.data import DataStream
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.state.spill import SpillFile
 from tests.harness.conftest import Collected, one_step, stage_on
 from tests.harness.faults import Scripted, drop_control, echo, run_one
@@ -52,7 +52,7 @@ def test_a_slow_pool_and_its_harness_share_one_deadline() -> None:
     with pytest.raises(EnvironmentStartError, match=r"5 s \(--environment_start_timeout\)"):
         stage.start_bundle({}, {})
     assert 5 <= time.monotonic() - began < 5 + 3  # else it had five seconds more
-    sdk_workers.stop()
+    sdk_harnesses.stop()
     pool.close()
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from beam_spark_runner.core.errors import HarnessError
 from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote import progress as remote_progress
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.faults import echo, run_one
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
@@ -241,7 +241,7 @@ def test_a_harness_that_sends_anything(
     try:
         bundle.push([(b"k", b"a") if is_keyed else b"a"], [BARE])
         bundle.advance_key()
-        for kept in list(sdk_workers._kept.values()):
+        for kept in list(sdk_harnesses._kept.values()):
             kept.worker.connection.status.ask(0.01)
         bundle.finish()
     except HarnessError:
@@ -378,7 +378,7 @@ def answered(
     set_current = pool_for_examples(scripted, answer_requests)
 
     def with_a_new_harness(given: list[Any]) -> Pool:
-        sdk_workers.stop()
+        sdk_harnesses.stop()
         return set_current(given)
 
     return with_a_new_harness

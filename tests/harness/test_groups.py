@@ -14,7 +14,7 @@ from apache_beam.transforms.environments import (
 )
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, run_bundle, stage_in
 
@@ -37,7 +37,7 @@ class Large(Fraction):
 @pytest.fixture
 def process() -> Iterator[Any]:
     yield ProcessEnvironment("")
-    sdk_workers.stop()
+    sdk_harnesses.stop()
 
 
 def test_groups_of_all_kinds(process: Any) -> None:

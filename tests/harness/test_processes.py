@@ -15,10 +15,10 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnectedError
-from beam_spark_runner.harness.remote import sdk_worker
-from beam_spark_runner.harness.remote import sdk_worker as worker_module
-from beam_spark_runner.harness.remote import sdk_workers as module
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote import sdk_harness
+from beam_spark_runner.harness.remote import sdk_harness as worker_module
+from beam_spark_runner.harness.remote import sdk_harnesses as module
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.harness.conftest import BARE, Collected, one_step, stage_in
@@ -35,7 +35,7 @@ def beam_harness() -> Iterator[Callable[..., RemoteStage]]:
         return stage_in(ProcessEnvironment(command), one_step, **settings)
 
     yield make
-    sdk_workers.stop()
+    sdk_harnesses.stop()
     wait_for(lambda: harnesses() == [])
 
 
@@ -81,7 +81,7 @@ def test_a_job_has_harnesses_of_its_own_and_their_end_is_its_end(
     assert of_b
     run_one(beam_harness(job_id="a"))
     assert set(harnesses()) == of_a | of_b
-    sdk_workers.end_job("a")
+    sdk_harnesses.end_job("a")
     wait_for(lambda: set(harnesses()) == of_b)
 
 
@@ -90,7 +90,7 @@ def test_a_cached_harness_is_another_jobs_if_that_is_the_same_but_for_its_id(
 ) -> None:
     run_one(beam_harness(job_id="a", cache_s=60.0))
     of_a = set(harnesses())
-    sdk_workers.end_job("a")
+    sdk_harnesses.end_job("a")
     run_one(beam_harness(job_id="b", cache_s=60.0))
     assert set(harnesses()) == of_a
     run_one(beam_harness(job_id="c", cache_s=60.0, options={"job_name": "c"}))
@@ -139,7 +139,7 @@ def test_a_harness_says_where_its_code_is(
     """Beam's own harness opens the status stream, and answers with the stacks of its threads."""
     stage = beam_harness()
     run_one(stage)
-    (kept,) = sdk_workers._kept.values()
+    (kept,) = sdk_harnesses._kept.values()
     status = kept.worker.connection.status
     wait_for(lambda: status.ask(5.0))
     assert "THREAD DUMP" in (status.ask(5.0) or "")
@@ -148,7 +148,7 @@ def test_a_harness_says_where_its_code_is(
 def test_a_harness_that_is_killed_in_a_bundle(
     beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk_worker, "_LAST_WORDS_S", 30.0)
+    monkeypatch.setattr(sdk_harness, "_LAST_WORDS_S", 30.0)
     stage = beam_harness()
     run_one(stage)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
@@ -231,7 +231,7 @@ def test_a_harness_that_crashes_names_the_step_and_shows_where(
     stage = stage_in(ProcessEnvironment(""), build, options={"password": "secret"})
     with pytest.raises(SdkDisconnectedError, match=r"^Die: the SDK harness ended .*11") as raised:
         run_one(stage)
-    sdk_workers.stop()
+    sdk_harnesses.stop()
     assert "Fatal Python error: Segmentation fault" in raised.value.output
     assert "in process\n" in raised.value.output
     assert "secret" not in raised.value.output
@@ -242,5 +242,5 @@ def test_a_harness_of_no_kind_that_is_known() -> None:
 
     odd = beam_runner_api_pb2.Environment(urn="beam:env:odd:v1").SerializeToString()
     with pytest.raises(InvariantError, match="odd"):
-        sdk_workers.acquire(odd, HarnessSettings(job_id="job"))
-    sdk_workers.stop()
+        sdk_harnesses.acquire(odd, HarnessSettings(job_id="job"))
+    sdk_harnesses.stop()

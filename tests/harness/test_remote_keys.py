@@ -25,7 +25,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.fn_api.services import state as state_module
 from beam_spark_runner.harness.remote import keyed_bundle
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.state import memory
 from tests.harness.conftest import Collected, stage_in
@@ -73,7 +73,7 @@ def running(beam_pool: str) -> Callable[[beam.DoFn], Running]:
 def running_ours() -> Iterator[Callable[[beam.DoFn], Running]]:
     """On a harness that has this package."""
     yield lambda do_fn: Running(ProcessEnvironment(""), do_fn)
-    sdk_workers.stop()
+    sdk_harnesses.stop()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 from beam_spark_runner.backchannel.log_lines import STDERR, category_of
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.fn_api.services.logging import LogStream
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import BARE, Collected, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
@@ -40,7 +40,7 @@ class Warns(beam.DoFn):  # type: ignore[misc]
 @pytest.fixture
 def process() -> Iterator[Any]:
     yield ProcessEnvironment("")
-    sdk_workers.stop()
+    sdk_harnesses.stop()
 
 
 def test_what_is_left_out_is_counted_to_the_last_line(

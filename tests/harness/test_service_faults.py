@@ -15,7 +15,7 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
 )
 
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.faults import Scripted, ask_state, echo, run_one
 from tests.harness.scripted_sdk import ScriptedSdk, sink_of
 
@@ -48,7 +48,7 @@ def calls(channel: Any, metadata: Any) -> Iterator[Any]:
 def test_strangers_are_turned_away_by_every_service(scripted: Scripted, lie: str) -> None:
     pool = scripted(echo)
     run_one(pool, [b"a"])
-    server = sdk_workers._server
+    server = sdk_harnesses._server
     assert server is not None
     worker_id = pool.sdks[0].metadata[0][1]
     malformed = {

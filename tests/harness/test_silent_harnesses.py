@@ -18,7 +18,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.harness.bundle import IDLE
 from beam_spark_runner.harness.remote import bundle as remote_bundle
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import Collected, one_step, stage_on
 from tests.harness.faults import Scripted, echo, run_one, take_a_bundle_and_sleep
 from tests.harness.scripted_sdk import ScriptedSdk, sink_of
@@ -115,7 +115,7 @@ def test_a_harness_that_does_not_come_holds_nobody_else_up(scripted: Scripted) -
         time.sleep(0.01)
     assert run_one(there, [b"a"]).values == [b"a"]
     assert waiting.is_alive()
-    sdk_workers.stop()  # nor whoever ends it all
+    sdk_harnesses.stop()  # nor whoever ends it all
     waiting.join()
     assert len(failed) == 1
 

@@ -13,7 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.bundle import SteppedInput, StoringInput
 from beam_spark_runner.harness.remote import keyed_bundle
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
@@ -112,7 +112,7 @@ def environment(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield ExternalEnvironment(request.getfixturevalue("beam_pool"))
         return
     yield ProcessEnvironment("")
-    sdk_workers.stop()
+    sdk_harnesses.stop()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from beam_spark_runner.spark.driver.materialise import (
     Materialiser,
 )
 from beam_spark_runner.spark.driver.program_builder import Limits
-from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.spark.shared_folder import MountedFolder
@@ -100,12 +100,12 @@ def run(
         is_connect=False,
         tables=tables,
     )
-    tally = Tally()
+    tally = RunMetrics()
     run_plan(plan, settings, tally)
     return _counts(tally)
 
 
-def _counts(tally: Tally) -> dict[str, int]:
+def _counts(tally: RunMetrics) -> dict[str, int]:
     found = {}
     for coded in tally.committed:
         info = metrics_pb2.MonitoringInfo.FromString(coded)

@@ -13,14 +13,14 @@ _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mix:
+class MixedFlatten:
     """A Flatten of different WindowFns that cannot run."""
 
     inputs: Mapping[str, PCollectionId]  # by WindowFn as text: the first input that has it
     problem: str
 
 
-def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
+def find_mix(graph: Graph, flatten: Transform) -> MixedFlatten | None:
     """Search downstream of a Flatten for the first step to which mixed windows matter.
 
     The mix ends where windows are assigned again; element-wise steps are not affected.
@@ -41,7 +41,7 @@ def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
         return None
     windowings = [facts.windowing(graph, collection) for collection in inputs.values()]
     if len({graph.coders[windowing.window_coder] for windowing in windowings}) > 1:
-        return Mix(inputs=inputs, problem="they have no window coder in common")
+        return MixedFlatten(inputs=inputs, problem="they have no window coder in common")
     readers: defaultdict[PCollectionId, list[Transform]] = defaultdict(list)
     for transform in graph.transforms.values():
         for collection in dict.fromkeys(transform.inputs.values()):
@@ -51,7 +51,7 @@ def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
         for reader in readers[collection]:
             use = _use(reader, collection)
             if use is not None:
-                return Mix(inputs=inputs, problem=f"{reader.name} {use}")
+                return MixedFlatten(inputs=inputs, problem=f"{reader.name} {use}")
             if reader.urn != urns.ASSIGN_WINDOWS:
                 downstream += [made for made in reader.outputs.values() if made not in downstream]
     return None

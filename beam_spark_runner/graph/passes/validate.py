@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import IN_SDK_HARNESSES, IN_SPARK_WORKERS
+from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, IN_SDK_HARNESSES
 from beam_spark_runner.core.errors import (
     InvalidPipelineError,
     PipelineError,
@@ -17,7 +17,7 @@ from beam_spark_runner.graph.passes.mixed_windows import find_mix
 WHOLE_PIPELINE = "the pipeline"
 
 _ACCESS_PATTERNS = frozenset({urns.SIDE_INPUT_ITERABLE, urns.SIDE_INPUT_MULTIMAP})
-_ENVIRONMENTS = IN_SPARK_WORKERS | IN_SDK_HARNESSES
+_ENVIRONMENTS = IN_PYTHON_WORKERS | IN_SDK_HARNESSES
 _COMPONENTS = {  # of coders that the passes take apart
     urns.CODER_KV: 2,
     urns.CODER_ITERABLE: 1,
@@ -80,13 +80,13 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
     if transform.urn not in facts.RUNNER_URNS:
         if transform.urn not in facts.SDK_URNS:
             yield UnsupportedFeatureError(
-                f"the transform {transform.urn}", where, facts.INSTEAD.get(transform.urn, "")
+                f"the transform {transform.urn}", where, facts.ALTERNATIVES.get(transform.urn, "")
             )
             return
         if transform.environment is None:
             if transform.urn == urns.READ:
                 yield UnsupportedFeatureError(
-                    "a read that the runner has to execute", where, facts.INSTEAD[urns.READ]
+                    "a read that the runner has to execute", where, facts.ALTERNATIVES[urns.READ]
                 )
             else:
                 yield InvalidPipelineError("it has no environment that could execute it", where)
@@ -131,7 +131,7 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
 
 
 def _problems_of_keyed_steps(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
-    why = ", ".join(facts.kept_by_key(transform)) or "the order of event time"
+    why = ", ".join(facts.states_and_timers(transform)) or "the order of event time"
     coder = facts.coder(graph, facts.main_input(transform))
     if coder.urn != urns.CODER_KV:
         yield InvalidPipelineError(

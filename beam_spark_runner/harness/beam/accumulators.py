@@ -8,7 +8,7 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.beam.under_way import UnderWay
+from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.values.constants import is_constant, makes_new_lists
 
 MOST_BYTES = 160 << 20
@@ -68,7 +68,7 @@ class Accumulators:
         self._is_global = is_global
         self._combine_timestamps = combine_timestamps
         self._most_bytes = most_bytes
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
         self._begin()
 
     def _begin(self) -> None:
@@ -102,7 +102,7 @@ class Accumulators:
         create, add_input = self._create, self._add_input
         table = self._tables[None]
         get = table.get
-        for key, value in self.under_way.iterate(values):
+        for key, value in self.current_element.iterate(values):
             accumulator = get(key, _NONE)
             if accumulator is _NONE:
                 table[key] = add_input(create(), value)
@@ -116,7 +116,7 @@ class Accumulators:
         create, add_input = self._create, self._add_input
         windows: Any = None
         tables: list[dict[Any, Any]] = []
-        for (key, value), origin in zip(self.under_way.iterate(values), origins, strict=True):
+        for (key, value), origin in zip(self.current_element.iterate(values), origins, strict=True):
             if origin.windows is not windows:
                 windows = origin.windows
                 tables = self._tables_of(windows)
@@ -137,7 +137,7 @@ class Accumulators:
         """Add values to entries that are lists of accumulator and timestamp."""
         create, add_input, combine = self._create, self._add_input, self._combine_timestamps
         assert combine is not None
-        for (key, value), origin in zip(self.under_way.iterate(values), origins, strict=True):
+        for (key, value), origin in zip(self.current_element.iterate(values), origins, strict=True):
             timestamp = origin.timestamp
             for table in self._tables_of(origin.windows):
                 entry = table.get(key)
@@ -190,7 +190,7 @@ class Accumulators:
 
     def _keep(self, most: int) -> None:
         """Emit the oldest entries: those of the oldest windows, and in them of the oldest keys."""
-        self.under_way.end()  # an error here need not be caused by the latest value
+        self.current_element.end()  # an error here need not be caused by the latest value
         while self._entries > most:
             window, table = next(iter(self._tables.items()))
             excess = self._entries - most

@@ -7,7 +7,7 @@ from apache_beam.runners.worker import operations
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.harness.beam.settling import SPECIAL, SendOne
+from beam_spark_runner.harness.beam.result_filter import SPECIAL, SendOne
 from beam_spark_runner.harness.values.constants import Kind, may_be_shared
 
 _SAMPLE_EVERY = 128  # elements that are sent one by one

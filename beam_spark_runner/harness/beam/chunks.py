@@ -24,10 +24,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.accumulators import Accumulators
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
-from beam_spark_runner.harness.beam.settling import SPECIAL, SendOne
+from beam_spark_runner.harness.beam.current_element import ChargedChunk
+from beam_spark_runner.harness.beam.result_filter import SPECIAL, SendOne
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Step
-from beam_spark_runner.harness.beam.under_way import ChargedChunk
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import Kind, is_constant
@@ -114,7 +114,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
         step = self._step or self._first_step()
-        with self.scoped_process_state, ChargedChunk(self.step_name, step.under_way):
+        with self.scoped_process_state, ChargedChunk(self.step_name, step.current_element):
             step.run(values, origins, kind, self)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
@@ -202,7 +202,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
         accumulators = self._accumulators
-        with self.scoped_process_state, ChargedChunk(self.step_name, accumulators.under_way):
+        with self.scoped_process_state, ChargedChunk(self.step_name, accumulators.current_element):
             accumulators.add(values, origins)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
@@ -242,7 +242,7 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        with self.scoped_process_state, ChargedChunk(self.step_name, self._step.under_way):
+        with self.scoped_process_state, ChargedChunk(self.step_name, self._step.current_element):
             self._step.run(values, origins, kind, self)
 
     def send(

@@ -35,7 +35,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 
 @functools.cache
-def mend_file_sinks() -> None:
+def patch_file_sinks() -> None:
     """Patch the file sinks in this process.
 
     Source: ``FileBasedSink.finalize_windowed_write``, ``_WriteWindowedBundleDoFn``, and

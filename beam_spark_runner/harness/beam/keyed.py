@@ -25,14 +25,14 @@ from beam_spark_runner.harness.beam.chunked_steps import (
     views_of,
 )
 from beam_spark_runner.harness.beam.chunks import output_handler
+from beam_spark_runner.harness.beam.current_element import ChargedChunk
 from beam_spark_runner.harness.beam.key_states import KeyStates
 from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
-from beam_spark_runner.harness.beam.under_way import ChargedChunk
 from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
-from beam_spark_runner.semantics.lateness import in_time
+from beam_spark_runner.semantics.lateness import drop_expired
 from beam_spark_runner.semantics.timers import (
     Domain,
     Instant,
@@ -134,7 +134,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             # Side inputs can be read once a bundle has begun.
             call = self._call = self._make_call(self._expect_expiry if expires else None)
         handle = self._outputs.handle_process_outputs
-        with self.scoped_process_state, ChargedChunk(self.step_name, call.under_way):
+        with self.scoped_process_state, ChargedChunk(self.step_name, call.current_element):
             for origin, results in call.results(values, origins):
                 handle(origin, results)
 
@@ -144,7 +144,9 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """Drop elements in windows that have expired."""
         policy, expiry_us = self._policy, self.states.expiry_us
         now_us = policy.watermark_us
-        return in_time(values, origins, lambda window: expiry_us(window) <= now_us, policy.late)
+        return drop_expired(
+            values, origins, lambda window: expiry_us(window) <= now_us, policy.late
+        )
 
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
         """Set the timers for the expiry of an element's windows: to notify the DoFn, drop state."""

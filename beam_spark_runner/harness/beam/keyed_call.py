@@ -13,8 +13,8 @@ from apache_beam.runners.worker.bundle_processor import StateBackedSideInputMap
 from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.beam.key_states import KeyStates
-from beam_spark_runner.harness.beam.under_way import UnderWay
 
 _KNOWN = (
     core.DoFn.ElementParam,
@@ -97,7 +97,7 @@ class KeyedCall:
         self._kwargs: dict[str, Any] = {}
         self._window: Any = None
         self._origin: WindowedValue | None = None  # for which the arguments are set
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
 
     def forget(self) -> None:
         """Forget the arguments, before another key or other state objects."""
@@ -117,7 +117,7 @@ class KeyedCall:
         Yields:
             The origin of the value in one window, and the result of ``process``.
         """
-        return self._results(self.under_way.iterate(values), origins)
+        return self._results(self.current_element.iterate(values), origins)
 
     def _results(
         self, values: Iterable[Any], origins: Iterable[WindowedValue]

@@ -24,18 +24,18 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.harness.beam.adapting import adapt_beam
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
+from beam_spark_runner.harness.beam.current_element import ElementOfErrors
 from beam_spark_runner.harness.beam.estimators import use_fast_estimators
 from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.sampling import Sampling
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
 from beam_spark_runner.harness.beam.unbounded_readers import StageReaders
-from beam_spark_runner.harness.beam.under_way import ElementOfErrors
 from beam_spark_runner.harness.bundle import (
     Activity,
     BundleResult,
@@ -85,7 +85,7 @@ class EmbeddedStage:
         use_chunks(self._descriptor)
         use_keys(self._descriptor)
         use_fast_estimators()
-        adapt_beam()
+        patch_beam()
         self._readers = StageReaders()
         self._steps = self._make_steps()
         self._idle: list[_Steps] = []  # further steps that have no pending callbacks

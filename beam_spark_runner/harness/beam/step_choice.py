@@ -8,8 +8,14 @@ from typing import Any, TypeAlias
 import apache_beam as beam
 from apache_beam.transforms import core
 
-from beam_spark_runner.harness.beam.calling import Calling
-from beam_spark_runner.harness.beam.steps import Filtering, Making, Mapped, MappedTuples, Step
+from beam_spark_runner.harness.beam.process_loop import ProcessLoop
+from beam_spark_runner.harness.beam.steps import (
+    Filtering,
+    Mapped,
+    MappedTuples,
+    NewResultsLoop,
+    Step,
+)
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import is_plain
 
@@ -27,7 +33,7 @@ def step_for(
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
     if getattr(fn, "makes_new_results", False) is True:  # only DoFns of this package have it
-        return Making(_bound(process, args, more))
+        return NewResultsLoop(_bound(process, args, more))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
         loop = _loops().get(process.__code__)
         if loop is not None:
@@ -40,7 +46,7 @@ def step_for(
             return loop(_bound(function, args, more), closed=closed)
     # A function of FlatMap may return a string, as an iterable of characters.
     is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
-    return Calling(_bound(process, args, more), refuses_text=is_users_class)
+    return ProcessLoop(_bound(process, args, more), refuses_text=is_users_class)
 
 
 def _key_with_none(value: Any) -> tuple[None, Any]:

@@ -15,8 +15,8 @@ from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.core.mapping import check_all
-from beam_spark_runner.harness.beam.settling import Output, SendOne, Settling
-from beam_spark_runner.harness.beam.under_way import UnderWay
+from beam_spark_runner.harness.beam.current_element import CurrentElement
+from beam_spark_runner.harness.beam.result_filter import Output, ResultFilter, SendOne
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant, may_be_shared
@@ -26,7 +26,7 @@ class Step(Protocol):
     """One step that processes chunks of values."""
 
     limit: int  # how many results are collected for a chunk, if the step can choose
-    under_way: UnderWay  # the current value of the chunk
+    current_element: CurrentElement  # the current value of the chunk
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -60,7 +60,7 @@ class Mapped:
         self._args = args
         self._closed = closed
         self.limit = 1
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -82,28 +82,30 @@ class Mapped:
         output.send(results, origins, kind, are_values=TimestampedValue not in types)
 
     def _run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        rest = self.under_way.iterate(values)
-        settling = Settling(output, lambda: origins[-1 - operator.length_hint(rest)], self._unseen)
-        settled = self._settled(rest, settling)
+        rest = self.current_element.iterate(values)
+        result_filter = ResultFilter(
+            output, lambda: origins[-1 - operator.length_hint(rest)], self._unseen
+        )
+        settled = self._settled(rest, result_filter)
         check_all(settled, self._call, values)
-        if waiting := settling.waiting(settled):
-            origins = settling.origins_of_waiting(settled, origins)
-            output.send(waiting, origins, settling.kind, are_values=settling.are_values)
+        if waiting := result_filter.waiting(settled):
+            origins = result_filter.origins_of_waiting(settled, origins)
+            output.send(waiting, origins, result_filter.kind, are_values=result_filter.are_values)
 
     # Without arguments, a comprehension is faster than ``map``.
 
     def _results(self, values: list[Any]) -> list[Any]:
         if self._args:
-            results = list(self._mapped(self.under_way.iterate(values)))
+            results = list(self._mapped(self.current_element.iterate(values)))
             check_all(results, self._call, values)
             return results
         function = self._function
-        return [function(value) for value in self.under_way.iterate(values)]
+        return [function(value) for value in self.current_element.iterate(values)]
 
-    def _settled(self, values: Iterator[Any], settling: Settling) -> list[Any]:
+    def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
         if self._args:
-            return settling.settled(self._mapped(values))
-        function, settle = self._function, settling.settle
+            return result_filter.settled(self._mapped(values))
+        function, settle = self._function, result_filter.settle
         # As ``Settling.settled``.
         return [
             result
@@ -147,12 +149,12 @@ class MappedTuples(Mapped):
     """``beam.MapTuple``: the parts of a value are the arguments."""
 
     def _results(self, values: list[Any]) -> list[Any]:
-        results = list(itertools.starmap(self._function, self.under_way.iterate(values)))
+        results = list(itertools.starmap(self._function, self.current_element.iterate(values)))
         check_all(results, self._call, values)
         return results
 
-    def _settled(self, values: Iterator[Any], settling: Settling) -> list[Any]:
-        return settling.settled(itertools.starmap(self._function, values))
+    def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
+        return result_filter.settled(itertools.starmap(self._function, values))
 
     def _call(self, value: Any) -> Any:
         return self._function(*value)
@@ -181,8 +183,8 @@ class Combined(Mapped):
         self._apply = apply
         self._makes_lists = makes_lists
 
-    def _settled(self, values: Iterator[Any], settling: Settling) -> list[Any]:
-        apply, makes_lists, settle = self._apply, self._makes_lists, settling.settle
+    def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
+        apply, makes_lists, settle = self._apply, self._makes_lists, result_filter.settle
         return [
             (key, made)
             if type(made) in ATOMS
@@ -211,7 +213,7 @@ class Filtering:
     def __init__(self, predicate: Callable[[Any], Any], closed: Closed | None = None) -> None:
         self._predicate = predicate
         self._closed = closed
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -221,7 +223,7 @@ class Filtering:
             _run_each(self, values, origins, output)
             return
         predicate = self._predicate
-        holds = [predicate(value) for value in self.under_way.iterate(values)]
+        holds = [predicate(value) for value in self.current_element.iterate(values)]
         results = list(itertools.compress(values, holds))
         if len(results) == len(values):
             output.send(values, origins, kind, are_values=True)
@@ -238,7 +240,7 @@ class Filtering:
         return run_one
 
 
-class Making:
+class NewResultsLoop:
     """The loop for DoFns of this package with ``makes_new_results``: they keep no references.
 
     Such results may be collected in chunks even if they are mutable.
@@ -250,13 +252,13 @@ class Making:
     def __init__(self, process: Callable[[Any], Iterable[Any]]) -> None:
         self._process = process
         self.limit = 1
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
     ) -> None:
         """See ``Step.run``."""
-        for position, value in enumerate(self.under_way.iterate(values)):
+        for position, value in enumerate(self.current_element.iterate(values)):
             results = iter(self._process(value))
             while some := [*itertools.islice(results, self.limit)]:
                 output.send(some, [origins[position]] * len(some), Kind.OWN, are_values=True)
@@ -280,7 +282,7 @@ class AssigningWindows:
         self._assignment = Assignment(window_fn)
         # Beam's own window fns keep no reference to a value.
         self._is_beams = type(window_fn).__module__ == WindowFn.__module__
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -294,7 +296,7 @@ class AssigningWindows:
         windows_of = self._assignment.windows_of
         assigned = [
             create(value, origin.timestamp_micros, windows_of(value, origin, window))
-            for value, origin in zip(self.under_way.iterate(values), origins, strict=True)
+            for value, origin in zip(self.current_element.iterate(values), origins, strict=True)
             for window in origin.windows
         ]
         if not come_once:
@@ -314,5 +316,5 @@ class AssigningWindows:
 
 def _run_each(step: Step, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
     run_one = step.one_by_one(output.send_one)
-    for value, origin in zip(step.under_way.iterate(values), origins, strict=True):
+    for value, origin in zip(step.current_element.iterate(values), origins, strict=True):
         run_one(value, origin)

@@ -13,7 +13,7 @@ from apache_beam.runners.worker.sdk_worker import SdkHarness
 from apache_beam.utils.sentinel import Sentinel
 from apache_beam.utils.thread_pool_executor import UnboundedThreadPoolExecutor
 
-from beam_spark_runner.harness.beam.adapting import adapt_beam
+from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.plugin.answers import answer
 
 _LOGGER = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
             name: The name of the harness. gRPC's threads may keep a reference to it for long.
         """
         super().__init__(control_url, worker_id=worker_id, state_cache_size=cache_bytes)
-        adapt_beam()
+        patch_beam()
         self._worker_thread_pool = _Threads()
         self._running = running
         self._name = name

@@ -21,7 +21,7 @@ from apache_beam.portability.api import (
 from google.protobuf import json_format, struct_pb2, text_format
 
 from beam_spark_runner.core.errors import EnvironmentStartError
-from beam_spark_runner.harness.environments.tail import LINE_BYTES, Tail
+from beam_spark_runner.harness.environments.last_lines import LINE_BYTES, LastLines
 
 _GUARD = Path(__file__).with_name("guard.py")
 _GRACE_S = 2.0
@@ -65,7 +65,7 @@ class HarnessProcess:
             last: Another command that runs after the end of ``command``, and before ``on_exit``.
         """
         self._command = command
-        self._tail = Tail()
+        self._tail = LastLines()
         self._on_exit = on_exit
         self._ended = threading.Event()
         self.exit_code: int | None = None

@@ -15,9 +15,9 @@ from beam_spark_runner.harness.grouping.long_windows import (
     LongWindows,
     MergeAccumulators,
 )
-from beam_spark_runner.harness.grouping.operator import GroupByKey, Grouping, charged
+from beam_spark_runner.harness.grouping.operator import GroupByKey, GroupByKeySpec, charged
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, strategy_for
-from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredValues
+from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredPaneValues
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.interruption import Interruption
@@ -54,7 +54,7 @@ class GroupsInEpochs(GroupByKey):
 
     def __init__(
         self,
-        grouping: Grouping,
+        grouping: GroupByKeySpec,
         coder: WindowedValueCoder,
         bundle: StoringInput,
         logs: ValueLogs,
@@ -174,7 +174,7 @@ class GroupsInEpochs(GroupByKey):
                 LongWindow(key, coded_key, window, self._encode_window(window), state, state.values)
                 for window in windows
                 if (state := stored.windows.get(window)) is not None
-                and isinstance(state.values, StoredValues)
+                and isinstance(state.values, StoredPaneValues)
             )
 
     def _end(self, coded_key: bytes) -> None:

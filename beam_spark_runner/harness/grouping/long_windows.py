@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredValues
+from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredPaneValues
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.semantics.panes import WindowState
 
@@ -24,7 +24,7 @@ class LongWindow(NamedTuple):
     window: Any
     coded_window: bytes
     state: WindowState
-    values: StoredValues
+    values: StoredPaneValues
 
 
 class LongWindows:

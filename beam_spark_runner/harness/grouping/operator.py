@@ -37,7 +37,7 @@ _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
 _ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, ONLY_PANE)
 
 
-class Grouping(Windowed, Protocol):
+class GroupByKeySpec(Windowed, Protocol):
     """A GroupByKey in the plan."""
 
     @property
@@ -71,7 +71,11 @@ class GroupByKey(abc.ABC):
     """
 
     def __init__(
-        self, grouping: Grouping, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+        self,
+        grouping: GroupByKeySpec,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        logs: ValueLogs,
     ) -> None:
         self._is_keyed = grouping.is_keyed
         self._bundle = bundle
@@ -154,7 +158,7 @@ class GroupsByWindow(GroupByKey):
 
     def __init__(
         self,
-        grouping: Grouping,
+        grouping: GroupByKeySpec,
         coder: WindowedValueCoder,
         bundle: BundleInput,
         logs: ValueLogs,
@@ -276,7 +280,7 @@ class GroupsInPanes(GroupByKey):
 
     def __init__(
         self,
-        grouping: Grouping,
+        grouping: GroupByKeySpec,
         coder: WindowedValueCoder,
         bundle: BundleInput,
         logs: ValueLogs,

@@ -39,7 +39,7 @@ class StoredPane:
         self.decode = decode
 
 
-class StoredValues:
+class StoredPaneValues:
     """The values of a window's next pane, in the store. See ``PaneValues``.
 
     Args:
@@ -59,7 +59,7 @@ class StoredValues:
 
     def __init__(
         self,
-        read: Callable[["StoredValues"], "list[Any] | StoredPane"],
+        read: Callable[["StoredPaneValues"], "list[Any] | StoredPane"],
         proto: PaneState = _NOTHING,
     ) -> None:
         self._read = read
@@ -79,7 +79,7 @@ class StoredValues:
         """See ``PaneValues.append``."""
         self.added.append(value)
 
-    def absorb(self, other: "StoredValues") -> None:
+    def absorb(self, other: "StoredPaneValues") -> None:
         """See ``PaneValues.absorb``."""
         self.inline += other.inline
         self.bags += other.bags
@@ -121,15 +121,15 @@ class PaneBags:
         self._framed = LengthPrefixCoder(coder).get_impl()
         self._frames = LengthPrefixCoder(BytesCoder()).get_impl()
 
-    def new_values(self, proto: PaneState = _NOTHING) -> StoredValues:
+    def new_values(self, proto: PaneState = _NOTHING) -> StoredPaneValues:
         """Return the values of a window of the key.
 
         Args:
             proto: The stored state of the window.
         """
-        return StoredValues(self._read, proto)
+        return StoredPaneValues(self._read, proto)
 
-    def save(self, values: StoredValues) -> None:
+    def save(self, values: StoredPaneValues) -> None:
         """Move the added values to a bag or, if they are few and small, to ``inline``."""
         coded = map(self._framed.encode, values.added)
         values.stored += len(values.added)
@@ -153,7 +153,7 @@ class PaneBags:
             self._store.append(bag, page)
             values.stored_bytes += len(page)
 
-    def replace(self, values: StoredValues, accumulator: Any) -> None:
+    def replace(self, values: StoredPaneValues, accumulator: Any) -> None:
         """Replace all values of a window by one accumulator."""
         for bag in values.bags:
             self.clear(bag)
@@ -167,7 +167,7 @@ class PaneBags:
         """Remove a bag of the key."""
         self._store.clear(self._bag(bag))
 
-    def _read(self, values: StoredValues) -> list[Any] | StoredPane:
+    def _read(self, values: StoredPaneValues) -> list[Any] | StoredPane:
         pages = itertools.chain(self._pages(values.bags), (values.inline,))
         first = next(pages)
         second = next(pages, b"")

@@ -7,7 +7,7 @@ from apache_beam.coders import Coder
 
 from beam_spark_runner._generated.store_pb2 import PaneState
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.harness.grouping.stored_panes import GROUPING, PaneBags, StoredValues
+from beam_spark_runner.harness.grouping.stored_panes import GROUPING, PaneBags, StoredPaneValues
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
 from beam_spark_runner.semantics.timers import Domain, Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
@@ -18,7 +18,7 @@ _FAMILY = "\0window"  # no step has such a timer
 _ON_CLOCK = "clock"
 
 
-class Visited(NamedTuple):
+class LoadedWindow(NamedTuple):
     """A window as it was when it was loaded.
 
     Attributes:
@@ -67,7 +67,7 @@ class StoredWindows:
         self._store, self._bags, self._machine, self._now = store, bags, machine, now
         self._coder = window_coder
         self._key = b""
-        self._visited: dict[Any, Visited] = {}
+        self._visited: dict[Any, LoadedWindow] = {}
         self._asked: set[Any] = set()  # windows that were looked up in the store
         self._used: set[bytes] = set()  # bags that windows have had since ``begin``
         self.windows: KeyWindows = {}
@@ -128,7 +128,7 @@ class StoredWindows:
         """Move the new values of some windows to the store, to free memory for further ones."""
         for window in windows:
             values = self.windows[window].values
-            assert isinstance(values, StoredValues)
+            assert isinstance(values, StoredPaneValues)
             self._bags.save(values)
             self._used.update(values.bags)
 
@@ -154,7 +154,7 @@ class StoredWindows:
                 self._save(window, self.windows[window])
         kept: set[bytes] = set()
         for state in self.windows.values():
-            assert isinstance(state.values, StoredValues)
+            assert isinstance(state.values, StoredPaneValues)
             kept.update(state.values.bags)
         for window in self._visited.keys() - self.windows.keys():
             coded_window = self._coder.encode(window)
@@ -164,7 +164,7 @@ class StoredWindows:
             self._bags.clear(bag)
 
     def _save(self, window: Any, state: WindowState) -> None:
-        assert isinstance(state.values, StoredValues)
+        assert isinstance(state.values, StoredPaneValues)
         self._bags.save(state.values)
         coded_window = self._coder.encode(window)
         visited = self._visited.get(window)
@@ -223,7 +223,7 @@ class StoredWindows:
         )
         self.windows[window] = state
         hold_us = None if state.trigger.due_us else self._hold_us(state)
-        self._visited[window] = Visited(state, coded, hold_us)
+        self._visited[window] = LoadedWindow(state, coded, hold_us)
 
     def _read(self, cell: Cell) -> bytes:
         return b"".join(pages(self._store, Bag(cell)))
@@ -235,7 +235,7 @@ def _owner(coded_window: bytes) -> str:
 
 def _encoded(state: WindowState) -> bytes:
     trigger, values = state.trigger, state.values
-    assert isinstance(values, StoredValues)
+    assert isinstance(values, StoredPaneValues)
     proto = PaneState(
         finished=sorted(trigger.finished),
         counts=trigger.counts,

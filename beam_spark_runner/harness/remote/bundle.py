@@ -45,9 +45,9 @@ from beam_spark_runner.harness.remote.failures import user_failure
 from beam_spark_runner.harness.remote.input import RemoteInput
 from beam_spark_runner.harness.remote.keyed_bundle import TimersTaker, UserState
 from beam_spark_runner.harness.remote.progress import HarnessProgress, coded_infos
-from beam_spark_runner.harness.remote.pushed import PushedElements, WrongCutError
-from beam_spark_runner.harness.remote.sdk_worker import SdkWorker
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.pushed import InvalidSplitError, PushedElements
+from beam_spark_runner.harness.remote.sdk_harness import ConnectedHarness
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.portable.stage_description import StageDescription
 
 _LOGGER = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class RemoteBundle:
         name: str,
         description: StageDescription,
         descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
-        worker: SdkWorker,
+        worker: ConnectedHarness,
         input_coder: WindowedValueCoder,
         sinks: Mapping[TransformId, tuple[WindowedValueCoder, Receiver]],
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
@@ -234,7 +234,7 @@ class RemoteBundle:
         try:
             for channel in response.channel_splits:
                 residuals += self._pushed.cut(channel)
-        except WrongCutError as error:
+        except InvalidSplitError as error:
             raise self._lost_by_split(str(error)) from error
         return residuals
 
@@ -314,7 +314,7 @@ class RemoteBundle:
         if keep:
             return
         if worker is not None:
-            sdk_workers.release(worker, kill=kill)
+            sdk_harnesses.release(worker, kill=kill)
 
     def _step(self, timeout_s: float | None) -> bool:
         """Take one event, waiting if there is a timeout; return False if there was none."""

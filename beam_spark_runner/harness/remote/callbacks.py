@@ -4,8 +4,8 @@ import logging
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner.harness.remote.sdk_worker import SdkWorker
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harness import ConnectedHarness
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger(__name__)
 class RemoteCallbacks:
     """See ``Callbacks``. The SDK harness holds them, and is not ended before they run or drop."""
 
-    def __init__(self, name: str, instruction: str, worker: SdkWorker) -> None:
+    def __init__(self, name: str, instruction: str, worker: ConnectedHarness) -> None:
         self._name = name
         self._instruction = instruction
         self._worker = worker
@@ -36,4 +36,4 @@ class RemoteCallbacks:
 
     def drop(self) -> None:
         """See ``Callbacks.drop``."""
-        sdk_workers.release(self._worker)
+        sdk_harnesses.release(self._worker)

@@ -24,7 +24,7 @@ from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.semantics.interruption import uninterrupted
-from beam_spark_runner.semantics.lateness import in_time
+from beam_spark_runner.semantics.lateness import drop_expired
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
@@ -192,7 +192,9 @@ class RemoteKeyedBundle:
         """Drop elements in windows that have expired."""
         is_over, policy = self._timers.is_over, self._policy
         watermark_us = policy.watermark_us
-        return in_time(values, origins, lambda window: is_over(window, watermark_us), policy.late)
+        return drop_expired(
+            values, origins, lambda window: is_over(window, watermark_us), policy.late
+        )
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""

@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from beam_spark_runner.core.ids import TransformId
 
 
-class WrongCutError(Exception):
+class InvalidSplitError(Exception):
     """An SDK has reported an impossible channel split."""
 
 
@@ -54,7 +54,7 @@ class PushedElements:
             last, first = channel.last_primary_element, channel.first_residual_element
             # One element may lie between them: the one that was split, see residual_roots.
             if not (-1 <= last < first <= min(last + 2, len(self._pushed))):
-                raise WrongCutError(
+                raise InvalidSplitError(
                     f"says that it keeps its elements up to number {last} and leaves those from "
                     f"{first} on, of {len(self._pushed)}"
                 )

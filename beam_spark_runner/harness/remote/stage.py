@@ -16,7 +16,7 @@ from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
 from beam_spark_runner.harness.remote.bundle import RemoteBundle
 from beam_spark_runner.harness.remote.key_timers import declared_timers
 from beam_spark_runner.harness.remote.keyed_bundle import RemoteKeyedBundle, TimersTaker, UserState
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.environments import has_our_package
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -119,7 +119,7 @@ class RemoteStage:
         keeps_keys_there: bool = False,
     ) -> RemoteBundle:
         try:
-            worker = sdk_workers.acquire(
+            worker = sdk_harnesses.acquire(
                 self._description.coded_environment, self._settings, self._stage_id, self._log_sink
             )
         except EnvironmentStartError as error:

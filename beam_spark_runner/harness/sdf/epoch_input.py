@@ -17,10 +17,10 @@ from beam_spark_runner.harness.sdf.checkpoint_handler import (
     StateAndTimerBundleCheckpointHandler,
 )
 from beam_spark_runner.harness.sdf.restriction_input import RestrictionInput
-from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
+from beam_spark_runner.harness.sdf.timed_split import TimedSplit
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
+from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers
 
 Truncate = Callable[[Sequence[WindowedValue]], list[WindowedValue]]
 """Truncates sized restrictions by their provider; leaves out those that it drops."""
@@ -88,7 +88,7 @@ class EpochRestrictions(RestrictionInput):
         self._idle_us = idle_us
         self._truncate = truncate
         self._timers = StoredTimers(store, now_us, drains=truncate is not None)
-        self._values = StoredValues(store, input_coder)
+        self._values = StoredKeyedValues(store, input_coder)
         self._encode = input_coder.get_impl().encode
         self._begun: set[bytes] = set()  # encoded restrictions that the bundle began with
         self._began_us = 0  # time spent when the bundle began
@@ -145,7 +145,7 @@ class EpochRestrictions(RestrictionInput):
         self._bundle = self._start_bundle()
         self._bundle.enter()
         self._begun.clear()
-        self._checkpoint = TimedCheckpoint(self._bundle, slice_us / 1e6, pieces=1)
+        self._checkpoint = TimedSplit(self._bundle, slice_us / 1e6, pieces=1)
         while pending:
             element = self._take(pending.popleft())
             self._begun.add(self._encode(element))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.sdf.checkpoint_handler import StateAndTimerBundleCheckpointHandler
-from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
+from beam_spark_runner.harness.sdf.timed_split import TimedSplit
 
 
 class RestrictionInput:
@@ -28,7 +28,7 @@ class RestrictionInput:
         self._on_completed = on_completed
         self._handler = handler
         self._bundle: Bundle | None = None
-        self._checkpoint: TimedCheckpoint | None = None  # of the bundle
+        self._checkpoint: TimedSplit | None = None  # of the bundle
 
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``. ``graph.passes.validate`` refuses keyed stages here."""
@@ -63,7 +63,7 @@ class RestrictionInput:
         for residual in result.deferred:
             self._handler.schedule(residual)
 
-    def _end_checkpoint(self) -> TimedCheckpoint | None:
+    def _end_checkpoint(self) -> TimedSplit | None:
         checkpoint, self._checkpoint = self._checkpoint, None
         if checkpoint is not None:
             checkpoint.stop()

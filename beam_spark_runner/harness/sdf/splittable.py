@@ -22,7 +22,7 @@ from beam_spark_runner.harness.sdf.checkpoint_handler import (
     in_each_window,
 )
 from beam_spark_runner.harness.sdf.restriction_input import RestrictionInput
-from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
+from beam_spark_runner.harness.sdf.timed_split import TimedSplit
 from beam_spark_runner.scheduling.rounds import may_leave_work
 from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
 
@@ -162,7 +162,7 @@ class SplittableInput(RestrictionInput):
                 push([element.value], [element])
             return
         left_s = (self._ends_us - self._now_us()) / 1e6
-        self._checkpoint = TimedCheckpoint(self._bundle, max(0.0, left_s), self._budget.pieces)
+        self._checkpoint = TimedSplit(self._bundle, max(0.0, left_s), self._budget.pieces)
         while self._ready:
             element = self._ready.popleft()
             push([element.value], [element])

@@ -17,7 +17,7 @@ from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.environment_overrides import read_overrides
 from beam_spark_runner.job.identity import new_job_id
 from beam_spark_runner.job.prepare import prepare
-from beam_spark_runner.job.prometheus import Measured
+from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.service.client_options import by_name, read_options
 from beam_spark_runner.job.service.refusals import (
     NotStagedError,
@@ -26,7 +26,7 @@ from beam_spark_runner.job.service.refusals import (
     UnknownIdError,
 )
 from beam_spark_runner.job.service.served_job import ServedJob
-from beam_spark_runner.job.service.staging import StagedFiles
+from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea, open_staging_area
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
@@ -54,7 +54,7 @@ class _Preparation:
     options: PipelineOptions
     config: RunnerConfig
     area: StagingArea
-    files: StagedFiles
+    files: StagedArtifacts
 
 
 class Jobs:
@@ -100,7 +100,7 @@ class Jobs:
             options,
             config,
             area,
-            StagedFiles(request.pipeline, area, self._config.max_artifact_bytes),
+            StagedArtifacts(request.pipeline, area, self._config.max_artifact_bytes),
         )
         with self._lock:
             waiting = len(self._prepared) + len(self._waiting)
@@ -126,7 +126,7 @@ class Jobs:
         for each in areas:
             each.remove()
 
-    def files_of(self, staging_token: str) -> StagedFiles:
+    def files_of(self, staging_token: str) -> StagedArtifacts:
         """Return the staged files of a preparation.
 
         Raises:
@@ -246,7 +246,7 @@ class Jobs:
         with self._lock:
             return list(self._jobs.values())
 
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[JobMetrics]:
         """Return the running jobs, with the names under which their metrics are served."""
         return [found for job in self.all() if (found := job.measured()) is not None]
 

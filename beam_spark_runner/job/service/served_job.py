@@ -11,7 +11,7 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.job.identity import folder_of
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob, check_streams
-from beam_spark_runner.job.prometheus import Measured
+from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.service.refusals import JobHasEndedError
 from beam_spark_runner.job.service.staging_area import StagingArea
@@ -201,14 +201,14 @@ class ServedJob:
         """Wait for the job's end; return whether it has ended in time."""
         return self._ended.wait(timeout_s)
 
-    def measured(self) -> Measured | None:
+    def measured(self) -> JobMetrics | None:
         """Return the job, with the name under which its metrics are served; None: not running."""
         with self._lock:
             job, prepared = self._job, self._prepared
         if job is None or prepared is None:
             return None
         # --job_name comes first, since Beam's own client names all jobs "job".
-        return Measured(prepared.config.job_name or self.name, job)
+        return JobMetrics(prepared.config.job_name or self.name, job)
 
     def metrics(self) -> beam_job_api_pb2.MetricResults:
         """Return the metrics so far; after the end, those of the whole run."""

@@ -23,7 +23,7 @@ from beam_spark_runner.job.service.staging_area import StagingArea
 from beam_spark_runner.portable.artifacts import described
 
 
-class StagedFiles:
+class StagedArtifacts:
     """The files of one pipeline, named by the hashes of their contents.
 
     Threads: any; ``stage`` runs in one at a time.
@@ -194,7 +194,7 @@ class StagingService(
 ):
     """``ArtifactStagingService`` of Beam's API; ``files_of`` returns the files of a token."""
 
-    def __init__(self, files_of: Callable[[str], StagedFiles]) -> None:
+    def __init__(self, files_of: Callable[[str], StagedArtifacts]) -> None:
         self._files_of = files_of
 
     @refuses_in_stream

@@ -97,7 +97,7 @@ class Anchor:
         return pyspark_internals.executors(self._spark.sparkContext)
 
 
-class Anchoring:
+class AnchorPolicy:
     """The anchor of a streaming job, which is replaced when executors have joined.
 
     Threads: one at a time.

@@ -28,7 +28,7 @@ from beam_spark_runner.spark.driver.gather import GatherSettings, gather
 from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows, Outputs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.rows_to_write import rows_to_write
-from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import (
     JobResult,
     SegmentJob,
@@ -43,7 +43,7 @@ from beam_spark_runner.spark.rows.reports import error_of
 _LOGGER = logging.getLogger(__name__)
 
 
-def run_plan(plan: Plan, settings: RunSettings, tally: Tally) -> None:
+def run_plan(plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
     """Run all segments.
 
     Raises:
@@ -79,7 +79,7 @@ def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
 
 
 class _PlanRun:
-    def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
+    def __init__(self, plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
         self._plan = plan
         self._settings = settings
         self._tally = tally

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core import routing
-from beam_spark_runner.plan.levels import Part
+from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling.attempts import (
     IN_THIS_JOB,
@@ -123,7 +123,7 @@ class EpochJobs:
                 reports = reports_of(chained.plan.collect())
             finally:
                 context.setLocalProperty(name, cast("str", None))  # removes it
-        first = Part(self._segment, levels).first
+        first = LevelRange(self._segment, levels).first
         for report in reports:
             if report.level < first and report.failure is not None:  # stored rows could not be read
                 return reports, Failed(report.failure)
@@ -155,7 +155,7 @@ class EpochJobs:
         partitions = self._settings.least_partitions
         is_exchanged = self._segment.levels[levels[0]].has_exchange
         if isinstance(source, Stored):
-            rows = self._reading(source, Part(self._segment, levels).first - 1)
+            rows = self._reading(source, LevelRange(self._segment, levels).first - 1)
         else:
             rows = _in_plan(source, self._one_for_each(is_exchanged, anchor))
         return SegmentJob(

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundleError
 from beam_spark_runner.core.ids import SegmentId
-from beam_spark_runner.plan.levels import Part, parts
+from beam_spark_runner.plan.levels import LevelRange, parts
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Attempts, Failed, Report
-from beam_spark_runner.spark.driver.anchor import Anchoring
+from beam_spark_runner.spark.driver.anchor import AnchorPolicy
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 from beam_spark_runner.spark.rows.reports import error_of
@@ -52,7 +52,7 @@ class EpochSegments:
         planning_ns: the time that it took to submit the Spark jobs of the last epoch.
     """
 
-    def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
+    def __init__(self, plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
         builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._copier = PlanCopier.of(settings)
@@ -60,7 +60,7 @@ class EpochSegments:
             segment.id: EpochJobs(plan, segment, settings, builder, self._copier)
             for segment in plan.segments
         }
-        self._anchoring = Anchoring(settings.spark, settings.least_partitions)
+        self._anchoring = AnchorPolicy(settings.spark, settings.least_partitions)
         self.planning_ns = 0
 
     def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
@@ -121,7 +121,9 @@ class EpochSegments:
             self._copier.close()
         self._anchoring.release()
 
-    def _stored(self, part: Part, reports: Sequence[Report], number: int, fence: int) -> Stored:
+    def _stored(
+        self, part: LevelRange, reports: Sequence[Report], number: int, fence: int
+    ) -> Stored:
         """Return the rows that the accepted tasks of a part have stored."""
         shards = self._settings.limits.shards
         assert shards is not None
@@ -192,6 +194,6 @@ class _EpochJob:
     """One Spark job of an epoch: see ``EpochJobs.run``."""
 
     number: int  # of the epoch
-    part: Part
+    part: LevelRange
     source: Rows | Stored
     stores_rows: bool

@@ -11,7 +11,7 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
 from beam_spark_runner.recovery.migration import (
-    Version,
+    PipelineVersion,
     has_changed,
     has_moved_state,
     migrated,
@@ -21,8 +21,8 @@ from beam_spark_runner.recovery.migration import (
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import reason_of
-from beam_spark_runner.spark.program import ShardPlaces
-from beam_spark_runner.spark.task.resharding import SCHEMA, Resharding, StoringStage, make_shards
+from beam_spark_runner.spark.program import ShardLocations
+from beam_spark_runner.spark.task.resharding import SCHEMA, Resharding, StageToReshard, make_shards
 from beam_spark_runner.state import chain
 
 _LOGGER = logging.getLogger(__name__)
@@ -30,7 +30,11 @@ _TITLE = "Redistribute state"
 
 
 def adapted(
-    plan: Plan, settings: RunSettings, last: Manifest, version: Version, finishing: Finishing
+    plan: Plan,
+    settings: RunSettings,
+    last: Manifest,
+    version: PipelineVersion,
+    finishing: Finishing,
 ) -> Manifest | None:
     """Adapt the last manifest to this run; redistribute state whose place has changed.
 
@@ -64,7 +68,7 @@ def adapted(
 
 def migration_after(
     last: Manifest,
-    version: Version,
+    version: PipelineVersion,
     finishing: Finishing,
     heads: Mapping[tuple[int, int], Head],
     partitions: int,
@@ -93,7 +97,7 @@ def migration_after(
 
 
 def finished_now(
-    last: Manifest, version: Version, finishing: Finishing
+    last: Manifest, version: PipelineVersion, finishing: Finishing
 ) -> Mapping[int, frozenset[int]]:
     """Return which tasks of this run have finished in an earlier one, see ``scheduling.finish``."""
     known = {each.now.dest: each.before.is_exchanged for each in moved_stages(last, version)}
@@ -103,8 +107,8 @@ def finished_now(
 
 def resharding_after(
     last: Manifest,
-    version: Version,
-    places: ShardPlaces,
+    version: PipelineVersion,
+    places: ShardLocations,
     partitions: int,
     splittable: Collection[int],
 ) -> Resharding:
@@ -117,16 +121,16 @@ def resharding_after(
         partitions: the number of partitions from now on.
         splittable: the numbers of the stages that store restrictions.
     """
-    stages: defaultdict[int, list[StoringStage]] = defaultdict(list)
+    stages: defaultdict[int, list[StageToReshard]] = defaultdict(list)
     for each in moved_stages(last, version):
         if each.before.kept:
-            stages[each.now.level].append(StoringStage(each, each.now.stage in splittable))
+            stages[each.now.level].append(StageToReshard(each, each.now.stage in splittable))
     return Resharding(
         places=places,
         epoch=last.epoch + 1,
         before=last.partitions,
         after=partitions,
-        heads={place: chain.Version(*head.delta) for place, head in last.heads.items()},
+        heads={place: chain.ShardVersion(*head.delta) for place, head in last.heads.items()},
         stages={level: tuple(storing) for level, storing in stages.items()},
     )
 

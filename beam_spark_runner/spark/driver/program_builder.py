@@ -28,7 +28,7 @@ from beam_spark_runner.portable.windowing import allowed_lateness_us
 from beam_spark_runner.spark.program import (
     Edge,
     LevelProgram,
-    ShardPlaces,
+    ShardLocations,
     SideInputRows,
     StageProgram,
     WindowMapping,
@@ -62,7 +62,7 @@ class Limits:
     working_folder: str | None = None
     route: Route | None = None
     harnesses: HarnessSettings | None = None
-    shards: ShardPlaces | None = None
+    shards: ShardLocations | None = None
     user_timer_batch: int | None = None
     stuck_s: float = 0.0
 

@@ -64,7 +64,7 @@ class RunSettings:
 
 
 @dataclass(slots=True)
-class Tally:
+class RunMetrics:
     """Metrics of accepted output, and of all attempts (serialised MonitoringInfos).
 
     Threads: one writes, any may read.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.ids import DestinationId
-from beam_spark_runner.plan.levels import Part
+from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict, judge
 from beam_spark_runner.scheduling.outputs import OutputPart
@@ -107,7 +107,7 @@ class SegmentJobs:
             name = f"segment-{job.segment.id}-run-{job.run}"
             frame, path = self._settings.materialiser.materialise(frame, name)
         reports = collect_reports(frame)
-        part = Part(job.segment, job.levels)
+        part = LevelRange(job.segment, job.levels)
         last = [report for report in reports if report.level == part.last]
         made_by = Attempts.of(report.attempt for report in last)
         return JobResult(

@@ -28,8 +28,8 @@ from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
-from beam_spark_runner.recovery.migration import Version
-from beam_spark_runner.scheduling.epoch_status import Took
+from beam_spark_runner.recovery.migration import PipelineVersion
+from beam_spark_runner.scheduling.epoch_status import EpochTimes
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
@@ -41,7 +41,7 @@ from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progre
 from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
 from beam_spark_runner.spark.driver.migration import adapted, finished_now
 from beam_spark_runner.spark.driver.playback import Events, Playback
-from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.rows import schema
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class EpochSchedule:
     """When epochs run.
 
     Attributes:
@@ -73,9 +73,9 @@ class Pace:
 def run_epochs(
     plan: Plan,
     settings: RunSettings,
-    tally: Tally,
+    tally: RunMetrics,
     checkpoints: Checkpoints,
-    pace: Pace,
+    pace: EpochSchedule,
     events: Events | None,
 ) -> bool:
     """Run epochs until the pipeline is done; go on after the newest one that is committed.
@@ -112,9 +112,9 @@ class _StreamRun:
         self,
         plan: Plan,
         settings: RunSettings,
-        tally: Tally,
+        tally: RunMetrics,
         checkpoints: Checkpoints,
-        pace: Pace,
+        pace: EpochSchedule,
         events: Events | None,
     ) -> None:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
@@ -139,7 +139,7 @@ class _StreamRun:
         partitions = settings.least_partitions
         self._finishing = finishing = Finishing(plan, partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
-        self._version = version = Version(
+        self._version = version = PipelineVersion(
             plan=stage_places(plan, forms_of), steps=step_names(plan), renamed=checkpoints.renamed
         )
         self._start = DriverStart(
@@ -211,7 +211,7 @@ class _StreamRun:
         if committed == mine:
             self._settings.observer.accepted(reports)
             planning_ns = self._segments.planning_ns
-            took = Took(
+            took = EpochTimes(
                 total_us=took_us,
                 planning_us=(given_ns - self._began_ns + planning_ns) // 1_000,
                 jobs_us=(ran_ns - given_ns - planning_ns) // 1_000,

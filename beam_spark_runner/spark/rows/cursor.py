@@ -26,7 +26,7 @@ class RowCursor:
         self._forward = forward
         self._joiner = schema.PieceJoiner()
         self._long_keys: dict[bytes, bytes] = {}
-        self.block: schema.Block | None = None
+        self.block: schema.RowBatch | None = None
         self.position = 0
         self._failure: BaseException | None = None
         self._ends: list[int] = []  # where each run of rows with one destination ends
@@ -66,7 +66,7 @@ class RowCursor:
         self._run = 0
         self.block, self.position = block, 0
 
-    def _restore_long_keys(self, block: schema.Block) -> None:
+    def _restore_long_keys(self, block: schema.RowBatch) -> None:
         for row in np.flatnonzero(block.dests & schema.LONG_KEY).tolist():
             digest, value = block.keys[row], block.values[row]
             assert digest is not None

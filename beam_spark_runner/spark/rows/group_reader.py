@@ -13,7 +13,7 @@ from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
-from beam_spark_runner.spark.rows.key_runs import Run, RunReader
+from beam_spark_runner.spark.rows.key_runs import RouteRun, RunReader
 from beam_spark_runner.spark.rows.keys import split_key
 from beam_spark_runner.spark.rows.reading import StageEpoch
 
@@ -71,7 +71,7 @@ class GroupReader(RunReader):
         super()._read(cursor)
         self._operator.push()
 
-    def _read_complete(self, block: schema.Block, first: int, cuts: list[int]) -> int:
+    def _read_complete(self, block: schema.RowBatch, first: int, cuts: list[int]) -> int:
         """Process the groups that end in the block, at ``cuts``; return where the next begins."""
         if self._runs is None:
             return super()._read_complete(block, first, cuts)
@@ -98,12 +98,12 @@ class GroupReader(RunReader):
         for key, (order, some) in groups.items():
             self._operator.group(key, some, order)
 
-    def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
+    def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         """Stream the first key's values while they are read; log those of other keys for later."""
         first = cast("bytes", run.keys[0])
         others: dict[bytes, tuple[int, ValueLog]] = {}
 
-        def values_of_first(taken: Run | None) -> Iterator[bytes]:
+        def values_of_first(taken: RouteRun | None) -> Iterator[bytes]:
             while taken is not None:
                 if taken.keys.count(first) == len(taken.keys):
                     yield from taken.values

@@ -15,7 +15,7 @@ from beam_spark_runner.spark.rows.reading import Reader
 
 
 @dataclass(slots=True)
-class Run:
+class RouteRun:
     """Rows of one route, as far as they were read."""
 
     keys: list[bytes | None]
@@ -53,10 +53,10 @@ class RunReader(Reader):
         if end < len(block):
             self._emit(keys[first:end], values[first:end], orders[first:end])
         else:
-            rest = Run(keys[first:end], values[first:end], orders[first:end])
+            rest = RouteRun(keys[first:end], values[first:end], orders[first:end])
             self._finish_run(cursor, int(routes[-1]), rest)
 
-    def _read_complete(self, block: schema.Block, first: int, cuts: list[int]) -> int:
+    def _read_complete(self, block: schema.RowBatch, first: int, cuts: list[int]) -> int:
         """Take the runs that end within the block, at ``cuts``; return where the next begins."""
         keys, values, orders = block.keys, block.values, block.orders
         for last in cuts:
@@ -64,7 +64,7 @@ class RunReader(Reader):
             first = last
         return first
 
-    def _finish_run(self, cursor: RowCursor, route: int, run: Run) -> None:
+    def _finish_run(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         """Process the run at the end of a block, which may continue in the next one."""
         size = run.size()
         while size <= self._logs.limit_bytes:
@@ -73,14 +73,14 @@ class RunReader(Reader):
                 self._emit(run.keys, run.values, run.orders)
                 return
             size += taken.size()
-            run = Run(
+            run = RouteRun(
                 run.keys + taken.keys,
                 run.values + taken.values,
                 np.concatenate([run.orders, taken.orders]),
             )
         self._stream(cursor, route, run)
 
-    def _take(self, cursor: RowCursor, route: int) -> Run | None:
+    def _take(self, cursor: RowCursor, route: int) -> RouteRun | None:
         """Take further rows of a route; None: there are no more."""
         if not cursor.load() or cursor.dest != self._edge.dest:
             return None
@@ -91,7 +91,7 @@ class RunReader(Reader):
         # Routes are sorted within a destination, so equal ones are found by bisection.
         end = start + int(np.searchsorted(block.routes[start:end], route, side="right"))
         cursor.position = end
-        return Run(block.keys[start:end], block.values[start:end], block.orders[start:end])
+        return RouteRun(block.keys[start:end], block.values[start:end], block.orders[start:end])
 
     @abc.abstractmethod
     def _emit(
@@ -100,5 +100,5 @@ class RunReader(Reader):
         """Process a whole run."""
 
     @abc.abstractmethod
-    def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
+    def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         """Process a run that exceeds memory: its rows so far, and those that ``_take`` returns."""

@@ -15,7 +15,7 @@ from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
-from beam_spark_runner.spark.rows.key_runs import Run, RunReader
+from beam_spark_runner.spark.rows.key_runs import RouteRun, RunReader
 
 _BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 _ORDER = struct.Struct("<q")
@@ -66,11 +66,11 @@ class KeyedReader(RunReader):
             self._push(self._key(key), some_values, some_orders)
             self._bundle.advance_key()
 
-    def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
+    def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         first = run.keys[0]
         key = self._key(first)
         others: dict[bytes | None, ValueLog] = {}
-        taken: Run | None = run
+        taken: RouteRun | None = run
         while taken is not None:
             orders = taken.orders.tolist()
             if taken.keys.count(first) == len(taken.keys):

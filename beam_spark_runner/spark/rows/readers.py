@@ -29,7 +29,7 @@ _GLOBAL = (GlobalWindow(),)
 _BARE = create(None, MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
 
 
-class ElementReader(Reader):
+class ElementRowReader(Reader):
     """Pushes each row as one element."""
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
@@ -59,7 +59,7 @@ class ElementReader(Reader):
         self._push([element.value for element in elements], elements)
 
 
-class RestrictionReader(ElementReader):
+class RestrictionReader(ElementRowReader):
     """Pushes sized restrictions; residuals of an earlier Spark job wait until they are due."""
 
     def __init__(
@@ -112,4 +112,4 @@ def reader_for(
             return GroupReader(edge, coder, bundle, logs, epoch, merge_windows)
         case Delivery.BY_KEY:
             return KeyedReader(edge, coder, bundle, logs)
-    return ElementReader(edge, coder, bundle)
+    return ElementRowReader(edge, coder, bundle)

@@ -66,7 +66,7 @@ PIECE_POSITION = 16  # offset of the position in a piece; it has four bytes
 
 
 @dataclass(slots=True)
-class Block:
+class RowBatch:
     """Rows of one record batch, as columns that Python can index."""
 
     dests: Int32Array
@@ -130,10 +130,10 @@ def dests_of(batch: pa.RecordBatch) -> Int32Array:
     return dests
 
 
-def block_of(batch: pa.RecordBatch) -> Block:
+def block_of(batch: pa.RecordBatch) -> RowBatch:
     """Turn a batch into lists. For a moment there are two copies of its bytes."""
     dests, routes, orders, keys, values = batch.columns
-    return Block(
+    return RowBatch(
         dests=dests.to_numpy(),
         routes=routes.to_numpy(),
         orders=orders.to_numpy(),
@@ -170,7 +170,7 @@ class PieceJoiner:
         del self._open[value_id]
         return b"".join(pieces[position] for position in range(count))
 
-    def join_block(self, block: Block) -> Block:
+    def join_block(self, block: RowBatch) -> RowBatch:
         """Return the block without pieces: each value replaces its last piece."""
         flags = block.dests & PIECE
         if not flags.any():
@@ -184,7 +184,7 @@ class PieceJoiner:
                 block.values[row] = whole
             keep.append(row)
         index = np.array(keep, np.int64)
-        return Block(
+        return RowBatch(
             dests=block.dests[index] & ~np.int32(PIECE),
             routes=block.routes[index],
             orders=block.orders[index],

@@ -29,7 +29,7 @@ from beam_spark_runner.spark.rows.writing import (
 )
 
 
-class ElementWriter(Writer):
+class ElementRowWriter(Writer):
     """Writes whole elements, for a destination that does not group, evenly to all partitions.
 
     Each element goes to the place after that of the previous one. Thus partitions are even also if
@@ -88,7 +88,7 @@ class ElementWriter(Writer):
         return routing.routes_to_places(places, self.edge.code)
 
 
-class PartitionWriter(ElementWriter):
+class PartitionWriter(ElementRowWriter):
     """Writes elements that stay together, for a reader that takes those of a task as one bundle.
 
     If they pass an exchange on their way to a later segment, all go to the partition with the
@@ -111,7 +111,7 @@ def _is_bare(windowed_value: WindowedValue) -> bool:
     )
 
 
-class SizedWriter(ElementWriter):
+class SizedWriter(ElementRowWriter):
     """Writes sized restrictions, each to the partition that has got the least work from this task.
 
     The largest of those that are flushed together are placed first. Those of one partition go to
@@ -211,4 +211,4 @@ def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
         case Delivery.POINTWISE if edge.is_partition:
             return PartitionWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE | Delivery.POINTWISE:
-            return ElementWriter(edge, coder, outlet)
+            return ElementRowWriter(edge, coder, outlet)

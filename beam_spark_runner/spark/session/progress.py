@@ -33,7 +33,7 @@ class Counts:
     exchanged: int | None = None  # rows written to exchanges since the start. None: not known
 
 
-class Watch(Protocol):
+class TaskCounter(Protocol):
     """The source of the counts."""
 
     def look(self) -> Counts | None:
@@ -45,7 +45,7 @@ class Watch(Protocol):
         ...
 
 
-def watch(spark: Any, tag: str, *, is_connect: bool) -> Watch | None:
+def watch(spark: Any, tag: str, *, is_connect: bool) -> TaskCounter | None:
     """Return the watch of Spark jobs under ``tag``, or None if this Spark cannot have one."""
     if not is_connect:
         return _ClassicWatch(spark.sparkContext, tag)
@@ -125,7 +125,7 @@ class ProgressLine:
 
     def __init__(
         self,
-        seen_by: Watch | None,
+        seen_by: TaskCounter | None,
         segments: int,
         out: TextIO,
         clock: Callable[[], float] = time.monotonic,

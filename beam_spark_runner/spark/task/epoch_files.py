@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beam_spark_runner.core.storage_urls import is_url
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.state.delta_files import DeltaFiles, FolderOfDeltas
 from beam_spark_runner.state.folder_at import folder_at
 from beam_spark_runner.state.url_folder import UrlFolder
 
 
-def delta_files(places: ShardPlaces) -> DeltaFiles:
+def delta_files(places: ShardLocations) -> DeltaFiles:
     """Return the store of the files that manifests name."""
     if is_url(places.deltas):
         return _url_folder(places)
     return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
 
 
-def shared_file(places: ShardPlaces, name: str) -> SharedFile:
+def shared_file(places: ShardLocations, name: str) -> SharedFile:
     """Return a file that a task has stored, for random access."""
     if is_url(places.deltas):
         return SharedFile(stored=_Stored(_url_folder(places), name))
@@ -32,7 +32,7 @@ def shared_file(places: ShardPlaces, name: str) -> SharedFile:
 
 
 @contextlib.contextmanager
-def local_path(places: ShardPlaces, name: str) -> Iterator[Path]:
+def local_path(places: ShardLocations, name: str) -> Iterator[Path]:
     """Return the path of a file that a task has stored, or of a temporary local copy of it.
 
     Raises:
@@ -46,7 +46,7 @@ def local_path(places: ShardPlaces, name: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[], object]]]:
+def new_file(places: ShardLocations, name: str) -> Iterator[tuple[Path, Callable[[], object]]]:
     """Return the path to write a file to, and a function that stores it once it is complete.
 
     In a folder, it is not synced, and has its name from the beginning.
@@ -60,14 +60,14 @@ def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[]
         yield path, functools.partial(stored.put, name, path)
 
 
-def scratch_folder(places: ShardPlaces) -> Path:
+def scratch_folder(places: ShardLocations) -> Path:
     """Return a folder for temporary files, which are deleted even if this process is killed."""
     scratch = folder_of_copies(places)
     scratch.mkdir(parents=True, exist_ok=True)
     return scratch
 
 
-def folder_of_copies(places: ShardPlaces) -> Path:
+def folder_of_copies(places: ShardLocations) -> Path:
     """Return the folder of a job's local copies: one for all executors of the host.
 
     It is deleted with the job's folder or, in Spark's local folder, with the application.
@@ -92,7 +92,7 @@ class _Stored:
         return self.folder.downloaded(self.name)
 
 
-def _url_folder(places: ShardPlaces) -> UrlFolder:
+def _url_folder(places: ShardLocations) -> UrlFolder:
     return folder_at(places.deltas, places.store, str(scratch_folder(places)))
 
 

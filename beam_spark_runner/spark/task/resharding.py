@@ -20,10 +20,10 @@ from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
-from beam_spark_runner.recovery.migration import Moved
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.recovery.migration import MovedStage
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.task.epoch_files import delta_files, folder_of_copies
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.resharding import copy_keys, count_nothing
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
@@ -44,7 +44,7 @@ _ARROW_SCHEMA = pa.schema(
 )
 
 
-class StoringStage(NamedTuple):
+class StageToReshard(NamedTuple):
     """A stage that stores data in the shards of its level.
 
     Attributes:
@@ -52,7 +52,7 @@ class StoringStage(NamedTuple):
         is_splittable: it stores restrictions.
     """
 
-    places: Moved
+    places: MovedStage
     is_splittable: bool
 
 
@@ -69,12 +69,12 @@ class Resharding:
         stages: the stages that store data, by their level from now on.
     """
 
-    places: ShardPlaces
+    places: ShardLocations
     epoch: int
     before: int
     after: int
-    heads: Mapping[tuple[int, int], Version]
-    stages: Mapping[int, Sequence[StoringStage]]
+    heads: Mapping[tuple[int, int], ShardVersion]
+    stages: Mapping[int, Sequence[StageToReshard]]
 
     def new_shards(self) -> Sequence[tuple[int, int]]:
         """Return level and partition of each new shard."""
@@ -130,11 +130,11 @@ def _make_shard(resharding: Resharding, level: int, partition: int) -> int | Non
                     with open_in(old_level, old, name="old", head=head) as shard:
                         for stage in moving:
                             _copy(shard, new, stage, share)
-            head = new.seal(Version(resharding.epoch, attempt))
+            head = new.seal(ShardVersion(resharding.epoch, attempt))
     return None if head is None else attempt
 
 
-def _copy(old: Shard, new: Shard, stage: StoringStage, share: "_Share") -> None:
+def _copy(old: Shard, new: Shard, stage: StageToReshard, share: "_Share") -> None:
     before, now = stage.places
     copy_keys(
         old,
@@ -173,7 +173,7 @@ class _Share:
 
 
 @contextlib.contextmanager
-def _folder(places: ShardPlaces) -> Iterator[Path]:
+def _folder(places: ShardLocations) -> Iterator[Path]:
     """Make a temporary folder in that of the local copies."""
     copies = folder_of_copies(places)
     copies.mkdir(parents=True, exist_ok=True)
@@ -185,13 +185,13 @@ def _folder(places: ShardPlaces) -> Iterator[Path]:
 
 
 def _open(
-    places: ShardPlaces,
+    places: ShardLocations,
     level: int,
     partition: int,
     *,
     folder: Path,
     name: str,
-    head: Version | None,
+    head: ShardVersion | None,
 ) -> Shard:
     return open_shard(
         folder / name,

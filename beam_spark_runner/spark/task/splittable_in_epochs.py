@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
-from beam_spark_runner.spark.rows.readers import ElementReader
+from beam_spark_runner.spark.rows.readers import ElementRowReader
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.helper_bundle import run_helper
 from beam_spark_runner.spark.task.open_stage import charged_to
@@ -36,7 +36,7 @@ class SplittableInEpochs(EpochStage, OpenSplittable):
             idle_us=0 if stages.epoch.clock_stands else _IDLE_US,
             truncate=self._truncated if stages.epoch.drains else None,
         )
-        self._reader = ElementReader(self.program.input, self._harness.input_coder, self._input)
+        self._reader = ElementRowReader(self.program.input, self._harness.input_coder, self._input)
 
     def _truncated(self, restrictions: Sequence[WindowedValue]) -> list[WindowedValue]:
         program = self.program.truncator

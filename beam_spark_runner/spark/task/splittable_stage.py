@@ -14,7 +14,7 @@ from beam_spark_runner.harness.sdf.splittable import Budget, SplittableInput
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.spark.rows.cursor import RowCursor
-from beam_spark_runner.spark.rows.readers import ElementReader, RestrictionReader
+from beam_spark_runner.spark.rows.readers import ElementRowReader, RestrictionReader
 from beam_spark_runner.spark.rows.writers import ResidualWriter
 from beam_spark_runner.spark.task.open_stage import OpenStage, charged_to
 
@@ -26,7 +26,7 @@ class OpenSplittable(OpenStage):
     """A stage whose restrictions are processed in one bundle after another."""
 
     _input: SplittableInput | EpochRestrictions
-    _reader: ElementReader
+    _reader: ElementRowReader
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._infos: list[bytes] = []

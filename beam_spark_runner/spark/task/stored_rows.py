@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto, report_row
@@ -108,7 +108,7 @@ class StoredRows:
             each partition; None: the task's input has them.
     """
 
-    places: ShardPlaces
+    places: ShardLocations
     level: int
     partitions: int
     max_attempts: int
@@ -146,7 +146,7 @@ def reading_function(
     return read_rows
 
 
-def rows_of(places: ShardPlaces, name: str) -> Iterator[pa.RecordBatch]:
+def rows_of(places: ShardLocations, name: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file.
 
     Raises:

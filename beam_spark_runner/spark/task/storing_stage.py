@@ -15,11 +15,11 @@ from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.spark.task.accumulator_merger import AccumulatorMerger
 from beam_spark_runner.spark.task.open_stage import JoinedInput, charged_to
 from beam_spark_runner.spark.task.stage_inputs import JoinedStoringInput
-from beam_spark_runner.spark.task.waiting_stage import MayWait
+from beam_spark_runner.spark.task.waiting_stage import StageWithSideInputs
 from beam_spark_runner.state.policy import KeyPolicy
 
 
-class StoringStage(MayWait):
+class StoringStage(StageWithSideInputs):
     """A stage that stores keys from epoch to epoch."""
 
     def _open_input(self, now_us: Callable[[], int]) -> None:

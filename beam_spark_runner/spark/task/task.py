@@ -30,9 +30,9 @@ from beam_spark_runner.spark.rows.table_rows import with_tables
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
+from beam_spark_runner.spark.task.lull_watch import LullWatch
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
-from beam_spark_runner.spark.task.standstill import Standstill
 from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.spark.task.task_output import TaskOutput
 from beam_spark_runner.spark.task.task_shard import open_shard_of, row_file, seal
@@ -77,7 +77,7 @@ class LevelTask:
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
         self._stages: OpenStages | None = None
-        self._standstill = Standstill(
+        self._standstill = LullWatch(
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 

@@ -16,7 +16,7 @@ _SMALL_BYTES = 1 << 16
 _END = object()
 
 
-class Watch(Protocol):
+class EmitterWatch(Protocol):
     """Watches the emitting thread, from the reading one."""
 
     look_every_s: float
@@ -97,7 +97,7 @@ class TaskOutput:
                 return True
         return False
 
-    def read(self, watch: Watch) -> Iterator[pa.RecordBatch]:
+    def read(self, watch: EmitterWatch) -> Iterator[pa.RecordBatch]:
         """Yield the batches until the end.
 
         Raises:
@@ -108,7 +108,7 @@ class TaskOutput:
                 raise item
             yield item
 
-    def _next(self, watch: Watch) -> Any:
+    def _next(self, watch: EmitterWatch) -> Any:
         while True:
             try:
                 item = self._queue.get(timeout=watch.look_every_s)

@@ -10,7 +10,7 @@ from beam_spark_runner.spark.task.epoch_files import delta_files, folder_of_copi
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.stage_kinds import uses_shard
 from beam_spark_runner.spark.task.stored_rows import RowFile
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import Shard, open_shard
 
@@ -33,7 +33,7 @@ def open_shard_of(
         lineage=places.lineage,
         level=program.level,
         partition=partition,
-        head=None if head is None else Version(head.epoch, head.attempt),
+        head=None if head is None else ShardVersion(head.epoch, head.attempt),
         is_shared=program.harnesses is not None,
     )
 
@@ -61,7 +61,7 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
     next_event_us, next_clock_us = stages.next_due()
     was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
     stored_bytes = shard.used_bytes()
-    head = shard.seal(Version(stages.epoch.number, attempt))
+    head = shard.seal(ShardVersion(stages.epoch.number, attempt))
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
         attempt=0 if head is None else head.attempt,

@@ -22,7 +22,7 @@ from beam_spark_runner.spark.task.side_windows import MapWindows, window_mapper
 from beam_spark_runner.spark.task.stage_inputs import InputFromWithin
 
 
-class MayWait(EpochStage):
+class StageWithSideInputs(EpochStage):
     """A stage whose elements wait until its side inputs, if it has any, are ready."""
 
     @property
@@ -126,7 +126,7 @@ class MayWait(EpochStage):
         return reports_pb2.Waiting(hold_us=hold_us, window=coded, views=sorted(missing))
 
 
-class WaitingStage(MayWait):
+class WaitingStage(StageWithSideInputs):
     """A stage without keys that has side inputs."""
 
     def _open_input(self, now_us: Callable[[], int]) -> None:

@@ -23,7 +23,7 @@ from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.stage import EmbeddedStage
 from beam_spark_runner.harness.bundle import StageHarness
-from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.spark.program import LevelProgram, SideInputRows, StageProgram
@@ -173,7 +173,7 @@ class JobRuntime:
         """Tear down all stages, and end the SDK harnesses that wait for the job's next task."""
         for stage_id in list(self._stages):
             self.discard(stage_id)
-        sdk_workers.end_job(self.job_id)
+        sdk_harnesses.end_job(self.job_id)
 
     def end(self) -> None:
         """Release everything. User code that this runs sees the options of its own job."""

@@ -11,7 +11,7 @@ from typing import Any
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.transforms.full_window.coding import ElementCodec
-from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.runs import RecordBlock
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 
 _MOST_ORIGINS = 1_000  # in the table; their numbers must fit into the int16 of a record
@@ -52,15 +52,15 @@ class ElementSorter:
         """Add elements; one with several windows becomes several elements."""
         if numbers := self._numbers_of(origins):
             coded = [*map(self._codec.encode_value, values)]
-            self._sorter.add([*map(self._key, values)], Block(coded, numbers))
+            self._sorter.add([*map(self._key, values)], RecordBlock(coded, numbers))
             return
         for value, origin in zip(values, origins, strict=True):
             coded = self._codec.encode(value, origin)
-            self._sorter.add([self._key(value)] * len(coded), Block(coded, [0] * len(coded)))
+            self._sorter.add([self._key(value)] * len(coded), RecordBlock(coded, [0] * len(coded)))
 
     def add_coded(self, coded: list[bytes]) -> None:
         """Add elements that are encoded with their timestamp, window and pane."""
-        block = Block(coded, [0] * len(coded))
+        block = RecordBlock(coded, [0] * len(coded))
         values, _ = self._decode(block)
         self._sorter.add([*map(self._key, values)], block)
 
@@ -89,7 +89,7 @@ class ElementSorter:
             return [*places.values()] * len(origins)
         return [places[id(origin)] for origin in origins]
 
-    def _decode(self, block: Block) -> tuple[list[Any], list[WindowedValue]]:
+    def _decode(self, block: RecordBlock) -> tuple[list[Any], list[WindowedValue]]:
         """Return values, and for each a windowed value with its timestamp, windows and pane."""
         coded, numbers = block
         found = set(numbers)

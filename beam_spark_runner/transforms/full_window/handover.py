@@ -7,7 +7,7 @@ stack of its own: that of a greenlet or, without the package ``greenlet``, of a 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from beam_spark_runner.transforms.full_window.records import Records
+from beam_spark_runner.transforms.full_window.records import PartitionRecords
 from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 
@@ -34,7 +34,7 @@ class Handover(Protocol):
         ...
 
 
-def hand_over(run: Callable[[Records], Iterable[Any]]) -> Handover:
+def hand_over(run: Callable[[PartitionRecords], Iterable[Any]]) -> Handover:
     """Return a ``Handover`` for a function.
 
     Args:

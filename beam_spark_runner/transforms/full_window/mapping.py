@@ -19,7 +19,7 @@ from beam_spark_runner.transforms.full_window.functions import (
     per_window,
 )
 from beam_spark_runner.transforms.full_window.handover import Handover, hand_over
-from beam_spark_runner.transforms.full_window.records import Records
+from beam_spark_runner.transforms.full_window.records import PartitionRecords
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class MapPartitionDoFn(PartitionDoFn):
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterator[Any]:
         """See ``PartitionDoFn.run``."""
-        for result in results_of(self._users.process(Records([records]), *args, **kwargs)):
+        for result in results_of(self._users.process(PartitionRecords([records]), *args, **kwargs)):
             _check(type(result))
             yield result
 
@@ -147,6 +147,6 @@ class FunctionDoFn(beam.DoFn):  # type: ignore[misc]
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
 
-    def process(self, records: Records, *args: Any, **kwargs: Any) -> Any:
+    def process(self, records: PartitionRecords, *args: Any, **kwargs: Any) -> Any:
         """See ``DoFn``."""
         return self._fn(records, *args, **kwargs)

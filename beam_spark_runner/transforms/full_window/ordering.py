@@ -31,11 +31,11 @@ class Keys:
     """Keys of records, in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._column: Column | None = None
+        self._column: KeyColumn | None = None
 
     @property
     def size_bytes(self) -> int:
-        """See ``Column.size_bytes``."""
+        """See ``KeyColumn.size_bytes``."""
         return 0 if self._column is None else self._column.size_bytes
 
     def extend(self, keys: Sequence[Any]) -> None:
@@ -52,19 +52,19 @@ class Keys:
             self._column.extend(keys)
 
     def places(self, *, descends: bool) -> Places:
-        """See ``Column.places``."""
+        """See ``KeyColumn.places``."""
         if self._column is None:
             return np.zeros(0, np.int64)
         return self._column.places(descends=descends)
 
-    def _column_of(self, kinds: set[type]) -> "Column":
+    def _column_of(self, kinds: set[type]) -> "KeyColumn":
         if self._column is None and len(kinds) == 1:
             (kind,) = kinds
             return _COLUMNS.get(kind, Objects)()
         return Objects(self._column or ())
 
 
-class Column(Protocol):
+class KeyColumn(Protocol):
     """Keys in one representation."""
 
     @property
@@ -199,7 +199,7 @@ class Objects:
         return iter(self._keys)
 
 
-_COLUMNS: dict[type, Callable[[], Column]] = {
+_COLUMNS: dict[type, Callable[[], KeyColumn]] = {
     int: lambda: _Numbers(int, "q"),
     float: lambda: _Numbers(float, "d"),
     bytes: lambda: _Strings(bytes),

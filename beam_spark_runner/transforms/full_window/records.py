@@ -28,7 +28,7 @@ class SecondPassError(RuntimeError):
         super().__init__(message)
 
 
-class Records:
+class PartitionRecords:
     """An iterator over the records of a partition, which can be read once.
 
     A second ``iter`` before the end continues, as with any iterator. After the end, it raises a

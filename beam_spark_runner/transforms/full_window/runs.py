@@ -17,7 +17,7 @@ _BESIDE_BYTES = 8 + 2 + 3 * 8  # length and number; during a sort: offset, index
 _SCHEMA = pa.schema([("coded", pa.large_binary()), ("number", pa.int16())])
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Encoded records.
 
     Attributes:
@@ -28,19 +28,19 @@ class Block(NamedTuple):
     coded: list[bytes]
     numbers: list[int]
 
-    def part(self, start: int, end: int | None = None) -> "Block":
+    def part(self, start: int, end: int | None = None) -> "RecordBlock":
         """Return the records from index ``start`` to before ``end``."""
-        return Block(self.coded[start:end], self.numbers[start:end])
+        return RecordBlock(self.coded[start:end], self.numbers[start:end])
 
-    def at(self, places: list[int]) -> "Block":
+    def at(self, places: list[int]) -> "RecordBlock":
         """Return the records at these indices."""
-        return Block([self.coded[i] for i in places], [self.numbers[i] for i in places])
+        return RecordBlock([self.coded[i] for i in places], [self.numbers[i] for i in places])
 
     @staticmethod
-    def of(batch: pa.RecordBatch) -> "Block":
+    def of(batch: pa.RecordBatch) -> "RecordBlock":
         """Return the records of a batch with ``_SCHEMA``."""
         coded, numbers = batch.columns
-        return Block(coded.to_pylist(), numbers.to_numpy().tolist())
+        return RecordBlock(coded.to_pylist(), numbers.to_numpy().tolist())
 
 
 class WaitingRecords:
@@ -62,7 +62,7 @@ class WaitingRecords:
         """
         return len(self._bytes) + len(self._lengths) * _BESIDE_BYTES
 
-    def extend(self, block: Block) -> None:
+    def extend(self, block: RecordBlock) -> None:
         """Add records."""
         coded, numbers = block
         self._bytes += b"".join(coded)
@@ -91,7 +91,7 @@ class WaitingRecords:
             start, size = end, int(ends[min(end, len(ends)) - 1])
 
 
-class Run:
+class SortedRun:
     """Sorted records in an Arrow file without a name, which is deleted when the process ends."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -107,11 +107,11 @@ class Run:
             self.close()
             raise
 
-    def read(self, number: int) -> Block | None:
+    def read(self, number: int) -> RecordBlock | None:
         """Return the records of batch ``number``; None: the run has ended."""
         if number == self._reader.num_record_batches:
             return None
-        return Block.of(self._reader.get_batch(number))
+        return RecordBlock.of(self._reader.get_batch(number))
 
     def close(self) -> None:
         """Close the file, which frees its disk space."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from beam_spark_runner.transforms.full_window.ordering import Keys, Objects, Places, is_nan
-from beam_spark_runner.transforms.full_window.runs import Block, Run, WaitingRecords
+from beam_spark_runner.transforms.full_window.runs import RecordBlock, SortedRun, WaitingRecords
 
 DEFAULT_MEMORY_BYTES = 128 << 20
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 256 << 10
@@ -21,7 +21,7 @@ _NEW_RECORDS = 1_000  # fewer records are sorted faster as objects
 _LEAST_RUNS = 4  # runs that are merged at once
 _CHUNK = 128  # records that are yielded at once
 
-Decode: TypeAlias = Callable[[Block], tuple[list[Any], list[Any]]]
+Decode: TypeAlias = Callable[[RecordBlock], tuple[list[Any], list[Any]]]
 """Encoded records -> values, and the origin of each: its timestamp, windows and pane."""
 
 
@@ -60,12 +60,12 @@ class ExternalSorter:
         )
         self._most_runs = max(_LEAST_RUNS, memory_bytes // (_DECODED * self._block_bytes))
         self._new_keys: list[Any] = []  # of new records, which ``_settle`` has not moved yet
-        self._new, self._new_bytes = Block([], []), 0
+        self._new, self._new_bytes = RecordBlock([], []), 0
         self._keys, self._waiting = Keys(), WaitingRecords()
-        self._levels: list[list[Run]] = []  # level n has runs that were merged n times
+        self._levels: list[list[SortedRun]] = []  # level n has runs that were merged n times
         self.spilled_bytes = 0  # written to disk so far, merges included
 
-    def add(self, keys: Sequence[Any], block: Block) -> None:
+    def add(self, keys: Sequence[Any], block: RecordBlock) -> None:
         """Add records with their keys."""
         coded, numbers = block
         self._new_keys += keys
@@ -121,13 +121,13 @@ class ExternalSorter:
         self._forget_new()
 
     def _forget_new(self) -> None:
-        self._new_keys, self._new, self._new_bytes = [], Block([], []), 0
+        self._new_keys, self._new, self._new_bytes = [], RecordBlock([], []), 0
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[RecordBlock]:
         """Yield the records in memory, sorted."""
         if len(self._waiting):
             self._settle()
-            yield from map(Block.of, self._in_order())
+            yield from map(RecordBlock.of, self._in_order())
         elif self._new_keys:
             yield self._new.at(self._places(Objects(self._new_keys)).tolist())
 
@@ -156,12 +156,12 @@ class ExternalSorter:
             run = self._merged(self._levels[level])
             self._levels[level] = []
 
-    def _written(self, batches: Iterable[pa.RecordBatch]) -> Run:
-        run = Run(batches)
+    def _written(self, batches: Iterable[pa.RecordBatch]) -> SortedRun:
+        run = SortedRun(batches)
         self.spilled_bytes += run.size_bytes
         return run
 
-    def _merged(self, runs: Sequence[Run]) -> Run:
+    def _merged(self, runs: Sequence[SortedRun]) -> SortedRun:
         def batches() -> Iterator[pa.RecordBatch]:
             for parts, places in self._merge(runs):
                 records = WaitingRecords()
@@ -174,7 +174,7 @@ class ExternalSorter:
             run.close()
         return merged
 
-    def _merge(self, runs: Sequence[Run]) -> "Iterator[tuple[list[_Part], Places]]":
+    def _merge(self, runs: Sequence[SortedRun]) -> "Iterator[tuple[list[_Part], Places]]":
         """Yield parts of the runs, and the sorted indices of their records, until all are read.
 
         Each run has one block in memory. The last key of the block that ends first is a bound: no
@@ -213,7 +213,7 @@ class _Part:
     """Consecutive records of one run."""
 
     def __init__(
-        self, keys: list[Any], values: list[Any], origins: list[Any], block: Block
+        self, keys: list[Any], values: list[Any], origins: list[Any], block: RecordBlock
     ) -> None:
         self.keys = keys
         self.values = values
@@ -226,11 +226,11 @@ class _Cursor(_Part):
 
     def __init__(
         self,
-        run: Run,
+        run: SortedRun,
         decode: Decode,
         key: Callable[[Any], Any],
     ) -> None:
-        super().__init__([], [], [], Block([], []))
+        super().__init__([], [], [], RecordBlock([], []))
         self._run = run
         self._decode = decode
         self._key = key

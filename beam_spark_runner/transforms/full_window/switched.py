@@ -15,7 +15,7 @@ import greenlet
 from beam_spark_runner.transforms.full_window.records import (
     CAPACITY,
     AbandonedPartitionError,
-    Records,
+    PartitionRecords,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class SwitchedHandover:
         run: The function of the records, which returns the results. It may leave records unread.
     """
 
-    def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
+    def __init__(self, run: Callable[[PartitionRecords], Iterable[Any]]) -> None:
         self._run = run
         self._block: list[Any] | None = None  # records that the function has not begun to read
         self._made: deque[Any] = deque()
@@ -79,7 +79,7 @@ class SwitchedHandover:
     # From here on: the function's greenlet.
 
     def _work(self) -> None:
-        results = self._run(Records(iter(self._next_block, None)))
+        results = self._run(PartitionRecords(iter(self._next_block, None)))
         several = iter(results)
         try:
             # Results are in ``_made`` at once, since the function may next wait for records.

@@ -12,7 +12,7 @@ from apache_beam.runners.worker import statesampler
 from beam_spark_runner.transforms.full_window.records import (
     CAPACITY,
     AbandonedPartitionError,
-    Records,
+    PartitionRecords,
 )
 
 _JOIN_S = 10.0  # the longest time for which a bundle waits for the end of an abandoned function
@@ -29,7 +29,7 @@ class ThreadedHandover:
         run: The function of the records, which returns the results. It may leave records unread.
     """
 
-    def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
+    def __init__(self, run: Callable[[PartitionRecords], Iterable[Any]]) -> None:
         self._run = run
         self._lock = threading.Lock()
         self._for_bundle = threading.Condition(self._lock)  # room, results, or the end
@@ -111,7 +111,7 @@ class ThreadedHandover:
         statesampler.set_current_tracker(self._tracker)
         error: BaseException | None = None
         try:
-            self._pass_on(self._run(Records(iter(self._next_block, None))))
+            self._pass_on(self._run(PartitionRecords(iter(self._next_block, None))))
         except BaseException as raised:
             error = raised
         with self._lock:

@@ -118,7 +118,7 @@ def _open(kind: Any, config: Mapping[str, Any], transform: str, outages: Outages
         raise KafkaAccessError(f"the configuration cannot be used: {error}", transform) from error
 
 
-class Inquirer:
+class MetadataClient:
     """Queries brokers for topics and offsets, with retries.
 
     Attributes:
@@ -174,7 +174,7 @@ def is_passing(error: Any) -> bool:
 
 
 @contextmanager
-def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[Inquirer]:
+def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[MetadataClient]:
     """Open a consumer that queries topics and offsets, and close it on exit.
 
     Raises:
@@ -183,7 +183,7 @@ def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[Inquirer]:
     outages = Outages(transform)
     consumer = open_consumer(of_inquiries(config), transform, outages)
     try:
-        yield Inquirer(consumer, outages, transform)
+        yield MetadataClient(consumer, outages, transform)
     except confluent(transform).KafkaException as error:
         consumer.poll(0)  # runs ``error_cb``, whose errors have the cause
         outages.check()

@@ -13,12 +13,12 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from beam_spark_runner.transforms.kafka.client import LOG, Inquirer, NoAnswerError, inquirer
+from beam_spark_runner.transforms.kafka.client import LOG, MetadataClient, NoAnswerError, inquirer
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import PartitionElement
 from beam_spark_runner.transforms.kafka.positions import (
     EARLIEST,
-    Offsets,
+    OffsetLookup,
     Partition,
     Position,
 )
@@ -30,7 +30,7 @@ _LATER_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
-class Sought:
+class ReadSpec:
     """The topics and positions that a transform reads.
 
     Attributes:
@@ -48,7 +48,11 @@ class Sought:
     transform: str
 
     def elements(
-        self, asks: Inquirer, partitions: Iterable[Partition], start: Position, watermark_us: int
+        self,
+        asks: MetadataClient,
+        partitions: Iterable[Partition],
+        start: Position,
+        watermark_us: int,
     ) -> list[PartitionElement]:
         """Return the elements for some partitions.
 
@@ -63,7 +67,7 @@ class Sought:
         Raises:
             KafkaAccessError: A position has no offset, or ``stop`` is after the end of a partition.
         """
-        offsets = Offsets(asks, _FIRST_TIMEOUT_S, self.transform)
+        offsets = OffsetLookup(asks, _FIRST_TIMEOUT_S, self.transform)
         ends = offsets.ends(partitions)
         starts = offsets.at(start, ends)
         if self.stop is None:
@@ -90,7 +94,7 @@ class FindPartitions(beam.DoFn):  # type: ignore[misc]
         sought: The topics and positions to read.
     """
 
-    def __init__(self, sought: Sought) -> None:
+    def __init__(self, sought: ReadSpec) -> None:
         self._sought = sought
 
     def process(self, _: Any) -> list[PartitionElement]:
@@ -103,7 +107,7 @@ class FindPartitions(beam.DoFn):  # type: ignore[misc]
             return sought.elements(asks, every, sought.start, MIN_TIMESTAMP.micros)
 
 
-class Known(NamedTuple):
+class KnownPartitions(NamedTuple):
     """A restriction of ``DiscoverPartitions``: all partitions but the known ones.
 
     Attributes:
@@ -117,21 +121,21 @@ class Known(NamedTuple):
     is_done: bool = False
 
 
-class KnownCoder(Coder):  # type: ignore[misc]
-    """Encodes ``Known`` as JSON, which later versions of this package can decode."""
+class KnownPartitionsCoder(Coder):  # type: ignore[misc]
+    """Encodes ``KnownPartitions`` as JSON, which later versions of this package can decode."""
 
-    def encode(self, value: Known) -> bytes:
+    def encode(self, value: KnownPartitions) -> bytes:
         """See Beam's ``Coder``, also for the other methods."""
         return json.dumps(value._asdict(), sort_keys=True).encode()
 
-    def decode(self, encoded: bytes) -> Known:
-        return Known(**json.loads(encoded))
+    def decode(self, encoded: bytes) -> KnownPartitions:
+        return KnownPartitions(**json.loads(encoded))
 
     def is_deterministic(self) -> bool:
         return True
 
 
-class KnownTracker(RestrictionTracker):  # type: ignore[misc]
+class KnownPartitionsTracker(RestrictionTracker):  # type: ignore[misc]
     """Claims all partitions up to a count in each topic. The residual is all other partitions.
 
     It is not split before a claim: otherwise, queries that take longer than the time after which
@@ -141,11 +145,11 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
         known: The restriction.
     """
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KnownPartitions) -> None:
         self._known = known
         self._has_claimed = False
 
-    def current_restriction(self) -> Known:
+    def current_restriction(self) -> KnownPartitions:
         """See Beam's ``RestrictionTracker``, also for the other methods."""
         return self._known
 
@@ -154,7 +158,7 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
             return False
         counts = self._known.counts
         highest = {each: max(position.get(each, 0), counts.get(each, 0)) for each in position}
-        self._known = Known(True, {**counts, **highest})
+        self._known = KnownPartitions(True, {**counts, **highest})
         self._has_claimed = True
         return True
 
@@ -165,7 +169,9 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
     def current_progress(self) -> RestrictionProgress:
         return RestrictionProgress(completed=sum(self._known.counts.values()), remaining=1)
 
-    def try_split(self, fraction_of_remainder: float) -> tuple[Known, Known] | None:
+    def try_split(
+        self, fraction_of_remainder: float
+    ) -> tuple[KnownPartitions, KnownPartitions] | None:
         if self._known.is_done or not self._has_claimed:
             return None
         residual, self._known = self._known, self._known._replace(is_done=True)
@@ -176,16 +182,16 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
 
 
 class _KnownProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
-    def initial_restriction(self, element: Any) -> Known:
-        return Known(False, {})
+    def initial_restriction(self, element: Any) -> KnownPartitions:
+        return KnownPartitions(False, {})
 
-    def create_tracker(self, restriction: Known) -> KnownTracker:
-        return KnownTracker(restriction)
+    def create_tracker(self, restriction: KnownPartitions) -> KnownPartitionsTracker:
+        return KnownPartitionsTracker(restriction)
 
-    def restriction_coder(self) -> KnownCoder:
-        return KnownCoder()
+    def restriction_coder(self) -> KnownPartitionsCoder:
+        return KnownPartitionsCoder()
 
-    def restriction_size(self, element: Any, restriction: Known) -> int:
+    def restriction_size(self, element: Any, restriction: KnownPartitions) -> int:
         return 1
 
 
@@ -212,7 +218,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         interval_s: The seconds between two queries.
     """
 
-    def __init__(self, sought: Sought, policy: TimestampPolicy, interval_s: float) -> None:
+    def __init__(self, sought: ReadSpec, policy: TimestampPolicy, interval_s: float) -> None:
         self._sought, self._policy, self._interval_s = sought, policy, interval_s
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
@@ -223,7 +229,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[TimestampedValue]:
         """Emit new partitions, and defer the rest by the interval."""
-        known: Known = tracker.current_restriction()
+        known: KnownPartitions = tracker.current_restriction()
         looked_us = time.time_ns() // 1000
         try:
             counts, found = self._look(known, estimator.current_watermark())
@@ -243,7 +249,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         tracker.defer_remainder(Duration(self._interval_s))
 
     def _look(
-        self, known: Known, watermark: Timestamp
+        self, known: KnownPartitions, watermark: Timestamp
     ) -> tuple[dict[str, int], list[PartitionElement]]:
         sought = self._sought
         timeout_s = _LATER_TIMEOUT_S if known.has_begun else _FIRST_TIMEOUT_S

@@ -103,18 +103,18 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
                 trigger=Repeatedly(AfterCount(1)),
                 accumulation_mode=AccumulationMode.DISCARDING,
             )
-        shards = Shard(self._conversion, self._sink.once.num_shards)
+        shards = AssignShards(self._conversion, self._sink.once.num_shards)
         return (
             elements
             | "Window" >> window
-            | "Shard" >> beam.ParDo(shards).with_output_types(tuple[int, Outgoing])
+            | "AssignShards" >> beam.ParDo(shards).with_output_types(tuple[int, Outgoing])
             | "Group" >> beam.GroupByKey()
             | "Number" >> beam.ParDo(Number()).with_output_types(tuple[int, BATCH_TYPE])
             | "Write" >> StableParDo(WriteBatches(self._sink))
         )
 
 
-class Shard(beam.DoFn):  # type: ignore[misc]
+class AssignShards(beam.DoFn):  # type: ignore[misc]
     """Converts elements to records, and assigns each to a shard.
 
     Args:

@@ -8,7 +8,7 @@ from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
 
-class Offsets(NamedTuple):
+class OffsetInterval(NamedTuple):
     """A restriction: a range of offsets of one partition. Not all offsets have a record.
 
     Attributes:
@@ -43,15 +43,15 @@ ELEMENT_TYPE = tuple[str, int, int, int, int]
 
 
 class OffsetsCoder(Coder):  # type: ignore[misc]
-    """Encodes ``Offsets`` as text, which later versions of this package can decode."""
+    """Encodes ``OffsetInterval`` as text, which later versions of this package can decode."""
 
-    def encode(self, value: Offsets) -> bytes:
+    def encode(self, value: OffsetInterval) -> bytes:
         """See Beam's ``Coder``, also for the other methods."""
         return f"{value.start}:{'' if value.stop is None else value.stop}".encode()
 
-    def decode(self, encoded: bytes) -> Offsets:
+    def decode(self, encoded: bytes) -> OffsetInterval:
         start, _, stop = encoded.decode().partition(":")
-        return Offsets(int(start), int(stop) if stop else None)
+        return OffsetInterval(int(start), int(stop) if stop else None)
 
     def is_deterministic(self) -> bool:
         return True
@@ -72,14 +72,14 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         is_whole: Whether it must not be split dynamically, but only checkpointed.
     """
 
-    def __init__(self, offsets: Offsets, *, is_whole: bool = False) -> None:
+    def __init__(self, offsets: OffsetInterval, *, is_whole: bool = False) -> None:
         self._start, self._stop = offsets
         self._is_whole = is_whole or self._stop is None  # an endless range has no middle
         self._claimed = offsets.start  # all offsets below are claimed
 
-    def current_restriction(self) -> Offsets:
+    def current_restriction(self) -> OffsetInterval:
         """See Beam's ``RestrictionTracker``, also for the other methods."""
-        return Offsets(self._start, self._stop)
+        return OffsetInterval(self._start, self._stop)
 
     def try_claim(self, position: int) -> bool:
         if position == NO_MORE:
@@ -101,7 +101,9 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         left = 1 if self._stop is None else self._stop - self._claimed
         return RestrictionProgress(completed=self._claimed - self._start, remaining=left)
 
-    def try_split(self, fraction_of_remainder: float) -> tuple[Offsets, Offsets] | None:
+    def try_split(
+        self, fraction_of_remainder: float
+    ) -> tuple[OffsetInterval, OffsetInterval] | None:
         if self._is_whole and fraction_of_remainder > 0:
             return None
         if self._stop is None:
@@ -113,9 +115,9 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
             cut = self._claimed + int(left * fraction_of_remainder)
             if cut >= self._stop:
                 return None
-        residual = Offsets(cut, self._stop)
+        residual = OffsetInterval(cut, self._stop)
         self._stop = cut
-        return Offsets(self._start, cut), residual
+        return OffsetInterval(self._start, cut), residual
 
     def is_bounded(self) -> bool:
         return self._stop is not None
@@ -128,29 +130,29 @@ _MOST_PIECES = 32
 class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
     """The restriction provider of ``PartitionElement``s."""
 
-    def initial_restriction(self, element: ELEMENT_TYPE) -> Offsets:
+    def initial_restriction(self, element: ELEMENT_TYPE) -> OffsetInterval:
         """See Beam's ``RestrictionProvider``, also for the other methods."""
         _, _, start, stop, _ = element
-        return Offsets(start, None if stop < 0 else stop)
+        return OffsetInterval(start, None if stop < 0 else stop)
 
-    def create_tracker(self, restriction: Offsets) -> OffsetsTracker:
+    def create_tracker(self, restriction: OffsetInterval) -> OffsetsTracker:
         return OffsetsTracker(restriction)
 
     def restriction_coder(self) -> OffsetsCoder:
         return OffsetsCoder()
 
-    def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
+    def restriction_size(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> int:
         """Return the number of offsets; 1 if the range has no end."""
         return 1 if restriction.stop is None else restriction.stop - restriction.start
 
-    def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:
+    def split(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> list[OffsetInterval]:
         """Split a large range with an end into pieces, which several tasks can read."""
         start, stop = restriction
         if stop is None or stop - start < 2 * _LEAST_IN_A_PIECE:
             return [restriction]
         count = min(_MOST_PIECES, (stop - start) // _LEAST_IN_A_PIECE)
         cuts = [start + (stop - start) * number // count for number in range(count + 1)]
-        return [Offsets(*pair) for pair in itertools.pairwise(cuts)]
+        return [OffsetInterval(*pair) for pair in itertools.pairwise(cuts)]
 
 
 class WholePartitionsProvider(OffsetsProvider):
@@ -160,9 +162,9 @@ class WholePartitionsProvider(OffsetsProvider):
     offsets that are not read yet, or an earlier one would set the committed offset back.
     """
 
-    def create_tracker(self, restriction: Offsets) -> OffsetsTracker:
+    def create_tracker(self, restriction: OffsetInterval) -> OffsetsTracker:
         """See Beam's ``RestrictionProvider``, also for the other methods."""
         return OffsetsTracker(restriction, is_whole=True)
 
-    def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:
+    def split(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> list[OffsetInterval]:
         return [restriction]

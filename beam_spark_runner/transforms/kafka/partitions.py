@@ -22,7 +22,7 @@ from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import (
     ELEMENT_TYPE,
     NO_MORE,
-    Offsets,
+    OffsetInterval,
     OffsetsProvider,
     WholePartitionsProvider,
 )
@@ -94,7 +94,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._elements = Elements(reading)
+        self._elements = RecordConverter(reading)
 
     def setup(self) -> None:
         """Get the consumers that all instances in this process share."""
@@ -247,7 +247,7 @@ class ReadPartitions(_ReadsPartitions):
 class _ReadsForever(_ReadsPartitions, OffsetsProvider):
     """Reads partitions without an end. It is the provider of their restrictions, too."""
 
-    def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
+    def restriction_size(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> int:
         """Return the number of unread offsets of the log as this process knows it; 1: unknown."""
         topic, number, *_ = element
         consumers = getattr(self, "_consumers", None)  # none before ``setup``
@@ -295,7 +295,7 @@ class ReadPartitionsForeverAndCommit(_ReadsForever):
         return self.read(element, tracker, estimator, finalizer)
 
 
-class Elements:
+class RecordConverter:
     """Converts records to elements with timestamps.
 
     Args:

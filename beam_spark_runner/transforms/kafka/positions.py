@@ -6,7 +6,7 @@ from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.transforms.kafka.client import Inquirer, confluent
+from beam_spark_runner.transforms.kafka.client import MetadataClient, confluent
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
@@ -65,7 +65,7 @@ def _is_offset(item: Any) -> bool:
     return False
 
 
-class Offsets:
+class OffsetLookup:
     """Looks up the offsets of positions.
 
     Args:
@@ -74,7 +74,7 @@ class Offsets:
         transform: The label of the transform, for errors.
     """
 
-    def __init__(self, asks: Inquirer, timeout_s: float, transform: str) -> None:
+    def __init__(self, asks: MetadataClient, timeout_s: float, transform: str) -> None:
         self._asks, self._timeout_s, self._transform = asks, timeout_s, transform
         self._make = confluent(transform).TopicPartition
 

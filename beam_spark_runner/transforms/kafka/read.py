@@ -12,7 +12,7 @@ from beam_spark_runner.transforms.kafka.client import confluent
 from beam_spark_runner.transforms.kafka.discovery import (
     DiscoverPartitions,
     FindPartitions,
-    Sought,
+    ReadSpec,
 )
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE
@@ -128,7 +128,7 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         self._stop = None
         if stop is not None:
             self._stop = position_of(stop, "stop", (LATEST,), self._name)
-        self._sought = Sought(
+        self._sought = ReadSpec(
             Topics(names, topic_pattern, self._name),
             config,
             self._start(start, start_read_time, config, reset),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_spark_runner.transforms.kafka import error_names
-from beam_spark_runner.transforms.kafka.client import LOG, Inquirer
+from beam_spark_runner.transforms.kafka.client import LOG, MetadataClient
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 
@@ -26,7 +26,7 @@ class Topics:
     def __str__(self) -> str:
         return ", ".join(self._names) or f"topics like {self._pattern and self._pattern.pattern}"
 
-    def partitions(self, asks: Inquirer, timeout_s: float) -> dict[str, int]:
+    def partitions(self, asks: MetadataClient, timeout_s: float) -> dict[str, int]:
         """Return the number of partitions of each topic; 0: it does not exist.
 
         Args:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.transforms.kafka import error_names
 from beam_spark_runner.transforms.kafka.client import LOG, confluent, inquirer
-from beam_spark_runner.transforms.kafka.delivery import Delivery
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing
+from beam_spark_runner.transforms.kafka.record_producer import RecordProducer
 
 _CONNECT_S = 2.0
 _TIMEOUT_S = 30.0
@@ -163,7 +163,7 @@ class ShardWriter:
     def __init__(self, config: Mapping[str, Any], transform: str, topic: str, name: str) -> None:
         self._module = confluent(transform)
         self._name, self._transform = name, transform
-        self._delivery = Delivery({**config, "transactional.id": name}, transform)
+        self._delivery = RecordProducer({**config, "transactional.id": name}, transform)
         # Connect first: librdkafka retries after half a second if it has no connection yet.
         with contextlib.suppress(self._module.KafkaException):
             self._delivery.producer.list_topics(topic, _CONNECT_S)
@@ -251,7 +251,7 @@ class ShardWriter:
                     f"the transaction of {self._name} cannot {what}: {cause.str()}",
                     self._transform,
                 ) from error
-            except SystemError as error:  # see ``Delivery``: fatal, while a callback returned
+            except SystemError as error:  # see ``RecordProducer``: fatal, while a callback returned
                 raise KafkaAccessError(
                     f"the transaction of {self._name} cannot {what}: {error.__cause__ or error}",
                     self._transform,

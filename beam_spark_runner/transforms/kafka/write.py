@@ -9,7 +9,6 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
-from beam_spark_runner.transforms.kafka.delivery import Delivery
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.exactly_once import (
     ExactlyOnce,
@@ -18,6 +17,7 @@ from beam_spark_runner.transforms.kafka.exactly_once import (
     checked,
 )
 from beam_spark_runner.transforms.kafka.outgoing import Conversion
+from beam_spark_runner.transforms.kafka.record_producer import RecordProducer
 
 _NOT_HERE = {
     "with_headers": "use ProducerRecord elements, which have headers",
@@ -109,7 +109,7 @@ class Send(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Open the producer."""
-        self._delivery = Delivery(self._config, self._conversion.transform)
+        self._delivery = RecordProducer(self._config, self._conversion.transform)
 
     def start_bundle(self) -> None:
         """Replace the producer if it has undelivered records of a bundle that has failed."""

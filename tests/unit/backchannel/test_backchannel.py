@@ -103,7 +103,7 @@ def test_a_task_is_watched_after_a_pause(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_short_job_tells_nothing_and_does_not_call(tmp_path: Path) -> None:
-    def connect(route: Route, worker: str) -> transport.Link:
+    def connect(route: Route, worker: str) -> transport.DriverLink:
         raise AssertionError("it called")
 
     channel = Backchannel(Route(job_id="job", address=LOOPBACK), connect)
@@ -162,7 +162,7 @@ def test_a_flood_is_counted(tmp_path: Path) -> None:
     """Nothing is sent while the driver does not answer; whoever logs does not wait."""
     go = threading.Event()
 
-    def connect(route: Route, worker: str) -> transport.Link | None:
+    def connect(route: Route, worker: str) -> transport.DriverLink | None:
         assert go.wait(10)
         return transport.connect(route, worker)
 

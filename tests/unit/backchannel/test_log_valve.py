@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.backchannel.log_valve import LogValve
+from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 
 
 def test_a_flood_is_cut_and_counted() -> None:
-    valve = LogValve(0.0, per_second=10, at_once=100)
+    valve = LogRateLimiter(0.0, per_second=10, at_once=100)
     passed = sum(valve.lets_through(0.001 * number) for number in range(1000))
     assert 100 <= passed <= 111
     assert valve.take_left_out() == 1000 - passed
@@ -15,7 +15,7 @@ def test_a_flood_is_cut_and_counted() -> None:
 
 
 def test_after_a_pause_lines_pass_again() -> None:
-    valve = LogValve(0.0, per_second=10, at_once=5)
+    valve = LogRateLimiter(0.0, per_second=10, at_once=5)
     assert [valve.lets_through(0.0) for _ in range(6)] == [True] * 5 + [False]
     assert valve.lets_through(0.1)
     assert not valve.lets_through(0.1)
@@ -26,7 +26,7 @@ def test_after_a_pause_lines_pass_again() -> None:
 def test_every_line_passes_or_is_counted(
     pauses: list[float], per_second: int, at_once: int
 ) -> None:
-    valve, now, passed = LogValve(0.0, per_second=per_second, at_once=at_once), 0.0, 0
+    valve, now, passed = LogRateLimiter(0.0, per_second=per_second, at_once=at_once), 0.0, 0
     for pause in pauses:
         now += pause
         passed += valve.lets_through(now)

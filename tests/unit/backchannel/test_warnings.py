@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
-from beam_spark_runner.backchannel.log_lines import LogHandler, category_of, hear_warnings
+from beam_spark_runner.backchannel.log_lines import LogHandler, category_of, redirect_warnings
 from beam_spark_runner.job.messages import SDK_LOGGER, JobMessages
 from tests.unit.backchannel.served import entry
 
@@ -35,7 +35,7 @@ def worker() -> Iterator[Lines]:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         lines = Lines()
-        hear_warnings(LogHandler(lines).warn)
+        redirect_warnings(LogHandler(lines).warn)
         yield lines
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_spark_runner.job.last_commit import say_where_to_continue
+from beam_spark_runner.job.last_commit import warn_of_last_commit
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.recovery.manifest import manifest_name
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from tests.unit.recovery.drivers import commit, start
 from tests.unit.recovery.files import Files
 
@@ -16,10 +16,10 @@ def said(folder: Path | None) -> list[str]:
     """Return what is said of a job with this --checkpoint_dir."""
     flags = [] if folder is None else [f"--checkpoint_dir={folder}"]
     config = RunnerConfig.from_options(PipelineOptions(flags))
-    places = ShardPlaces(lineage="main", deltas=str(folder), local=None, key_groups=128)
+    places = ShardLocations(lineage="main", deltas=str(folder), local=None, key_groups=128)
     found: list[str] = []
-    say_where_to_continue(config, places, found.append)
-    say_where_to_continue(config, None, found.append)  # nothing
+    warn_of_last_commit(config, places, found.append)
+    warn_of_last_commit(config, None, found.append)  # nothing
     return found
 
 

@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.graph.passes import run_passes
-from beam_spark_runner.job.prometheus import JobsCollector, Measured
+from beam_spark_runner.job.prometheus import JobMetrics, JobsCollector
 from beam_spark_runner.scheduling.epoch_status import (
+    EpochPart,
     EpochStatus,
     Hold,
-    Holder,
-    Part,
+    HoldReason,
     StepStatus,
 )
 from tests.golden.notation import parse
@@ -24,12 +24,12 @@ from tests.golden.notation import parse
 GRAPH = run_passes(parse("Seed: impulse() -> seed\nRead: pardo(seed) -> events @py"), ())
 STATUS = EpochStatus(
     epoch=17,
-    parts_us={Part.TASKS: 1_500_000, Part.COMMIT: 20_000},
+    parts_us={EpochPart.TASKS: 1_500_000, EpochPart.COMMIT: 20_000},
     steps={
         "Read": StepStatus(
             input_us=MAX_US,
             output_us=2_500_000,
-            hold=Hold(Holder.RESTRICTION, 2_500_000),
+            hold=Hold(HoldReason.RESTRICTION, 2_500_000),
             restrictions=3,
             backlog=12.0,
         ),
@@ -39,22 +39,22 @@ STATUS = EpochStatus(
 )
 
 
-def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> Measured:
+def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> JobMetrics:
     found: Any = SimpleNamespace(
         job_id=job_id,
         plan=SimpleNamespace(graph=GRAPH, streams=False),
         step_names={TransformId("Read"): "My/Read"},
         watch=SimpleNamespace(
             status=status,
-            took_us={Part.TASKS: 9_000_000, Part.COMMIT: 0},
+            took_us={EpochPart.TASKS: 9_000_000, EpochPart.COMMIT: 0},
             rates=lambda: {"Read": 12.5},
         ),
         attempted=lambda: [info.SerializeToString() for info in infos],
     )
-    return Measured("orders", found)
+    return JobMetrics("orders", found)
 
 
-def scraped(*jobs: Measured) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scraped(*jobs: JobMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Return the samples by name and labels, without those of the job."""
     registry = CollectorRegistry()
     registry.register(JobsCollector(lambda: jobs))

@@ -6,13 +6,13 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.job.stream_warnings import StreamWarnings
 from beam_spark_runner.scheduling.epoch_status import (
     Blocked,
+    EpochPart,
     EpochStatus,
     Hold,
-    Holder,
-    Part,
+    HoldReason,
     StepStatus,
 )
-from beam_spark_runner.scheduling.standing import PATIENCE_S
+from beam_spark_runner.scheduling.unchanged_values import PATIENCE_S
 
 
 class Warned:
@@ -31,7 +31,7 @@ class Warned:
 
 
 def source(at_us: int) -> StepStatus:
-    hold = Hold(Holder.RESTRICTION, at_us)
+    hold = Hold(HoldReason.RESTRICTION, at_us)
     return StepStatus(input_us=MAX_US, output_us=at_us, hold=hold, restrictions=4)
 
 
@@ -59,7 +59,7 @@ def blocked(window: bytes) -> StepStatus:
     return StepStatus(
         input_us=5_000_000,
         output_us=2_000_000,
-        hold=Hold(Holder.SIDE_INPUT, 2_000_000),
+        hold=Hold(HoldReason.SIDE_INPUT, 2_000_000),
         blocked=Blocked(2_000_000, window, ("Rates",)),
     )
 
@@ -99,7 +99,9 @@ def test_timers_that_go_on_firing_after_the_end_of_input() -> None:
     """The time to which they have come moves on."""
 
     def firing(input_us: int, at_us: int) -> StepStatus:
-        return StepStatus(input_us=input_us, output_us=at_us, hold=Hold(Holder.DUE_TIMER, at_us))
+        return StepStatus(
+            input_us=input_us, output_us=at_us, hold=Hold(HoldReason.DUE_TIMER, at_us)
+        )
 
     warned = Warned()
     for second in range(5):
@@ -115,8 +117,8 @@ def test_timers_that_go_on_firing_after_the_end_of_input() -> None:
     )
 
 
-def took(part: Part, took_us: int, budget_us: int = 500_000) -> EpochStatus:
-    parts_us = {**dict.fromkeys(Part, 100_000), part: took_us}
+def took(part: EpochPart, took_us: int, budget_us: int = 500_000) -> EpochStatus:
+    parts_us = {**dict.fromkeys(EpochPart, 100_000), part: took_us}
     return EpochStatus(
         epoch=17,
         took_us=sum(parts_us.values()),
@@ -129,15 +131,15 @@ def took(part: Part, took_us: int, budget_us: int = 500_000) -> EpochStatus:
 @pytest.mark.parametrize(
     ("part", "advice"),
     [
-        (Part.PLANNING, "Mostly planning: this program"),
-        (Part.TASKS, "Mostly tasks: see what these steps do"),
-        (Part.SPARK, "Mostly Spark: tasks have waited for free slots"),
-        (Part.COMMIT, "Mostly commit: the checkpoint folder is slow"),
+        (EpochPart.PLANNING, "Mostly planning: this program"),
+        (EpochPart.TASKS, "Mostly tasks: see what these steps do"),
+        (EpochPart.SPARK, "Mostly Spark: tasks have waited for free slots"),
+        (EpochPart.COMMIT, "Mostly commit: the checkpoint folder is slow"),
     ],
 )
-def test_a_slow_epoch_says_which_part_took_the_time(part: Part, advice: str) -> None:
+def test_a_slow_epoch_says_which_part_took_the_time(part: EpochPart, advice: str) -> None:
     warned = Warned()
-    warned.epoch(took(Part.TASKS, 60_000_000))  # the first one of a run
+    warned.epoch(took(EpochPart.TASKS, 60_000_000))  # the first one of a run
     for _ in range(3):
         warned.epoch(took(part, 6_000_000))
     (found,) = warned.texts

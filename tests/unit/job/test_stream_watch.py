@@ -13,13 +13,13 @@ from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_watch import StreamWatch
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import to_metric_results
-from beam_spark_runner.scheduling.epoch_status import Blocked, EpochStatus, Part, StepStatus
+from beam_spark_runner.scheduling.epoch_status import Blocked, EpochPart, EpochStatus, StepStatus
 from tests.unit.portable.pipelines import proto_of
 
 STATUS = EpochStatus(
     epoch=7,
     clock_us=12_000_000,
-    parts_us={Part.COMMIT: 5},
+    parts_us={EpochPart.COMMIT: 5},
     steps={"Sum": StepStatus(input_us=MAX_US, output_us=2_000_000)},
 )
 
@@ -135,4 +135,4 @@ def test_the_time_of_all_epochs_is_added_up() -> None:
     watched = Watched()
     for _ in range(3):
         watched.watch.take(STATUS)
-    assert watched.watch.took_us == {**dict.fromkeys(Part, 0), Part.COMMIT: 15}
+    assert watched.watch.took_us == {**dict.fromkeys(EpochPart, 0), EpochPart.COMMIT: 15}

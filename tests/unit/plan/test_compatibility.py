@@ -4,7 +4,7 @@ import pytest
 
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
-from beam_spark_runner.plan.compatibility import StagePlace, stage_places
+from beam_spark_runner.plan.compatibility import StoredStage, stage_places
 from tests.golden.notation import parse
 
 GIVEN = """Events: test_stream() -> events
@@ -27,7 +27,7 @@ rates :: bytes, fixed
 SIDE = "side input of Rates [iterable]"
 
 
-def found(given: str, max_exchanges: int = 12) -> dict[str, StagePlace]:
+def found(given: str, max_exchanges: int = 12) -> dict[str, StoredStage]:
     graph = run_passes(parse(given), STREAMING)
     plan = build(graph, max_exchanges=max_exchanges, streams=True)
     return dict(stage_places(plan, lambda _: []))

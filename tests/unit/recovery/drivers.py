@@ -2,18 +2,18 @@
 
 import dataclasses
 
-from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import DeltaId, Head
-from beam_spark_runner.recovery.migration import Version
+from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.recovery.savepoint import Savepoint
 from beam_spark_runner.recovery.sweep import delta_name
 from tests.unit.recovery.files import Files
 
-PLACE = StagePlace(
+PLACE = StoredStage(
     stage=1, level=0, is_exchanged=True, dest=2, is_fed=False, transform="ref_1", kept="state n"
 )
-VERSION = Version(plan={"step Count": PLACE}, steps={"ref_1": "Count"})
+VERSION = PipelineVersion(plan={"step Count": PLACE}, steps={"ref_1": "Count"})
 
 
 def start(

@@ -16,7 +16,7 @@ from beam_spark_runner.recovery.manifest import (
     encode,
     manifest_name,
 )
-from beam_spark_runner.recovery.migration import Version
+from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.recovery.sweep import delta_name, rows_name, view_name
 from tests.unit.recovery.drivers import VERSION, commit, start
 from tests.unit.recovery.files import Files
@@ -142,7 +142,7 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
     with pytest.raises(IncompatibleCheckpointError):
         DriverStart(
             Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128),
-            Version(plan={}, steps={}),
+            PipelineVersion(plan={}, steps={}),
             1,
         )
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
@@ -191,8 +191,8 @@ def test_what_another_version_has_committed_meanwhile_is_checked() -> None:
     mine = start(files)
     renamed = {"step Other": VERSION.plan["step Count"]}
     last = other.manifest
-    under_way = dataclasses.replace(last, epoch=2, parent=1, plan=renamed)
-    files.files[manifest_name("main", 2)] = encode(under_way)
+    current_element = dataclasses.replace(last, epoch=2, parent=1, plan=renamed)
+    files.files[manifest_name("main", 2)] = encode(current_element)
     with pytest.raises(IncompatibleCheckpointError, match="Other"):
         mine.commit(dataclasses.replace(mine.manifest, epoch=2, parent=1))
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     DeltaId,
@@ -40,7 +40,7 @@ MANIFEST = Manifest(
     },
     events=3,
     metrics=(b"\x00\xff", b"m"),
-    plan={"step Count": StagePlace(1, 2, True, 3, False, "ref_1", "state n")},
+    plan={"step Count": StoredStage(1, 2, True, 3, False, "ref_1", "state n")},
     steps={"ref_1": "Count"},
     renamed={"Tally": "Count"},
     unfed=(4, 5),

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
 from beam_spark_runner.recovery.migration import (
-    Version,
+    PipelineVersion,
     differences,
     has_changed,
     has_moved_state,
@@ -18,9 +18,9 @@ from beam_spark_runner.recovery.migration import (
 )
 
 
-def place(stage: int, kept: str = "", *, is_fed: bool = False, transform: str = "") -> StagePlace:
+def place(stage: int, kept: str = "", *, is_fed: bool = False, transform: str = "") -> StoredStage:
     """Return the place of a stage, whose destination has a number that follows."""
-    return StagePlace(stage, stage // 2, stage > 1, stage + 100, is_fed, transform, kept)
+    return StoredStage(stage, stage // 2, stage > 1, stage + 100, is_fed, transform, kept)
 
 
 PLAN = {
@@ -43,7 +43,7 @@ LAST = Manifest(
     finished={100: frozenset({0}), 101: frozenset({0})},
     views={ViewId(103, b"w"): View("file", 7)},
 )
-SAME = Version(plan=PLAN, steps=STEPS)
+SAME = PipelineVersion(plan=PLAN, steps=STEPS)
 
 
 def test_what_has_not_changed() -> None:
@@ -62,7 +62,7 @@ def test_numbers_and_ids_change_if_a_step_comes_before_others() -> None:
         "side input of Rates [iterable]": place(4, "a side input"),
     }
     steps = {"ref_0": "Create/Impulse", "ref_1": "New", "ref_2": "Pair", "ref_3": "Stats/Count"}
-    now = Version(plan=plan, steps=steps)
+    now = PipelineVersion(plan=plan, steps=steps)
     assert differences(LAST, now) == ()
     assert has_changed(LAST, now)
     assert has_moved_state(LAST, now)
@@ -75,19 +75,19 @@ def test_numbers_and_ids_change_if_a_step_comes_before_others() -> None:
 
 
 def test_only_ids_of_steps_that_store_nothing_change() -> None:
-    now = Version(plan=PLAN, steps={**STEPS, "ref_4": "Print"})
+    now = PipelineVersion(plan=PLAN, steps={**STEPS, "ref_4": "Print"})
     assert has_changed(LAST, now)
     assert not has_moved_state(LAST, now)
 
 
 def test_a_new_source_begins() -> None:
     plan = {**PLAN, "step More/Impulse": place(9, is_fed=True)}
-    now = Version(plan=plan, steps=STEPS)
+    now = PipelineVersion(plan=plan, steps=STEPS)
     found = migrated(dataclasses.replace(LAST, is_final=True), now)
     assert (found.unfed, found.is_due, found.is_final) == ((109,), True, False)
     # It has not begun, if the pipeline changes once more before an epoch has run.
     moved = {**PLAN, "step More/Impulse": place(11, is_fed=True)}
-    assert migrated(found, Version(plan=moved, steps=STEPS)).unfed == (111,)
+    assert migrated(found, PipelineVersion(plan=moved, steps=STEPS)).unfed == (111,)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_a_new_source_begins() -> None:
     ],
 )
 def test_what_has_no_place_is_named(
-    change: dict[str, StagePlace | None], expected: str | None
+    change: dict[str, StoredStage | None], expected: str | None
 ) -> None:
     plan = {name: found for name, found in {**PLAN, **change}.items() if found is not None}
-    found = differences(LAST, Version(plan=plan, steps=STEPS))
+    found = differences(LAST, PipelineVersion(plan=plan, steps=STEPS))
     assert found == (() if expected is None else (expected,))
 
 
@@ -129,7 +129,7 @@ def test_steps_that_have_other_names() -> None:
     """A composite, with all that is in it."""
     plan = {name.replace("Stats", "Figures"): each for name, each in PLAN.items()}
     steps = {id_: name.replace("Stats", "Figures") for id_, name in STEPS.items()}
-    now = Version(plan=plan, steps=steps, renamed={"Stats": "Figures"})
+    now = PipelineVersion(plan=plan, steps=steps, renamed={"Stats": "Figures"})
     assert differences(LAST, now) == ()
     assert not has_moved_state(LAST, now)
     assert migrated(LAST, now).watermarks_us == LAST.watermarks_us
@@ -138,7 +138,7 @@ def test_steps_that_have_other_names() -> None:
 
 def test_a_step_that_was_removed_with_what_it_stores() -> None:
     plan = {name: each for name, each in PLAN.items() if name != "step Stats/Count"}
-    now = Version(plan=plan, steps=STEPS, renamed={"Stats": ""})
+    now = PipelineVersion(plan=plan, steps=STEPS, renamed={"Stats": ""})
     assert differences(LAST, now) == ()
     assert has_moved_state(LAST, now)
     assert migrated(LAST, now).watermarks_us == {101: 1, 103: 3}
@@ -166,7 +166,7 @@ def test_the_same_command_renames_once() -> None:
     """Here two steps have swapped their names."""
     names = {"A": "B", "B": "A"}
     plan = {"step A": place(2, "state a"), "step B": place(3, "state b")}
-    now = Version(
+    now = PipelineVersion(
         plan={"step B": plan["step A"], "step A": plan["step B"]}, steps={}, renamed=names
     )
     last = dataclasses.replace(LAST, plan=plan, steps={})
@@ -192,7 +192,7 @@ def test_the_same_command_renames_once() -> None:
 )
 def test_what_belongs_to_a_step_has_its_name(name: str, now: str) -> None:
     last = dataclasses.replace(LAST, plan={name: place(1, "x")}, steps={})
-    version = Version(plan={now: place(1, "x")}, steps={}, renamed={"Old": "New"})
+    version = PipelineVersion(plan={now: place(1, "x")}, steps={}, renamed={"Old": "New"})
     assert differences(last, version) == ()
     assert len(moved_stages(last, version)) == 1
 
@@ -201,13 +201,13 @@ def test_two_steps_cannot_become_one() -> None:
     last = dataclasses.replace(
         LAST, plan={"step A": place(1, "x"), "step B": place(2, "x")}, steps={}
     )
-    version = Version(plan={"step B": place(1, "x")}, steps={}, renamed={"A": "B"})
+    version = PipelineVersion(plan={"step B": place(1, "x")}, steps={}, renamed={"A": "B"})
     assert differences(last, version) == ("step B and step A would both be step B",)
     dropped = dataclasses.replace(version, renamed={"A": "B", "B": ""})
     assert differences(last, dropped) == ()
 
 
-def readers(*roots: str, first: int = 1, group: str = "Group") -> dict[str, StagePlace]:
+def readers(*roots: str, first: int = 1, group: str = "Group") -> dict[str, StoredStage]:
     """Return the places of steps with state that read one GroupByKey, in this order."""
     return {
         f"step {group}" + (f"~{number}" if number > 1 else ""): place(
@@ -218,15 +218,17 @@ def readers(*roots: str, first: int = 1, group: str = "Group") -> dict[str, Stag
 
 
 def moves(
-    before: dict[str, StagePlace], after: dict[str, StagePlace], **renamed: str
+    before: dict[str, StoredStage], after: dict[str, StoredStage], **renamed: str
 ) -> dict[str, str]:
     last = dataclasses.replace(LAST, plan=before)
-    version = Version(plan=after, steps=STEPS, renamed=renamed)
+    version = PipelineVersion(plan=after, steps=STEPS, renamed=renamed)
     return {each.before.root: each.now.root for each in moved_stages(last, version)}
 
 
-def problems(before: dict[str, StagePlace], after: dict[str, StagePlace]) -> tuple[str, ...]:
-    return differences(dataclasses.replace(LAST, plan=before), Version(plan=after, steps=STEPS))
+def problems(before: dict[str, StoredStage], after: dict[str, StoredStage]) -> tuple[str, ...]:
+    return differences(
+        dataclasses.replace(LAST, plan=before), PipelineVersion(plan=after, steps=STEPS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_steps_that_read_one_group_by_key_are_renamed() -> None:
 
 def test_a_step_among_several_is_dropped_with_what_it_stores() -> None:
     last = dataclasses.replace(LAST, plan=readers("A", "B"))
-    version = Version(plan=readers("A"), steps=STEPS, renamed={"B": ""})
+    version = PipelineVersion(plan=readers("A"), steps=STEPS, renamed={"B": ""})
     assert differences(last, version) == ()
     assert [each.before.root for each in moved_stages(last, version)] == ["A"]
 
@@ -273,5 +275,5 @@ def test_copies_of_one_step_are_told_apart_by_their_number() -> None:
     """Those of a Flatten have the same first step."""
     copies = readers("A", "A")
     last = dataclasses.replace(LAST, plan=copies)
-    found = moved_stages(last, Version(plan=copies, steps=STEPS))
+    found = moved_stages(last, PipelineVersion(plan=copies, steps=STEPS))
     assert [each.before for each in found] == [each.now for each in found]

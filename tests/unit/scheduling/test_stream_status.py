@@ -17,11 +17,11 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.scheduling.epoch_status import (
     Blocked,
+    EpochPart,
     EpochStatus,
+    EpochTimes,
     Hold,
-    Holder,
-    Part,
-    Took,
+    HoldReason,
 )
 from beam_spark_runner.scheduling.finish import Finished
 from beam_spark_runner.scheduling.stream_status import StreamStatus
@@ -41,7 +41,7 @@ pairs :: kv<bytes,bytes>
 groups :: kv<bytes,iterable<bytes>>
 counted :: kv<bytes,bytes>
 """
-TOOK = Took(total_us=1_000, planning_us=100, jobs_us=700, budget_us=500)
+TOOK = EpochTimes(total_us=1_000, planning_us=100, jobs_us=700, budget_us=500)
 
 
 @cache
@@ -107,7 +107,7 @@ def test_steps_of_a_stage_share_its_output_and_the_first_one_holds_it() -> None:
     )
     group, show = status.steps["Group"], status.steps["Show"]
     assert (group.input_us, group.output_us) == (8_000, 4_000)
-    assert group.hold == Hold(Holder.WINDOW, 4_000)
+    assert group.hold == Hold(HoldReason.WINDOW, 4_000)
     assert (show.input_us, show.output_us, show.hold) == (4_000, 4_000, None)
 
 
@@ -122,12 +122,12 @@ def test_timers_that_an_epoch_has_left() -> None:
     status = after(report(0, {"Count": StageReport(3_000, 7_000)}), watermarks_us={"Count": 8_000})
     hold = status.steps["Count"].hold
     assert hold is not None
-    assert hold.holder is Holder.DUE_TIMER
+    assert hold.holder is HoldReason.DUE_TIMER
 
 
 def test_a_timer_of_user_code() -> None:
     status = after(report(0, {"Count": StageReport(7_000, 7_000)}), watermarks_us={"Count": 8_000})
-    assert status.steps["Count"].hold == Hold(Holder.TIMER, 7_000)
+    assert status.steps["Count"].hold == Hold(HoldReason.TIMER, 7_000)
 
 
 def test_elements_that_wait_are_those_of_the_step_that_looks_up() -> None:
@@ -145,7 +145,7 @@ def test_elements_that_wait_are_those_of_the_step_that_looks_up() -> None:
     )
     count = status.steps["Count"]
     assert (count.input_us, count.output_us) == (2_000, 2_000)
-    assert count.hold == Hold(Holder.SIDE_INPUT, 2_000)
+    assert count.hold == Hold(HoldReason.SIDE_INPUT, 2_000)
     assert count.blocked == Blocked(2_000, b"w", ("Make",))
     assert not [name for name in status.steps if name.endswith("/Wait")]
 
@@ -158,7 +158,7 @@ def test_restrictions_and_their_backlog() -> None:
     unknown = report(1, stages, deferred={str(step): Residuals(101, 5_000)})
     read = after(first, second, watermarks_us={"Read/Process": MAX_US}).steps["Read/Process"]
     assert (read.restrictions, read.backlog) == (3, 42.5)
-    assert read.hold == Hold(Holder.RESTRICTION, 1_000)
+    assert read.hold == Hold(HoldReason.RESTRICTION, 1_000)
     read = after(first, unknown).steps["Read/Process"]
     assert (read.restrictions, read.backlog) == (103, None)
     read = after(report(0, stages)).steps["Read/Process"]
@@ -198,10 +198,10 @@ def test_the_parts_of_its_time() -> None:
         report(1, {}, level=1, spent_us=10),
     )
     assert status.parts_us == {
-        Part.PLANNING: 100,
-        Part.TASKS: 500,
-        Part.SPARK: 200,
-        Part.COMMIT: 200,
+        EpochPart.PLANNING: 100,
+        EpochPart.TASKS: 500,
+        EpochPart.SPARK: 200,
+        EpochPart.COMMIT: 200,
     }
     names, slowest_us = status.slowest
     assert slowest_us == 300
@@ -210,7 +210,7 @@ def test_the_parts_of_its_time() -> None:
 
 def test_tasks_in_several_waves_do_not_take_more_than_their_job() -> None:
     parts_us = after(report(0, {}, spent_us=9_000)).parts_us
-    assert (parts_us[Part.TASKS], parts_us[Part.SPARK]) == (700, 0)
+    assert (parts_us[EpochPart.TASKS], parts_us[EpochPart.SPARK]) == (700, 0)
     assert sum(parts_us.values()) == TOOK.total_us
 
 

@@ -26,7 +26,7 @@ from beam_spark_runner.spark.driver.migration import (
     resharding_after,
 )
 from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.task.resharding import Resharding
 from tests.unit.simulation.elements import (
     COUNTED,
@@ -55,7 +55,7 @@ _MOST_TRIES = 4
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
 
 
-_PLACES = ShardPlaces(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
+_PLACES = ShardLocations(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
 
 
 @dataclass(frozen=True)

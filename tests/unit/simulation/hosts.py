@@ -14,7 +14,7 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.manifest import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
 from beam_spark_runner.spark.task.resharding import Resharding, make_shards
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard
 from tests.unit.simulation.elements import TaskInput, TaskOutput
 from tests.unit.simulation.pipeline import Pipeline, run_task, stores
@@ -125,7 +125,7 @@ class Attempt:
                 lineage=LINEAGE,
                 level=self.level,
                 partition=self.task.partition,
-                head=None if head is None else Version(*head.delta),
+                head=None if head is None else ShardVersion(*head.delta),
             )
             yield
         self.output = run_task(self.pipeline, self.level, self._shard, self.task, self.number)
@@ -136,7 +136,7 @@ class Attempt:
         self.report = self._reported(report, self.output)
 
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:
-        head = shard.seal(Version(self.task.number, self.number))
+        head = shard.seal(ShardVersion(self.task.number, self.number))
         return ShardReport(
             epoch=0 if head is None else head.epoch,
             attempt=0 if head is None else head.attempt,

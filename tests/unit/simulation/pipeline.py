@@ -10,16 +10,16 @@ from apache_beam.transforms.core import Windowing
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
-from beam_spark_runner.recovery.migration import Version
+from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.playback import Event
 from beam_spark_runner.semantics import watermarks
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.store_cells import Records
+from beam_spark_runner.state.store_cells import SortedRecords
 from tests.golden.notation import parse
 from tests.unit.simulation.elements import (
     COUNTED,
@@ -121,11 +121,11 @@ class Pipeline:
         return {GROUPED: Grouping(GROUPED, self.grouping), TOTALS: Grouping(TOTALS, self.totals)}
 
     @cached_property
-    def version(self) -> Version:
+    def version(self) -> PipelineVersion:
         """Where it stores what."""
-        return Version(
+        return PipelineVersion(
             plan={
-                f"step {stage}": StagePlace(
+                f"step {stage}": StoredStage(
                     stage=stage,
                     level=level,
                     is_exchanged=True,
@@ -159,7 +159,7 @@ def instants(task: TaskInput, dest: int) -> tuple[Instant, Instant]:
 
 
 def run_task(
-    pipeline: Pipeline, level: int, records: Records | None, task: TaskInput, attempt: int
+    pipeline: Pipeline, level: int, records: SortedRecords | None, task: TaskInput, attempt: int
 ) -> TaskOutput:
     """Run the stages of a level over the input and over what the shard has.
 

@@ -23,7 +23,7 @@ from beam_spark_runner.semantics.timers import Instant, Timer, TimerId
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
+from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers
 from tests.unit.simulation.counter import WINDOW_CODER, CountedKey
 from tests.unit.simulation.elements import (
     VALUE_CODER,
@@ -48,7 +48,7 @@ def run_sources(
 ) -> None:
     """Process the restrictions of a task that are due, each once."""
     clock_us = task.clock_us
-    timers, values = StoredTimers(store, lambda: clock_us), StoredValues(store, _RESTRICTION)
+    timers, values = StoredTimers(store, lambda: clock_us), StoredKeyedValues(store, _RESTRICTION)
     if task.feeds_impulses:
         for source in sources.of_partition(task.partition, task.partitions):
             _store(timers, values, Slice(source, 0, (), clock_us, sources.hold_us(source, 0)))
@@ -65,7 +65,7 @@ def run_sources(
 
 def stored_slices(store: StoredState) -> list[Slice]:
     """Return what is stored of sources."""
-    timers, values = StoredTimers(store, lambda: MAX_US), StoredValues(store, _RESTRICTION)
+    timers, values = StoredTimers(store, lambda: MAX_US), StoredKeyedValues(store, _RESTRICTION)
     found = []
     for timer in timers.due():
         values.set_current_key(timer.key)
@@ -74,7 +74,7 @@ def stored_slices(store: StoredState) -> list[Slice]:
     return found
 
 
-def _store(timers: StoredTimers, values: StoredValues, left: Slice) -> None:
+def _store(timers: StoredTimers, values: StoredKeyedValues, left: Slice) -> None:
     coded, id_ = b"%d" % left.source, f"{left.source}-{left.position}"
     restriction = WindowedValue((left.source, left.position), Timestamp(0), (_GLOBAL,))
     values.set_current_key(coded)

@@ -13,7 +13,7 @@ from beam_spark_runner.recovery.sweep import delta_name
 from beam_spark_runner.spark.task import resharding
 from beam_spark_runner.spark.task.resharding import Resharding
 from beam_spark_runner.state import local_copy
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 from tests.unit.simulation.driver import Driver, Made, fed
@@ -327,7 +327,7 @@ class World:
             lineage=LINEAGE,
             level=level,
             partition=partition,
-            head=Version(*head.delta),
+            head=ShardVersion(*head.delta),
         )
 
     def _needed(self, manifests: list[Manifest]) -> set[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import delta_name
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
@@ -32,7 +32,7 @@ class Host:
     local: Path
     deltas: Deltas
 
-    def open(self, head: Version | None) -> Shard:
+    def open(self, head: ShardVersion | None) -> Shard:
         return open_shard(
             self.local,
             self.deltas,
@@ -42,22 +42,24 @@ class Host:
             head=head,
         )
 
-    def records(self, head: Version | None) -> dict[bytes, bytes]:
+    def records(self, head: ShardVersion | None) -> dict[bytes, bytes]:
         with self.open(head) as shard:
             return dict(shard.scan(b""))
 
-    def sealed(self, head: Version | None, version: Version, **records: bytes) -> Version:
+    def sealed(
+        self, head: ShardVersion | None, version: ShardVersion, **records: bytes
+    ) -> ShardVersion:
         with self.open(head) as shard:
             for key, value in records.items():
                 shard.put(key.encode(), value)
             assert shard.seal(version) == version
         return version
 
-    def name(self, version: Version) -> str:
+    def name(self, version: ShardVersion) -> str:
         return delta_name("job", 1, 2, version)
 
     def copies(self) -> list[str]:
         return sorted(each.name for each in self.local.iterdir() if each.is_dir())
 
 
-ONE, TWO, THREE = Version(1, 11), Version(2, 22), Version(3, 33)
+ONE, TWO, THREE = ShardVersion(1, 11), ShardVersion(2, 22), ShardVersion(3, 33)

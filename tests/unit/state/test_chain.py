@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from beam_spark_runner.state import chain
 from beam_spark_runner.state.chain import (
     Chain,
-    Link,
-    Place,
-    Version,
+    ChainedDelta,
+    ShardVersion,
+    SliceStart,
     chain_of,
     coded_chain,
     first_to_merge,
@@ -33,46 +33,49 @@ def host(tmp_path: Path) -> Host:
 
 def links(*sizes: int) -> Chain:
     return tuple(
-        Link(Version(epoch, epoch), size, Place(0, b"")) for epoch, size in enumerate(sizes, 1)
+        ChainedDelta(ShardVersion(epoch, epoch), size, SliceStart(0, b""))
+        for epoch, size in enumerate(sizes, 1)
     )
 
 
-def placed(*places: Place) -> Chain:
-    return tuple(Link(Version(epoch, epoch), 1, place) for epoch, place in enumerate(places, 1))
+def placed(*places: SliceStart) -> Chain:
+    return tuple(
+        ChainedDelta(ShardVersion(epoch, epoch), 1, place) for epoch, place in enumerate(places, 1)
+    )
 
 
 def test_a_chain_is_coded() -> None:
-    some = placed(Place(0, b""), Place(1 << 40, b"\xff" * 511))
+    some = placed(SliceStart(0, b""), SliceStart(1 << 40, b"\xff" * 511))
     assert chain_of(list(coded_chain(some))) == some
-    assert (head_of(some), head_of(())) == (Version(2, 2), None)
+    assert (head_of(some), head_of(())) == (ShardVersion(2, 2), None)
 
 
 @pytest.mark.parametrize(
     ("place", "needed"),
     [
-        pytest.param(Place(1, b"b"), 3, id="the slices have not come around"),
-        pytest.param(Place(1, b"c"), 2, id="they have come to where the oldest has stopped"),
-        pytest.param(Place(1, b"p"), 2, id="and on"),
-        pytest.param(Place(2, b""), 1, id="to the end"),
-        pytest.param(Place(2, b"a"), 0, id="the new delta has all"),
+        pytest.param(SliceStart(1, b"b"), 3, id="the slices have not come around"),
+        pytest.param(SliceStart(1, b"c"), 2, id="they have come to where the oldest has stopped"),
+        pytest.param(SliceStart(1, b"p"), 2, id="and on"),
+        pytest.param(SliceStart(2, b""), 1, id="to the end"),
+        pytest.param(SliceStart(2, b"a"), 0, id="the new delta has all"),
     ],
 )
-def test_what_slices_have_replaced_is_not_needed(place: Place, needed: int) -> None:
-    some = placed(Place(0, b"c"), Place(0, b"q"), Place(1, b"a"))
+def test_what_slices_have_replaced_is_not_needed(place: SliceStart, needed: int) -> None:
+    some = placed(SliceStart(0, b"c"), SliceStart(0, b"q"), SliceStart(1, b"a"))
     assert still_needed(some, place) == some[3 - needed :]
 
 
 @pytest.mark.parametrize(
     ("last", "replaced"),
     [
-        pytest.param(Place(3, b"f"), b"", id="no slice has come since"),
-        pytest.param(Place(3, b"h"), b"fg", id="some"),
-        pytest.param(Place(4, b""), b"fghi", id="to the end"),
-        pytest.param(Place(4, b"c"), b"abfghi", id="and from the beginning"),
+        pytest.param(SliceStart(3, b"f"), b"", id="no slice has come since"),
+        pytest.param(SliceStart(3, b"h"), b"fg", id="some"),
+        pytest.param(SliceStart(4, b""), b"fghi", id="to the end"),
+        pytest.param(SliceStart(4, b"c"), b"abfghi", id="and from the beginning"),
     ],
 )
-def test_a_later_slice_has_what_comes_after_a_delta(last: Place, replaced: bytes) -> None:
-    some = placed(Place(3, b"f"), last)
+def test_a_later_slice_has_what_comes_after_a_delta(last: SliceStart, replaced: bytes) -> None:
+    some = placed(SliceStart(3, b"f"), last)
     has_it = has_later_slice(some[0], some)
     assert bytes(key for key in b"abcdefghi" if has_it(bytes([key]))) == replaced
     assert not any(has_later_slice(some[1], some)(bytes([key])) for key in range(256))
@@ -108,7 +111,7 @@ def test_few_deltas_are_left_and_bytes_are_seldom_merged(sizes: list[int]) -> No
             first = first_to_merge(current, size)
             size += sum(link.size for link in current[first:])
             written += size
-            current = (*current[:first], Link(ONE, size, Place(0, b"")))
+            current = (*current[:first], ChainedDelta(ONE, size, SliceStart(0, b"")))
             assert size <= max(largest, sizes[-1], *sizes)
     total = sum(sizes)
     assert sum(link.size for link in current) == total
@@ -117,12 +120,12 @@ def test_few_deltas_are_left_and_bytes_are_seldom_merged(sizes: list[int]) -> No
     assert written <= total * (1 + tiers)
 
 
-def chain_at(host: Host, head: Version) -> Chain:
+def chain_at(host: Host, head: ShardVersion) -> Chain:
     with host.open(head) as shard:
         return shard.chain
 
 
-def size_of(host: Host, version: Version) -> int:
+def size_of(host: Host, version: ShardVersion) -> int:
     return (host.deltas.folder / host.name(version)).stat().st_size
 
 
@@ -153,7 +156,7 @@ def test_deltas_that_are_replaced_are_not_read_any_more(host: Host) -> None:
                     else:
                         expected[key] = b"%d" % chance.randrange(1 << 60)
                         shard.put(key, expected[key])
-                head = shard.seal(Version(epoch, epoch))
+                head = shard.seal(ShardVersion(epoch, epoch))
                 needed = {host.name(link.version) for link in shard.chain}
                 longest = max(longest, len(needed))
             for path in host.deltas.folder.iterdir():
@@ -179,7 +182,7 @@ def test_no_epoch_writes_much_and_a_rebuild_reads_few_files(host: Host) -> None:
                 for key in some:
                     records[key] = chance.randbytes(100)
                     shard.put(key, records[key])
-                head = shard.seal(Version(epoch, epoch))
+                head = shard.seal(ShardVersion(epoch, epoch))
             assert head is not None
             sizes.append(size_of(host, head))
             if epoch > 100:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.state import delta
-from beam_spark_runner.state.chain import Chain, Link, Place, Version
+from beam_spark_runner.state.chain import Chain, ChainedDelta, ShardVersion, SliceStart
 from beam_spark_runner.state.delta import (
     CorruptDeltaError,
     DeltaWriter,
@@ -23,8 +23,11 @@ from beam_spark_runner.state.delta import (
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
-GENESIS: Chain = (Link(Version(1, 2), 10, Place(0, b"")),)
-LATER: Chain = (*GENESIS, Link(Version(8, (1 << 63) - 1), 1 << 40, Place(7, b"\xff" * 511)))
+GENESIS: Chain = (ChainedDelta(ShardVersion(1, 2), 10, SliceStart(0, b"")),)
+LATER: Chain = (
+    *GENESIS,
+    ChainedDelta(ShardVersion(8, (1 << 63) - 1), 1 << 40, SliceStart(7, b"\xff" * 511)),
+)
 RECORDS: list[Record] = [(b"a", b"1"), (b"b", None), (b"a", b""), (b"", b"no key"), (b"a", None)]
 
 
@@ -45,7 +48,7 @@ def read(data: bytes | BinaryIO) -> tuple[Chain, list[Record]]:
     return chain, list(read_changes(stream, "name", chain[-1].version))
 
 
-def read_records(data: bytes, version: Version = LATER[-1].version) -> None:
+def read_records(data: bytes, version: ShardVersion = LATER[-1].version) -> None:
     """As a reader does that knows the chain from a newer delta."""
     for _ in read_changes(io.BytesIO(data), "name", version):
         pass
@@ -221,7 +224,7 @@ def test_the_error_survives_pickling() -> None:
 
 
 def test_names_of_deltas_sort_by_epoch() -> None:
-    versions = [Version(9, 1 << 62), Version(10, 0), Version(123456, 5)]
+    versions = [ShardVersion(9, 1 << 62), ShardVersion(10, 0), ShardVersion(123456, 5)]
     names = [delta_name("job", 1, 2, version) for version in versions]
     assert names == sorted(names)
     assert names[0] == "job-1-2-000000000009-4000000000000000.delta"

@@ -110,11 +110,11 @@ def test_a_full_map_is_named(host: Host, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_commit_that_fails_leaves_no_copy(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: local_copy.Copy, chain: Chain) -> None:
+    def broken(self: local_copy.LocalCopy, chain: Chain) -> None:
         raise lmdb.DiskError("broken")
 
     host.sealed(None, ONE, a=b"1")
-    monkeypatch.setattr(local_copy.Copy, "commit", broken)
+    monkeypatch.setattr(local_copy.LocalCopy, "commit", broken)
     with host.open(ONE) as shard:
         shard.put(b"b", b"2")
         with pytest.raises(ShardStorageError, match=r"job-1-2.*broken"):
@@ -132,14 +132,14 @@ def test_a_local_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from beam_spark_runner.state.chain import Chain, Version
+from beam_spark_runner.state.chain import Chain, ShardVersion
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import open_shard
 
 local, deltas = map(Path, sys.argv[1:])
 def shard():
     deltas_ = FolderOfDeltas(deltas)
-    return open_shard(local, deltas_, lineage="job", level=1, partition=2, head=Version(1, 11))
+    return open_shard(local, deltas_, lineage="job", level=1, partition=2, head=ShardVersion(1, 11))
 one, other = shard(), shard()
 for number in range(1000):
     one.put(b"%d" % number, b"lost")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from beam_spark_runner.state import chain, delta, local_copy
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import Shard, open_shard
@@ -55,11 +55,11 @@ class Shards(RuleBasedStateMachine):
         self.local = Path(tempfile.mkdtemp(prefix="shards-"))
         self.deltas = InMemory()
         self.attempts: list[Attempt] = []
-        self.head: Version | None = None
+        self.head: ShardVersion | None = None
         self.at_head: dict[bytes, bytes] = {}
         self.epoch = self.drawn = self.boots = 0
         # What the local copy is, and what it was before its last commit: boot and version.
-        self.copies: list[tuple[int, Version | None]] = []
+        self.copies: list[tuple[int, ShardVersion | None]] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(delta, "FRAME_BYTES", 50)
         self.patch.setattr(chain, "LARGEST_BYTES", 200)
@@ -158,7 +158,7 @@ class Shards(RuleBasedStateMachine):
         """End one attempt; if it is accepted, the others work for nothing from now on."""
         attempt = self.some(data)
         self.drawn += 1
-        version = Version(self.epoch, self.drawn)
+        version = ShardVersion(self.epoch, self.drawn)
         self.deltas.is_full = is_full
         known = set(self.deltas.files)
         try:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
 
 _KEYS = [f"{number:05d}".encode() for number in range(5_000)]
 
 
-def opened(folder: Path, head: Version | None = None, *, is_shared: bool = True) -> Shard:
+def opened(folder: Path, head: ShardVersion | None = None, *, is_shared: bool = True) -> Shard:
     deltas = folder / "deltas"
     deltas.mkdir(exist_ok=True)
     return open_shard(
@@ -56,7 +56,7 @@ def test_threads_that_use_records_of_their_own_do_not_disturb_each_other(tmp_pat
         for each in threads:
             each.join()
         assert not errors
-        head = shard.seal(Version(1, 11))
+        head = shard.seal(ShardVersion(1, 11))
     left = [key for key in _KEYS[1::2] if not key.startswith(b"01")]
     with opened(tmp_path, head) as shard:
         found = dict(shard.scan(b""))
@@ -73,7 +73,7 @@ def test_it_is_like_any_other(tmp_path: Path, is_shared: bool) -> None:
         for key, _ in shard.scan(b"a"):
             shard.delete(key)  # what is deleted meanwhile counts
         assert [*shard.scan(b"")] == [(b"b1", b"3")]
-        head = shard.seal(Version(1, 11))
+        head = shard.seal(ShardVersion(1, 11))
     with opened(tmp_path, head, is_shared=is_shared) as shard:
         assert shard.get(b"b1") == b"3"
         assert shard.get(b"a1") is None

@@ -5,7 +5,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues, total_size
+from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers, total_size
 from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
@@ -98,9 +98,9 @@ def test_a_source_at_the_end_of_time_has_not_ended() -> None:
 def test_values_by_window_and_id() -> None:
     records = SortedRecords()
 
-    def values(page_bytes: int = 1 << 20) -> StoredValues:
+    def values(page_bytes: int = 1 << 20) -> StoredKeyedValues:
         store = StoredState(records, 1, count_values, page_bytes=page_bytes)
-        opened = StoredValues(store, INPUT_CODER)
+        opened = StoredKeyedValues(store, INPUT_CODER)
         opened.set_current_key(b"k")
         return opened
 
@@ -120,7 +120,7 @@ def test_values_by_window_and_id() -> None:
 def test_the_size_of_all_that_are_stored() -> None:
     records = SortedRecords()
     store = StoredState(records, 1, count_values)
-    values = StoredValues(store, INPUT_CODER)
+    values = StoredKeyedValues(store, INPUT_CODER)
     assert total_size(store) == 0
 
     def add(residual: ResidualTimer, size: float) -> None:

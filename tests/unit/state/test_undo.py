@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.undo import undo_last_commit
 from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
 
-REJECTED = Version(2, 99)
+REJECTED = ShardVersion(2, 99)
 PAGE = 4096
 TRANSACTION = 144  # where its number stands in a meta page
 
@@ -24,7 +24,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "local", Deltas(tmp_path / "deltas"))
 
 
-def opened(host: Host, head: Version | None) -> tuple[Origin, dict[bytes, bytes]]:
+def opened(host: Host, head: ShardVersion | None) -> tuple[Origin, dict[bytes, bytes]]:
     with host.open(head) as shard:
         return shard.origin, dict(shard.scan(b""))
 
@@ -56,18 +56,18 @@ def test_any_number_of_attempts_at_an_epoch_are_undone_one_by_one(host: Host) ->
         with host.open(head) as shard:
             assert shard.origin is (Origin.UNDONE if attempt else Origin.KEPT)
             shard.put(b"a", b"%d" % attempt)
-            shard.seal(Version(2, attempt))
+            shard.seal(ShardVersion(2, attempt))
     assert opened(host, ONE) == (Origin.UNDONE, {b"a": b"1"})
     assert host.deltas.opened == []
 
 
 @pytest.mark.parametrize(
-    "head", [None, ONE, Version(2, 77)], ids=["before both", "before two", "of another host"]
+    "head", [None, ONE, ShardVersion(2, 77)], ids=["before both", "before two", "of another host"]
 )
-def test_what_is_further_away_is_rebuilt(host: Host, head: Version | None) -> None:
+def test_what_is_further_away_is_rebuilt(host: Host, head: ShardVersion | None) -> None:
     elsewhere = Host(host.local.with_name("elsewhere"), host.deltas)
     host.sealed(None, ONE, a=b"1")
-    elsewhere.sealed(ONE, Version(2, 77), a=b"77")
+    elsewhere.sealed(ONE, ShardVersion(2, 77), a=b"77")
     host.sealed(ONE, TWO, a=b"2")
     host.sealed(TWO, THREE, a=b"3")
     expected = dict(elsewhere.records(head))
@@ -122,7 +122,7 @@ def test_a_file_that_is_cut_off_cannot_be_undone(host: Host, length: int) -> Non
 def test_an_undone_shard_is_whole_whatever_pages_were_used_again(host: Host) -> None:
     """Most pages of a copy are freed and used again, by attempts that count and others."""
     chance, origins = random.Random(7), Counter[Origin]()
-    head: Version | None = None
+    head: ShardVersion | None = None
     at_head: dict[bytes, bytes] = {}
     sizes = []
     for epoch in range(1, 81):
@@ -139,7 +139,7 @@ def test_an_undone_shard_is_whole_whatever_pages_were_used_again(host: Host) -> 
                 else:
                     records[key] = chance.randbytes(chance.choice([10, 200, 5000]))
                     shard.put(key, records[key])
-            version = shard.seal(Version(epoch, epoch))
+            version = shard.seal(ShardVersion(epoch, epoch))
             if chance.random() < 0.5:
                 head, at_head = version, records
         sizes.append((host.local / "job-1-2" / "data.mdb").stat().st_blocks * 512)

@@ -18,10 +18,10 @@ import traceback
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
 
-from beam_spark_runner.backchannel.log_lines import hear_warnings
-from beam_spark_runner.backchannel.log_valve import LogValve
+from beam_spark_runner.backchannel.log_lines import redirect_warnings
+from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.rendering import render_error, text_of, valid_text
-from beam_spark_runner.harness.beam.adapting import adapt_beam
+from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.plugin import answers
 
 _PASSES = "beam_spark_runner_passes"
@@ -38,7 +38,7 @@ class SdkLogging:
 
     def __init__(self, handler: logging.Handler) -> None:
         self._handler = handler
-        self._valve = LogValve(time.monotonic())
+        self._valve = LogRateLimiter(time.monotonic())
         self._lock = threading.Lock()
         self._is_marked = True
         self._marks = 0
@@ -47,7 +47,7 @@ class SdkLogging:
         """Filter the records of all root handlers, and take Python's warnings."""
         for handler in logging.getLogger().handlers:  # another one may write to stderr
             handler.addFilter(self._lets_through)
-        hear_warnings(self._warn)
+        redirect_warnings(self._warn)
 
     def end_bundle(self) -> int:
         """Log a mark if lines have been logged since the last one; return its number, or 0."""
@@ -140,7 +140,7 @@ def _install() -> SdkLogging | None:
             found = SdkLogging(handler)
             found.install()
             answers.install()
-            adapt_beam()
+            patch_beam()
             return found
     return None
 

@@ -13,12 +13,12 @@ from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.transforms.window import IntervalWindow
 
-from beam_spark_runner.harness.beam.file_sinks import mend_file_sinks
+from beam_spark_runner.harness.beam.file_sinks import patch_file_sinks
 
 
 @pytest.mark.parametrize("template", ["-W-SSSSS-of-NNNNN", "-V-SSSSS-of-NNNNN"])
 def test_files_that_have_their_names_are_found(tmp_path: Path, template: str) -> None:
-    mend_file_sinks()
+    patch_file_sinks()
     sink = textio._TextSink(str(tmp_path / "out [1]"), ".txt", shard_name_template=template)
     window, temporary = IntervalWindow(0, 8), tmp_path / "temporary"
     temporary.mkdir()
@@ -68,7 +68,7 @@ def _parquet(path: str) -> tuple[FileBasedSink, Any, Any]:
 
 @pytest.mark.parametrize("kind", [_avro, _parquet])
 def test_files_that_are_open_at_the_same_time(tmp_path: Path, kind: Any) -> None:
-    mend_file_sinks()
+    patch_file_sinks()
     sink, record_of, numbers_in = kind(str(tmp_path / "out"))
     writers = [sink.open_writer(str(tmp_path), name) for name in ("odd", "even")]
     for number in range(10):
@@ -78,7 +78,7 @@ def test_files_that_are_open_at_the_same_time(tmp_path: Path, kind: Any) -> None
 
 
 def _text_sink(folder: Path, shards: int) -> Any:
-    mend_file_sinks()
+    patch_file_sinks()
     return textio._TextSink(
         str(folder / "out"), shard_name_template="-W-SSSSS-of-NNNNN", num_shards=shards
     )

@@ -11,13 +11,13 @@ from apache_beam.transforms import core
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.beam.calling import Calling
+from beam_spark_runner.harness.beam.process_loop import ProcessLoop
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import (
     Filtering,
-    Making,
     Mapped,
     MappedTuples,
+    NewResultsLoop,
 )
 from beam_spark_runner.harness.values.constants import Kind
 from tests.unit.harness.beam.step_outputs import Announcing, Output, Received, all_of, origin
@@ -63,11 +63,11 @@ SHAPES: list[tuple[Any, type, Callable[[int], list[Any]]]] = [
     (beam.Filter(lambda n: n % 2), Filtering, lambda n: [n] if n % 2 else []),
     (beam.Filter(bool), Filtering, lambda n: [n] if n else []),
     (beam.ParDo(core._KeyWithNone()), Mapped, lambda n: [(None, n)]),
-    (beam.FlatMap(range), Calling, lambda n: list(range(n))),
-    (beam.FlatMap(lambda n: str(n)), Calling, lambda n: list(str(n))),
-    (beam.ParDo(Repeat()), Calling, lambda n: [n] * n),
-    (beam.ParDo(Never()), Calling, lambda n: []),
-    (beam.ParDo(New()), Making, lambda n: [[n]] * n),
+    (beam.FlatMap(range), ProcessLoop, lambda n: list(range(n))),
+    (beam.FlatMap(lambda n: str(n)), ProcessLoop, lambda n: list(str(n))),
+    (beam.ParDo(Repeat()), ProcessLoop, lambda n: [n] * n),
+    (beam.ParDo(Never()), ProcessLoop, lambda n: []),
+    (beam.ParDo(New()), NewResultsLoop, lambda n: [[n]] * n),
 ]
 
 
@@ -108,7 +108,7 @@ def test_arguments_that_are_the_same_for_all_elements(
     numbers = list(range(5))
     shapes: list[tuple[Any, type, list[Any], list[int]]] = [
         (beam.Map(_add), Mapped, numbers, sums),
-        (beam.FlatMap(lambda *n, **by: [_add(*n, **by)]), Calling, numbers, sums),
+        (beam.FlatMap(lambda *n, **by: [_add(*n, **by)]), ProcessLoop, numbers, sums),
         (beam.Filter(lambda *n, **by: _add(*n, **by) > sums[2]), Filtering, numbers, [3, 4]),
     ]
     for transform, kind, values, expected in shapes:
@@ -153,7 +153,7 @@ def test_results_of_a_call_are_all_there_in_order(count: int, kind: Any, limit: 
     def process(number: int) -> Any:
         return kind([(number, place) if place % 5 else [place] for place in range(number)])
 
-    step = Calling(process)
+    step = ProcessLoop(process)
     step.limit = limit
     output = Output()
     numbers = [*range(18), count]
@@ -205,7 +205,7 @@ def test_results_of_a_map_come_in_pieces(count: int, sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_results_of_several_calls_come_in_pieces(kind: Any) -> None:
-    step = Calling(lambda n: kind([n] * 2))
+    step = ProcessLoop(lambda n: kind([n] * 2))
     step.limit = 4
     output = Output()
     step.run(list(range(9)), [origin(n) for n in range(9)], Kind.OWN, output)
@@ -229,7 +229,7 @@ def test_an_iterator_that_begins_anew_after_its_end_is_read_once(limit: int) -> 
             return self.left
 
     for run in (all_of, one_by_one):
-        step = Calling(lambda _: Anew())
+        step = ProcessLoop(lambda _: Anew())
         step.limit = limit
         assert run(step, ["a", "b"]) == [(1, 0), (0, 0), (1, 1), (0, 1)]
 

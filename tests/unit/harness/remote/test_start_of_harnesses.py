@@ -7,8 +7,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import EnvironmentStartError
-from beam_spark_runner.harness.remote import sdk_worker
-from beam_spark_runner.harness.remote.sdk_worker import SdkWorker
+from beam_spark_runner.harness.remote import sdk_harness
+from beam_spark_runner.harness.remote.sdk_harness import ConnectedHarness
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 
 
@@ -56,13 +56,13 @@ def test_the_time_for_a_container_begins_when_its_image_is_there(
         clock.now_s += 1
         return False
 
-    monkeypatch.setattr(sdk_worker, "time", clock)
-    monkeypatch.setattr(sdk_worker, "start_container", pull)
+    monkeypatch.setattr(sdk_harness, "time", clock)
+    monkeypatch.setattr(sdk_harness, "start_container", pull)
     payload = beam_runner_api_pb2.DockerPayload(container_image="image")
     environment = beam_runner_api_pb2.Environment(
         urn=urns.ENVIRONMENT_DOCKER, payload=payload.SerializeToString()
     )
-    worker = SdkWorker(Server(), environment, HarnessSettings(job_id="job"))  # type: ignore[arg-type]
+    worker = ConnectedHarness(Server(), environment, HarnessSettings(job_id="job"))  # type: ignore[arg-type]
     monkeypatch.setattr(worker.connection.control.connected, "wait", look)
     with pytest.raises(EnvironmentStartError, match="did not connect within 3 s"):
         worker.start(3.0)

@@ -147,7 +147,7 @@ class Slices(Epochs):
             self.slices_us.append(round(after_s * 1e6))
             return SimpleNamespace(stop=lambda: None, error=None, residual_roots=[])
 
-        monkeypatch.setattr(epoch_input, "TimedCheckpoint", begun)
+        monkeypatch.setattr(epoch_input, "TimedSplit", begun)
 
     def claimed(self, element: str, position: int) -> list[tuple[str, int, float, float]]:
         if element != "slow":

@@ -11,7 +11,7 @@ from apache_beam.portability.api import beam_artifact_api_pb2, beam_runner_api_p
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
 from beam_spark_runner.job.service.refusals import TooLargeError
-from beam_spark_runner.job.service.staging import StagedFiles
+from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea
 
 LIMIT_BYTES = 1_000
@@ -42,7 +42,7 @@ class Client:
         self._files, self._resolved = files, resolved
         self.asked: list[str] = []
 
-    def stage(self, staged: StagedFiles) -> None:
+    def stage(self, staged: StagedArtifacts) -> None:
         answers: list[Any] = []
         for request in staged.stage(self._pop(answers)):
             answers += self._answer(request)
@@ -88,7 +88,7 @@ def files_in(pipeline: Any) -> dict[str, Path]:
 
 def test_files_are_known_by_their_content(tmp_path: Path) -> None:
     pipeline = pipeline_with(artifact("a.txt"), artifact("b.txt", sha256=HASH), artifact("c", "c"))
-    staged = StagedFiles(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
+    staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     Client({"there": b"content", "c": b""}).stage(staged)
     assert staged.is_complete
     staged.replace_in(pipeline)
@@ -104,7 +104,7 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
 
 def test_a_client_that_has_nothing_to_stage_is_asked_all_the_same(tmp_path: Path) -> None:
     pipeline = pipeline_with()
-    staged = StagedFiles(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
+    staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     assert staged.is_complete  # whether it stages or not
     client = Client({})
     client.stage(staged)
@@ -116,7 +116,7 @@ def test_a_client_that_has_nothing_to_stage_is_asked_all_the_same(tmp_path: Path
 @pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "..", "", "a/b"])
 def test_names_do_not_say_where_files_lie(name: str, tmp_path: Path) -> None:
     pipeline = pipeline_with(artifact(name))
-    staged = StagedFiles(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
+    staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     Client({"there": b"content"}).stage(staged)
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [
         Path("job", HASH)
@@ -130,7 +130,7 @@ def test_what_a_pipeline_brings_along_is_not_asked_for(tmp_path: Path) -> None:
     embedded.type_payload = payload.SerializeToString()
     deferred = beam_runner_api_pb2.ArtifactInformation(type_urn="beam:artifact:type:deferred:v1")
     pipeline = pipeline_with(deferred)
-    staged = StagedFiles(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
+    staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
     client = Client({}, resolved={deferred.type_urn: embedded})
     client.stage(staged)
     staged.replace_in(pipeline)
@@ -139,14 +139,14 @@ def test_what_a_pipeline_brings_along_is_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_without_files_needs_no_staging(tmp_path: Path) -> None:
-    staged = StagedFiles(pipeline_with(), StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
+    staged = StagedArtifacts(pipeline_with(), StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     assert staged.is_complete
     Client({}).stage(staged)
     assert not (tmp_path / "job").exists()
 
 
 def test_a_file_that_is_not_what_the_pipeline_says(tmp_path: Path) -> None:
-    staged = StagedFiles(
+    staged = StagedArtifacts(
         pipeline_with(artifact("a.txt", sha256=HASH)), StagingArea(str(tmp_path)), LIMIT_BYTES
     )
     with pytest.raises(StagingError, match=r"'a\.txt' has SHA-256 .* the pipeline says"):
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_what_the_pipeline_says(tmp_path: Path) -> None:
 
 def test_too_much_is_refused(tmp_path: Path) -> None:
     pipeline = pipeline_with(artifact("a", "a"), artifact("b", "b"))
-    staged = StagedFiles(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
+    staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
     with pytest.raises(TooLargeError, match="max_artifact_bytes"):
         Client({"a": bytes(600), "b": bytes(401)}).stage(staged)
     Client({"a": bytes(600), "b": bytes(400)}).stage(staged)  # a second try has all the room
@@ -166,7 +166,9 @@ def test_too_much_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_client_that_goes_away(after: int, tmp_path: Path) -> None:
-    staged = StagedFiles(pipeline_with(artifact("a.txt")), StagingArea(str(tmp_path)), LIMIT_BYTES)
+    staged = StagedArtifacts(
+        pipeline_with(artifact("a.txt")), StagingArea(str(tmp_path)), LIMIT_BYTES
+    )
     wrapper = beam_artifact_api_pb2.ArtifactResponseWrapper
     chunk = beam_artifact_api_pb2.GetArtifactResponse(data=b"con")
     resolved = beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=[artifact("a.txt")])
@@ -179,7 +181,9 @@ def test_a_client_that_goes_away(after: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", [0, 1, 2])
 def test_answers_to_what_was_not_asked(turn: int, tmp_path: Path) -> None:
-    staged = StagedFiles(pipeline_with(artifact("a.txt")), StagingArea(str(tmp_path)), LIMIT_BYTES)
+    staged = StagedArtifacts(
+        pipeline_with(artifact("a.txt")), StagingArea(str(tmp_path)), LIMIT_BYTES
+    )
     wrapper = beam_artifact_api_pb2.ArtifactResponseWrapper
     chunk = wrapper(get_artifact_response=beam_artifact_api_pb2.GetArtifactResponse(data=b"con"))
     resolved = wrapper(
@@ -196,6 +200,8 @@ def test_answers_to_what_was_not_asked(turn: int, tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_written(tmp_path: Path) -> None:
     folder = tmp_path / "file" / "folder"
     (tmp_path / "file").write_text("in the way")
-    staged = StagedFiles(pipeline_with(artifact("a.txt")), StagingArea(str(folder)), LIMIT_BYTES)
+    staged = StagedArtifacts(
+        pipeline_with(artifact("a.txt")), StagingArea(str(folder)), LIMIT_BYTES
+    )
     with pytest.raises(StagingError, match="cannot write"):
         Client({"there": b"content"}).stage(staged)

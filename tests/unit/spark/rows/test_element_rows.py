@@ -22,7 +22,7 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.keys import join_key, split_key
-from beam_spark_runner.spark.rows.readers import ElementReader
+from beam_spark_runner.spark.rows.readers import ElementRowReader
 from beam_spark_runner.spark.rows.writing import EncodingError
 from tests.unit.spark.rows.written_rows import DEST, GLOBAL, PAIRS, Pushing, edge_of, written
 
@@ -91,7 +91,7 @@ def test_rows_of_others_are_passed_on() -> None:
     cursor = RowCursor(iter(mixed), {int(DEST)}, passed.append)
     found: list[Any] = []
     coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
-    reader = ElementReader(edge, coder, Pushing(found.append))
+    reader = ElementRowReader(edge, coder, Pushing(found.append))
     while cursor.load():
         reader.read(cursor)
     assert [each.value for each in found] == [b"a", b"b"] * 2

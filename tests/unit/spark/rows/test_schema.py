@@ -81,7 +81,7 @@ def test_no_piece_is_longer_than_the_limit() -> None:
 def test_a_joined_block_keeps_its_other_columns() -> None:
     first, last = schema.cut(b"abcdef", 3)
     flags = schema.PIECE | schema.WINDOWED
-    block = schema.Block(
+    block = schema.RowBatch(
         dests=np.array([7, 7 | flags, 8, 7 | flags], np.int32),
         routes=np.array([1, 2, 3, 2], np.int64),
         orders=np.array([10, 20, 30, 20], np.int64),

@@ -22,7 +22,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
-from beam_spark_runner.spark.program import LevelProgram, ShardPlaces
+from beam_spark_runner.spark.program import LevelProgram, ShardLocations
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
 from tests.unit.portable.pipelines import proto_of
@@ -91,7 +91,7 @@ def programs_in(
         row_limit_bytes=1 << 20,
         max_element_bytes=1 << 20,
         cache_bytes=0,
-        shards=ShardPlaces(
+        shards=ShardLocations(
             lineage="main",
             deltas=str(folder / "deltas"),
             local=str(folder / "local"),

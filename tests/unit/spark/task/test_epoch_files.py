@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.task.epoch_files import folder_of_copies
 
 
-def places(deltas: str = "/shared/a", local: str | None = None) -> ShardPlaces:
-    return ShardPlaces(lineage="main", deltas=deltas, local=local, key_groups=128)
+def places(deltas: str = "/shared/a", local: str | None = None) -> ShardLocations:
+    return ShardLocations(lineage="main", deltas=deltas, local=local, key_groups=128)
 
 
 def folder(monkeypatch: pytest.MonkeyPatch, of_spark: str, deltas: str = "/shared/a") -> Path:

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from beam_spark_runner.core.key_groups import hashes_of
-from beam_spark_runner.plan.compatibility import StagePlace
-from beam_spark_runner.recovery.migration import Moved
-from beam_spark_runner.spark.program import ShardPlaces
-from beam_spark_runner.spark.task.resharding import Resharding, StoringStage, make_shards
+from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.migration import MovedStage
+from beam_spark_runner.spark.program import ShardLocations
+from beam_spark_runner.spark.task.resharding import Resharding, StageToReshard, make_shards
 from beam_spark_runner.state.backend import Bag, Cell
-from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
@@ -20,17 +20,17 @@ from tests.unit.state.sorted_records import count_values, read
 
 GROUPS = 8
 KEYS = [f"key {number}".encode() for number in range(30)]
-PLACE = StagePlace(
+PLACE = StoredStage(
     stage=1, level=2, is_exchanged=True, dest=3, is_fed=False, transform="step", kept="state"
 )
-KEYED = StoringStage(Moved(PLACE, PLACE), is_splittable=False)
-FIRST, SECOND = Version(1, 11), Version(2, 22)
+KEYED = StageToReshard(MovedStage(PLACE, PLACE), is_splittable=False)
+FIRST, SECOND = ShardVersion(1, 11), ShardVersion(2, 22)
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> ShardPlaces:
+def places(tmp_path: Path) -> ShardLocations:
     (tmp_path / "deltas").mkdir()
-    return ShardPlaces(
+    return ShardLocations(
         lineage="main",
         deltas=str(tmp_path / "deltas"),
         local=str(tmp_path / "local"),
@@ -38,7 +38,7 @@ def places(tmp_path: Path) -> ShardPlaces:
     )
 
 
-def shard(places: ShardPlaces, partition: int, head: Version | None) -> Shard:
+def shard(places: ShardLocations, partition: int, head: ShardVersion | None) -> Shard:
     return open_shard(
         Path(str(places.local)),
         FolderOfDeltas(Path(places.deltas)),
@@ -49,7 +49,7 @@ def shard(places: ShardPlaces, partition: int, head: Version | None) -> Shard:
     )
 
 
-def resharding(places: ShardPlaces, heads: dict[int, Version], after: int) -> Resharding:
+def resharding(places: ShardLocations, heads: dict[int, ShardVersion], after: int) -> Resharding:
     return Resharding(
         places=places,
         epoch=3,
@@ -60,20 +60,20 @@ def resharding(places: ShardPlaces, heads: dict[int, Version], after: int) -> Re
     )
 
 
-def made(resharding: Resharding) -> dict[int, Version]:
+def made(resharding: Resharding) -> dict[int, ShardVersion]:
     """Return the heads of the shards that a task makes, which gets all of them."""
     numbers = pa.array(range(len(resharding.new_shards())), pa.int64())
     batches = make_shards(resharding, iter([pa.RecordBatch.from_arrays([numbers], ["id"])]))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert {row["level"] for row in rows} <= {2}
-    return {row["partition"]: Version(3, row["attempt"]) for row in rows}
+    return {row["partition"]: ShardVersion(3, row["attempt"]) for row in rows}
 
 
 def bag(key: bytes) -> Bag:
     return Bag(Cell("step", "state", b"w", key))
 
 
-def test_each_new_shard_has_its_keys_and_needs_no_older_delta(places: ShardPlaces) -> None:
+def test_each_new_shard_has_its_keys_and_needs_no_older_delta(places: ShardLocations) -> None:
     for partition, head in ((0, FIRST), (1, SECOND)):
         with shard(places, partition, None) as old:
             for key in KEYS:
@@ -93,7 +93,7 @@ def test_each_new_shard_has_its_keys_and_needs_no_older_delta(places: ShardPlace
         assert found == [key if hash_of(key) in mine else b"" for key in KEYS]
 
 
-def test_what_is_empty_has_no_delta(places: ShardPlaces) -> None:
+def test_what_is_empty_has_no_delta(places: ShardLocations) -> None:
     key = next(key for key in KEYS if hash_of(key) in hashes_of(0, GROUPS, 8))
     with shard(places, 0, None) as old:
         StoredState(old, 1, count_values).append(bag(key), b"x")
@@ -103,7 +103,7 @@ def test_what_is_empty_has_no_delta(places: ShardPlaces) -> None:
     assert len(list(Path(places.deltas).iterdir())) == 2
 
 
-def test_a_stage_may_come_to_another_level_and_name(places: ShardPlaces) -> None:
+def test_a_stage_may_come_to_another_level_and_name(places: ShardLocations) -> None:
     """Of the old level's stages, one is in each of two new levels."""
     for partition, head in ((0, FIRST), (1, SECOND)):
         with shard(places, partition, None) as old:
@@ -120,8 +120,8 @@ def test_a_stage_may_come_to_another_level_and_name(places: ShardPlaces) -> None
         after=2,
         heads={(2, 0): FIRST, (2, 1): SECOND},
         stages={
-            4: (StoringStage(Moved(PLACE, PLACE._replace(level=4, stage=5)), False),),
-            2: (StoringStage(Moved(other, other._replace(transform="now")), False),),
+            4: (StageToReshard(MovedStage(PLACE, PLACE._replace(level=4, stage=5)), False),),
+            2: (StageToReshard(MovedStage(other, other._replace(transform="now")), False),),
         },
     )
     numbers = pa.array(range(4), pa.int64())
@@ -135,7 +135,7 @@ def test_a_stage_may_come_to_another_level_and_name(places: ShardPlaces) -> None
             lineage="main",
             level=level,
             partition=row["partition"],
-            head=Version(3, row["attempt"]),
+            head=ShardVersion(3, row["attempt"]),
         ) as new:
             store = StoredState(new, stage, count_values)
             bags = (Bag(Cell(transform, "state", b"w", key)) for key in KEYS)

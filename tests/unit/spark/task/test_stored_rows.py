@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task.stored_rows import (
     RowFile,
@@ -24,8 +24,8 @@ FULL = Path("/dev/full")
 def nothing() -> None: ...
 
 
-def places_in(folder: Path) -> ShardPlaces:
-    return ShardPlaces(lineage="main", deltas=str(folder), local=None, key_groups=8)
+def places_in(folder: Path) -> ShardLocations:
+    return ShardLocations(lineage="main", deltas=str(folder), local=None, key_groups=8)
 
 
 def batch(dest: int, *values: bytes) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from beam_spark_runner.scheduling import lull
 from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import _report_of, error_of
-from beam_spark_runner.spark.task import standstill, task
+from beam_spark_runner.spark.task import lull_watch, task
 from beam_spark_runner.spark.task.worker_runtime import worker
 from tests.unit.portable.pipelines import proto_of
 from tests.unit.spark.task.emitted import values_to
@@ -136,14 +136,14 @@ def test_what_is_reported_may_still_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stuck_s: float
 ) -> None:
     monkeypatch.setattr(lull, "MOST_SILENT_US", 300_000)
-    monkeypatch.setattr(standstill, "_MOST_S", 0.1)
+    monkeypatch.setattr(lull_watch, "_MOST_S", 0.1)
 
     class GoesOn(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             LET_GO.set()
 
     handler = GoesOn()
-    logger = logging.getLogger(standstill.__name__)
+    logger = logging.getLogger(lull_watch.__name__)
     logger.addHandler(handler)
     try:
         assert run(f"goes on {stuck_s}", Runs(block), stuck_s) == []

@@ -15,14 +15,14 @@ from apache_beam.utils.counters import CounterFactory
 from beam_spark_runner.transforms.full_window.handover import Handover, hand_over
 from beam_spark_runner.transforms.full_window.records import (
     AbandonedPartitionError,
-    Records,
+    PartitionRecords,
     SecondPassError,
 )
 from beam_spark_runner.transforms.full_window.switched import SwitchedHandover
 from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 PATIENCE_S = 60.0
-Kind: TypeAlias = Callable[[Callable[[Records], Iterable[Any]]], Handover]
+Kind: TypeAlias = Callable[[Callable[[PartitionRecords], Iterable[Any]]], Handover]
 
 
 @pytest.fixture(params=[SwitchedHandover, ThreadedHandover])
@@ -48,7 +48,7 @@ def test_records_that_are_none_are_not_the_end(kind: Kind) -> None:
 
 
 def test_a_function_that_makes_much_of_each_record(kind: Kind) -> None:
-    def repeat(records: Records) -> Iterator[int]:
+    def repeat(records: PartitionRecords) -> Iterator[int]:
         for record in records:
             yield from itertools.repeat(record, 1_000)
 
@@ -58,7 +58,7 @@ def test_a_function_that_makes_much_of_each_record(kind: Kind) -> None:
 def test_the_function_sees_the_first_record_before_the_input_ends(kind: Kind) -> None:
     seen = threading.Event()
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         for record in records:
             seen.set()
             yield record
@@ -76,7 +76,7 @@ def test_a_function_that_returns_early_does_not_block_the_producer(kind: Kind) -
 
 
 def test_an_error_of_the_function_reaches_the_producer_and_ends_both(kind: Kind) -> None:
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         for record in records:
             if record == 500:
                 raise ValueError("no 500")
@@ -90,7 +90,7 @@ def test_an_error_of_the_function_reaches_the_producer_and_ends_both(kind: Kind)
 
 
 def test_a_function_that_leaves_the_process_fails_its_task(kind: Kind) -> None:
-    def run(records: Records) -> Iterable[int]:
+    def run(records: PartitionRecords) -> Iterable[int]:
         raise SystemExit(3)
 
     handover = kind(run)
@@ -103,7 +103,7 @@ def test_a_function_that_leaves_the_process_fails_its_task(kind: Kind) -> None:
 def test_an_abandoned_function_ends_and_cleans_up(kind: Kind, waits_for: str) -> None:
     cleaned: list[str] = []
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         try:
             yield from itertools.count() if waits_for == "room" else records
         except AbandonedPartitionError:
@@ -121,7 +121,7 @@ def test_an_abandoned_function_ends_and_cleans_up(kind: Kind, waits_for: str) ->
 
 
 def test_a_second_pass_is_an_error(kind: Kind) -> None:
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         yield sum(records)
         yield sum(records)
 
@@ -134,7 +134,7 @@ def test_metrics_of_the_function_are_those_of_its_step(kind: Kind) -> None:
     sampler = statesampler.StateSampler("stage", CounterFactory())
     ours = MetricsContainer("Ours")
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         for record in records:
             counter.inc()
             yield record

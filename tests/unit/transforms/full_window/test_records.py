@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from beam_spark_runner.transforms.full_window.records import Records, SecondPassError
+from beam_spark_runner.transforms.full_window.records import PartitionRecords, SecondPassError
 
 
 def test_a_pass_may_go_on_where_it_was_left() -> None:
-    records = Records([[1, 2], [3, 4]])
+    records = PartitionRecords([[1, 2], [3, 4]])
     assert next(records) == 1
     assert [*itertools.islice(records, 2)] == [2, 3]
     assert [*records] == [4]

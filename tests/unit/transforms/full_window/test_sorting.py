@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.runs import RecordBlock
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, UnsortableKeyError
 
 SMALL = 1 << 12
 
 
-def decode(block: Block) -> tuple[list[Any], list[int]]:
+def decode(block: RecordBlock) -> tuple[list[Any], list[int]]:
     """What an element is, and its number."""
     return [*map(pickle.loads, block.coded)], block.numbers
 
@@ -41,7 +41,7 @@ def sorter_of(
     sorter = ExternalSorter(decode, key, descends=descends, memory_bytes=memory_bytes)
     for start in range(0, len(values), at_once):
         some = values[start : start + at_once]
-        sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], [0] * len(some)))
+        sorter.add([*map(key, some)], RecordBlock([*map(pickle.dumps, some)], [0] * len(some)))
     return sorter
 
 
@@ -145,7 +145,7 @@ def test_numbers_go_along() -> None:
     sorter = ExternalSorter(decode, int, descends=False, memory_bytes=SMALL)
     for number in range(2_000):
         coded = pickle.dumps(number)
-        sorter.add([number], Block([coded], [number % 3]))
+        sorter.add([number], RecordBlock([coded], [number % 3]))
     found = [pair for some in sorter.sorted() for pair in zip(*some, strict=True)]
     assert found == [(number, number % 3) for number in range(2_000)]
 
@@ -170,12 +170,12 @@ def test_files_have_no_names_and_are_closed(monkeypatch: Any, tmp_path: Path) ->
 
 SPILL = """
 import os, signal
-from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.runs import RecordBlock
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 sorter = ExternalSorter(lambda block: ([*map(int, block.coded)], block.coded), int,
                         descends=False, memory_bytes=4096)
 for number in range(10_000):
-    sorter.add([number], Block([b"%d" % number], [0]))
+    sorter.add([number], RecordBlock([b"%d" % number], [0]))
 print(sorter.spilled_bytes > 0, flush=True)
 rest = sorter.sorted()
 next(rest)
@@ -211,7 +211,7 @@ def test_memory_stays_within_a_few_times_the_limit(key: Callable[[Any], Any]) ->
         sorter = ExternalSorter(decode, key, descends=False, memory_bytes=limit)
         for _ in range(400):
             some = [chance.randbytes(100) for _ in range(128)]
-            sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], [0] * len(some)))
+            sorter.add([*map(key, some)], RecordBlock([*map(pickle.dumps, some)], [0] * len(some)))
         _, while_adding = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         assert sum(len(values) for values, _ in sorter.sorted()) == 400 * 128

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 
-from beam_spark_runner.transforms.full_window.records import CAPACITY, Records
+from beam_spark_runner.transforms.full_window.records import CAPACITY, PartitionRecords
 from beam_spark_runner.transforms.full_window.switched import SwitchedHandover
 
 
@@ -20,7 +20,7 @@ def test_results_are_handed_over_before_the_function_waits() -> None:
 def test_a_function_that_makes_results_without_end_waits_for_each_block() -> None:
     made: list[int] = []
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         for number in itertools.count():
             made.append(number)
             yield number
@@ -38,7 +38,7 @@ def test_the_function_has_the_thread_and_the_context_of_the_bundle() -> None:
     of_setup.set("set up")
     seen: list[object] = []
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         seen.extend((threading.current_thread(), of_setup.get(), decimal.getcontext().prec))
         yield from records
 
@@ -54,7 +54,7 @@ def test_a_function_that_has_not_begun_is_abandoned() -> None:
 
 
 def test_an_abandoned_function_may_fail() -> None:
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         try:
             yield from records
         finally:
@@ -66,12 +66,12 @@ def test_an_abandoned_function_may_fail() -> None:
 
 
 def test_a_function_that_goes_on_although_it_is_abandoned() -> None:
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         while True:
             try:
                 yield next(records)
             except BaseException:  # the worst of user code
-                records = Records([itertools.count()])
+                records = PartitionRecords([itertools.count()])
 
     handover = SwitchedHandover(run)
     assert [*handover.feed([1])] == [[1]]

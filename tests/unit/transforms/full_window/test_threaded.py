@@ -9,7 +9,7 @@ from apache_beam.metrics.execution import MetricsContainer
 from apache_beam.runners.worker import statesampler
 from apache_beam.utils.counters import CounterFactory
 
-from beam_spark_runner.transforms.full_window.records import CAPACITY, Records
+from beam_spark_runner.transforms.full_window.records import CAPACITY, PartitionRecords
 from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 PATIENCE_S = 60.0
@@ -19,7 +19,7 @@ def test_the_producer_waits_while_too_many_records_are_unseen() -> None:
     may_go_on, began = threading.Event(), threading.Event()
     handed_over: list[int] = []
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         for record in records:
             began.set()
             assert may_go_on.wait(PATIENCE_S)
@@ -54,7 +54,7 @@ def test_results_that_nobody_takes_hold_the_function_up() -> None:
     threads: list[threading.Thread] = []
     is_full = threading.Event()
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         threads.append(threading.current_thread())
         for number in range(10_000):
             made.append(number)
@@ -73,7 +73,7 @@ def test_results_that_nobody_takes_hold_the_function_up() -> None:
 def test_an_error_wakes_a_producer_that_waits() -> None:
     may_fail = threading.Event()
 
-    def run(records: Records) -> Iterator[int]:
+    def run(records: PartitionRecords) -> Iterator[int]:
         yield next(records)
         assert may_fail.wait(PATIENCE_S)
         raise ValueError("now")
@@ -102,7 +102,7 @@ def test_metrics_are_those_of_the_step_whatever_the_bundle_does_meanwhile() -> N
     try:
         with sampler.scoped_state("Ours", "process", metrics_container=ours):
 
-            def run(records: Records) -> Iterator[int]:
+            def run(records: PartitionRecords) -> Iterator[int]:
                 for record in records:
                     counter.inc()
                     yield record

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.transforms.kafka.offsets import (
-    Offsets,
+    OffsetInterval,
     OffsetsCoder,
     OffsetsProvider,
     OffsetsTracker,
@@ -14,7 +14,7 @@ from beam_spark_runner.transforms.kafka.offsets import (
 
 
 def test_a_claim_is_of_all_offsets_below() -> None:
-    tracker = OffsetsTracker(Offsets(10, 20))
+    tracker = OffsetsTracker(OffsetInterval(10, 20))
     assert tracker.try_claim(15)
     with pytest.raises(ValueError, match="below 15 are claimed"):
         tracker.try_claim(14)
@@ -25,9 +25,9 @@ def test_a_claim_is_of_all_offsets_below() -> None:
 
 
 def test_what_is_more_than_the_restriction_has_is_not_claimed_at_all() -> None:
-    tracker = OffsetsTracker(Offsets(10, 20))
+    tracker = OffsetsTracker(OffsetInterval(10, 20))
     assert not tracker.try_claim(21)
-    assert tracker.try_split(0) == (Offsets(10, 10), Offsets(10, 20))
+    assert tracker.try_split(0) == (OffsetInterval(10, 10), OffsetInterval(10, 20))
     assert not tracker.try_claim(20)
     assert tracker.try_claim(tracker.current_restriction().stop or 0)
     tracker.check_done()
@@ -49,7 +49,7 @@ def test_splits(
     primary: tuple[int, int],
     residual: tuple[int, int | None],
 ) -> None:
-    tracker = OffsetsTracker(Offsets(*offsets))
+    tracker = OffsetsTracker(OffsetInterval(*offsets))
     assert tracker.try_claim(claimed)
     assert tracker.try_split(fraction) == (primary, residual)
     assert tracker.current_restriction() == primary
@@ -57,12 +57,12 @@ def test_splits(
 
 
 def test_what_cannot_be_split() -> None:
-    endless = OffsetsTracker(Offsets(5, None))
+    endless = OffsetsTracker(OffsetInterval(5, None))
     assert endless.try_split(0.5) is None
     assert not endless.is_bounded()
     with pytest.raises(ValueError, match="without an end"):
         endless.check_done()
-    done = OffsetsTracker(Offsets(5, 9))
+    done = OffsetsTracker(OffsetInterval(5, 9))
     assert done.try_claim(9)
     assert done.try_split(0) is None
 
@@ -76,7 +76,7 @@ def test_every_offset_is_claimed_once(
     start: int, size: int, steps: list[tuple[int, float]]
 ) -> None:
     """By the restriction or by its residuals, whatever is split when."""
-    tracker, residuals, position = OffsetsTracker(Offsets(start, start + size)), [], start
+    tracker, residuals, position = OffsetsTracker(OffsetInterval(start, start + size)), [], start
     for batch, fraction in steps:
         upto = position + batch
         while not tracker.try_claim(upto):
@@ -88,19 +88,21 @@ def test_every_offset_is_claimed_once(
     tracker.check_done()
     parts = sorted([tracker.current_restriction(), *residuals])
     assert parts[0].start == start
-    for one, other in zip(parts, [*parts[1:], Offsets(start + size, None)], strict=True):
+    for one, other in zip(parts, [*parts[1:], OffsetInterval(start + size, None)], strict=True):
         assert one.stop == other.start
 
 
-@pytest.mark.parametrize("offsets", [Offsets(0, None), Offsets(7, 7), Offsets(1, 2**62)])
-def test_restrictions_survive_their_coder(offsets: Offsets) -> None:
+@pytest.mark.parametrize(
+    "offsets", [OffsetInterval(0, None), OffsetInterval(7, 7), OffsetInterval(1, 2**62)]
+)
+def test_restrictions_survive_their_coder(offsets: OffsetInterval) -> None:
     assert OffsetsCoder().decode(OffsetsCoder().encode(offsets)) == offsets
 
 
 def test_what_is_stored_is_read_by_later_versions() -> None:
     """A change of these bytes breaks checkpoints."""
-    assert OffsetsCoder().encode(Offsets(3, None)) == b"3:"
-    assert OffsetsCoder().encode(Offsets(3, 4)) == b"3:4"
+    assert OffsetsCoder().encode(OffsetInterval(3, None)) == b"3:"
+    assert OffsetsCoder().encode(OffsetInterval(3, 4)) == b"3:4"
 
 
 def test_large_ranges_are_cut_into_pieces_that_meet() -> None:
@@ -119,16 +121,16 @@ def test_small_and_endless_ranges_stay_whole() -> None:
         element = ("t", 0, 0, stop, 0)
         whole = provider.initial_restriction(element)
         assert provider.split(element, whole) == [whole]
-    assert provider.restriction_size(("t", 0, 9, -1, 0), Offsets(9, None)) == 1
+    assert provider.restriction_size(("t", 0, 9, -1, 0), OffsetInterval(9, None)) == 1
 
 
 def test_where_offsets_are_committed_a_partition_is_read_from_first_to_last() -> None:
-    provider, whole = WholePartitionsProvider(), Offsets(0, 100_000)
+    provider, whole = WholePartitionsProvider(), OffsetInterval(0, 100_000)
     element = ("t", 0, 0, 100_000, 0)
     assert len(OffsetsProvider().split(element, whole)) > 1
     assert provider.split(element, whole) == [whole]
     tracker = provider.create_tracker(whole)
     assert tracker.try_claim(20)
     assert tracker.try_split(0.5) is None
-    assert tracker.try_split(0) == (Offsets(0, 20), Offsets(20, 100_000))
+    assert tracker.try_split(0) == (OffsetInterval(0, 20), OffsetInterval(20, 100_000))
     assert tracker.try_split(0) is None

@@ -19,8 +19,12 @@ from beam_spark_runner.transforms.kafka.consumers import (
     PartitionConsumer,
 )
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
-from beam_spark_runner.transforms.kafka.offsets import Offsets, OffsetsTracker
-from beam_spark_runner.transforms.kafka.partitions import Elements, Reading, ReadPartitionsForever
+from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
+from beam_spark_runner.transforms.kafka.partitions import (
+    Reading,
+    ReadPartitionsForever,
+    RecordConverter,
+)
 from beam_spark_runner.transforms.kafka.timestamps import CreateTime, EventTime, TimestampPolicy
 
 
@@ -99,7 +103,7 @@ def read(answers: Answers) -> tuple[list[WindowedValue], RestrictionTracker]:
     reading = Reading("id", {}, CreateTime(), None, None, False, None, 5.0, False, "Read")
     fn = ReadPartitionsForever(reading)
     fn._consumers = answers  # type: ignore[assignment]
-    tracker = ThreadsafeRestrictionTracker(OffsetsTracker(Offsets(0, None)))
+    tracker = ThreadsafeRestrictionTracker(OffsetsTracker(OffsetInterval(0, None)))
     estimator = ManualWatermarkEstimator(Timestamp(0))
     elements = fn.read(("topic", 0, 0, -1, 0), RestrictionTrackerView(tracker), estimator)
     return [*elements], tracker
@@ -161,7 +165,7 @@ def test_a_record_without_a_time_is_named(
     reading = Reading("id", {}, policy, None, None, False, None, 5.0, False, "Read")
     estimator = ManualWatermarkEstimator(Timestamp(0))
     with pytest.raises(KafkaAccessError) as raised:
-        list(Elements(reading).of([Record(3, timestamp_ms)], estimator))
+        list(RecordConverter(reading).of([Record(3, timestamp_ms)], estimator))
     assert str(raised.value).startswith("Read: the record of topic[0] at offset 3 has no timestamp")
     assert problem in str(raised.value)
 
@@ -245,7 +249,7 @@ def test_offsets_are_not_judged_while_no_broker_answers() -> None:
 def test_the_backlog_of_a_partition_is_what_its_log_has() -> None:
     reading = Reading("id", {}, CreateTime(), None, None, False, None, 5.0, False, "Read")
     fn = ReadPartitionsForever(reading)
-    element, rest = ("topic", 0, 0, -1, 0), Offsets(5, None)
+    element, rest = ("topic", 0, 0, -1, 0), OffsetInterval(5, None)
     assert fn.restriction_size(element, rest) == 1  # in a process that has not read it
     known = Consumers({}, "Read")
     fn._consumers = known

@@ -16,7 +16,7 @@ from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.packages import stage_files
 from beam_spark_runner.harness.fn_api.server import FnApiServer
-from beam_spark_runner.harness.remote.sdk_worker import TEARDOWN_S, SdkWorker
+from beam_spark_runner.harness.remote.sdk_harness import TEARDOWN_S, ConnectedHarness
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.portable.artifacts import artifacts_of
@@ -28,7 +28,7 @@ MOST_OF_OTHER_JOBS = 4
 """How many idle harnesses of other jobs are kept when a job starts one."""
 
 
-class SdkWorkers:
+class SdkHarnesses:
     """All SDK harnesses of this process, and the port that they connect to.
 
     Threads: any. A harness that starts does not block calls for others; idle harnesses expire in
@@ -52,7 +52,7 @@ class SdkWorkers:
         settings: HarnessSettings,
         stage_id: int = 0,
         log_sink: LogSink = STDERR,
-    ) -> SdkWorker:
+    ) -> ConnectedHarness:
         """Return the harness of an environment for one bundle; ``release`` gives it back.
 
         Args:
@@ -95,7 +95,7 @@ class SdkWorkers:
                 self._kept[key] = _Kept(worker, settings)
                 return self._use(key, settings, log_sink)
 
-    def _use(self, key: "_Key", settings: HarnessSettings, log_sink: LogSink) -> SdkWorker:
+    def _use(self, key: "_Key", settings: HarnessSettings, log_sink: LogSink) -> ConnectedHarness:
         """Count a user of a harness, and return it. The caller holds the lock."""
         kept = self._kept[key]
         if kept.settings.job_id != settings.job_id:
@@ -108,7 +108,7 @@ class SdkWorkers:
             threading.Thread(target=self._expire, name="beam-harness-idle", daemon=True).start()
         return kept.worker
 
-    def release(self, worker: SdkWorker, *, kill: bool = False) -> None:
+    def release(self, worker: ConnectedHarness, *, kill: bool = False) -> None:
         """End one use of a harness. ``kill``: end it at once, because its user code must stop."""
         with self._lock:
             for key, kept in self._kept.items():
@@ -152,7 +152,7 @@ class SdkWorkers:
     @staticmethod
     def _start(
         server: FnApiServer, coded_environment: bytes, settings: HarnessSettings, log_sink: LogSink
-    ) -> SdkWorker:
+    ) -> ConnectedHarness:
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
         artifacts = artifacts_of(environment)
         # A user's own command gets the files, but installs packages itself if it needs them.
@@ -161,7 +161,7 @@ class SdkWorkers:
             if artifacts
             else None
         )
-        worker = SdkWorker(server, environment, settings, staged)
+        worker = ConnectedHarness(server, environment, settings, staged)
         worker.connection.logs.sink = log_sink
         worker.start(settings.start_timeout_s)
         return worker
@@ -208,12 +208,12 @@ class _Key(NamedTuple):
 class _Kept:
     """A harness, the number of its users, and the time since which it is idle."""
 
-    def __init__(self, worker: SdkWorker, settings: HarnessSettings) -> None:
+    def __init__(self, worker: ConnectedHarness, settings: HarnessSettings) -> None:
         self.worker = worker
         self.settings = settings  # of the job that used it last
         self.users = 0
         self.idle_since = time.monotonic()
 
 
-sdk_workers = SdkWorkers()
+sdk_harnesses = SdkHarnesses()
 """The harnesses of this process."""

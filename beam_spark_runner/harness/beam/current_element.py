@@ -8,7 +8,7 @@ from typing import Any
 from beam_spark_runner.harness.failures import ChargedTo, note_element
 
 
-class UnderWay:
+class CurrentElement:
     """Iterates over the values of a chunk, and knows which one was taken last.
 
     This costs nothing per value: a list's iterator knows how many are left.
@@ -43,9 +43,9 @@ class ChargedChunk(ChargedTo):
 
     __slots__ = ("_under_way",)
 
-    def __init__(self, step_name: str, under_way: UnderWay) -> None:
+    def __init__(self, step_name: str, current_element: CurrentElement) -> None:
         super().__init__(step_name)
-        self._under_way = under_way
+        self._under_way = current_element
 
     def __exit__(
         self,

@@ -4,7 +4,7 @@ PER_SECOND = 100
 AT_ONCE = 1_000
 
 
-class LogValve:
+class LogRateLimiter:
     """A rate limit: lets ``at_once`` lines pass at once, then ``per_second`` lines per second.
 
     It reads no clock: times are arguments, in seconds, and must not decrease.

@@ -16,9 +16,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.beam.accumulators import Accumulators
+from beam_spark_runner.harness.beam.current_element import (
+    ChargedChunk,
+    CurrentElement,
+    ElementOfErrors,
+)
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined
-from beam_spark_runner.harness.beam.under_way import ChargedChunk, ElementOfErrors, UnderWay
 from beam_spark_runner.harness.failures import charge, failure_of
 from beam_spark_runner.harness.values.constants import Kind
 from tests.unit.harness.beam.step_outputs import Output, origin
@@ -35,9 +39,9 @@ class GoesOn(beam.DoFn):  # type: ignore[misc]
         odd(number)
 
 
-def failed(run: Callable[[], object], under_way: UnderWay) -> str:
+def failed(run: Callable[[], object], current_element: CurrentElement) -> str:
     """What is shown of the element."""
-    with pytest.raises(BundleFailedError) as raised, ChargedChunk("Step", under_way):
+    with pytest.raises(BundleFailedError) as raised, ChargedChunk("Step", current_element):
         run()
     assert raised.value.step == "Step"
     _, _, shown = raised.value.traceback_text.partition("[while running 'Step']\n")
@@ -66,7 +70,7 @@ def test_loops(name: str, limit: int, kind: Kind) -> None:
     if name == "MapTuple":
         values, expected = [(value,) for value in values], "Element: (6,)\n"
     origins = [origin(place) for place in range(len(values))]
-    shown = failed(lambda: step.run(values, origins, kind, Output()), step.under_way)
+    shown = failed(lambda: step.run(values, origins, kind, Output()), step.current_element)
     assert shown == expected
 
 
@@ -78,7 +82,7 @@ def test_what_assigns_windows() -> None:
 
     step = AssigningWindows(Odd(10))
     origins = [origin(place) for place in range(3)]
-    shown = failed(lambda: step.run([1, 3, 4], origins, Kind.OWN, Output()), step.under_way)
+    shown = failed(lambda: step.run([1, 3, 4], origins, Kind.OWN, Output()), step.current_element)
     assert shown == "Element: 4\n"
 
 
@@ -86,7 +90,7 @@ def test_combiners() -> None:
     step = Combined(lambda values: odd(sum(values)), makes_lists=False)
     pairs = [("a", [1]), ("b", [3, 1]), ("c", [5])]
     origins = [origin(place) for place in range(3)]
-    shown = failed(lambda: step.run(pairs, origins, Kind.OWN, Output()), step.under_way)
+    shown = failed(lambda: step.run(pairs, origins, Kind.OWN, Output()), step.current_element)
     assert shown == "Element: ('b', [3, 1])\n"
 
 
@@ -108,34 +112,34 @@ def test_accumulators(way: str) -> None:
     )
     origins = [WindowedValue(None, 1, (GlobalWindow(),))] * 3
     pairs = [("a", 1), ("b", 2), ("c", 3)]
-    shown = failed(lambda: accumulators.add(pairs, origins), accumulators.under_way)
+    shown = failed(lambda: accumulators.add(pairs, origins), accumulators.current_element)
     assert shown == "Element: ('b', 2)\n"
 
 
 def test_errors_of_later_work_show_no_element() -> None:
-    under_way = UnderWay()
-    assert list(under_way.iterate([1, 2])) == [1, 2]
-    under_way.end()
-    assert failed(lambda: odd(0), under_way) == ""
+    current_element = CurrentElement()
+    assert list(current_element.iterate([1, 2])) == [1, 2]
+    current_element.end()
+    assert failed(lambda: odd(0), current_element) == ""
 
 
 def test_an_error_before_the_first_value_shows_no_element() -> None:
-    under_way = UnderWay()
-    under_way.iterate([1, 2])
-    assert failed(lambda: odd(0), under_way) == ""
+    current_element = CurrentElement()
+    current_element.iterate([1, 2])
+    assert failed(lambda: odd(0), current_element) == ""
 
 
 def test_an_error_that_is_charged_already_is_not_changed() -> None:
     def downstream() -> NoReturn:
-        list(under_way.iterate([1]))
+        list(current_element.iterate([1]))
         try:
             odd(0)
         except ZeroDivisionError as error:
             charge(error, "Downstream")
         raise AssertionError
 
-    under_way = UnderWay()
-    with pytest.raises(BundleFailedError) as raised, ChargedChunk("Step", under_way):
+    current_element = CurrentElement()
+    with pytest.raises(BundleFailedError) as raised, ChargedChunk("Step", current_element):
         downstream()
     assert raised.value.step == "Downstream"
     assert "Element" not in raised.value.traceback_text
@@ -147,11 +151,11 @@ def test_no_value_is_kept(fails: bool) -> None:
         def __mod__(self, number: int) -> int:
             return 0 if fails else 1
 
-    under_way, values = UnderWay(), [Value()]
+    current_element, values = CurrentElement(), [Value()]
     kept = weakref.ref(values[0])
     try:
-        with ChargedChunk("Step", under_way):
-            list(map(odd, under_way.iterate(values)))
+        with ChargedChunk("Step", current_element):
+            list(map(odd, current_element.iterate(values)))
     except BundleFailedError:
         assert fails
     values.clear()

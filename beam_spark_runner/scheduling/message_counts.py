@@ -8,7 +8,7 @@ waits for a bounded time.
 from collections.abc import Iterable
 
 
-class Deliveries:
+class MessageCounts:
     """Compares how many messages each worker has sent with how many have arrived."""
 
     def __init__(self) -> None:

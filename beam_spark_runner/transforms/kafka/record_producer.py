@@ -12,7 +12,7 @@ _SERVE_EVERY = 500  # records
 _WAIT_S = 0.1
 
 
-class Delivery:
+class RecordProducer:
     """A producer that raises if a record is not delivered. Threads: one.
 
     Attributes:

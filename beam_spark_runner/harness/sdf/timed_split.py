@@ -11,7 +11,7 @@ _LITTLE = (0.0, 1 / 64, 1 / 16, 1 / 4)
 """Fractions to keep, tried in order. Sources that read records refuse to keep nothing."""
 
 
-class TimedCheckpoint:
+class TimedSplit:
     """Splits a bundle when its time is spent, from a thread of its own.
 
     The rest of the current restriction is cut into pieces, as far as its tracker allows: first

@@ -26,9 +26,9 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.harness.environments.docker import start_container
 from beam_spark_runner.harness.environments.external import PooledHarness
 from beam_spark_runner.harness.environments.image_version import beam_version
+from beam_spark_runner.harness.environments.last_lines import LastLines
 from beam_spark_runner.harness.environments.packages import StagedFiles
 from beam_spark_runner.harness.environments.process import start_process
-from beam_spark_runner.harness.environments.tail import Tail
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.fn_api.server import FnApiServer
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -53,7 +53,7 @@ class _Harness(Protocol):
     def stop(self) -> None: ...
 
 
-class SdkWorker:
+class ConnectedHarness:
     """One SDK harness with its connection.
 
     Threads: any.
@@ -84,7 +84,7 @@ class SdkWorker:
                 dependencies=map(to_proto, staged.artifacts) if staged else (),
             ),
         )
-        self._logged = Tail()
+        self._logged = LastLines()
         """The lines of a container's boot program, which logs the output of its SDK harness."""
         self.connection.logs.keep = self._logged.stream().add
         self._harness: _Harness | None = None

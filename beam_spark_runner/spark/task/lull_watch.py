@@ -18,7 +18,7 @@ _MOST_GRACE_S = 30.0
 """How long user code that was interrupted, or whose harness was ended, may take to raise."""
 
 
-class Standstill:
+class LullWatch:
     """Reports user code that makes no progress, and ends it if it can be ended.
 
     Threads: one, which is not that of the bundles.

@@ -14,15 +14,15 @@ class _Since(NamedTuple):
     is_named: bool = False
 
 
-class Standing(Generic[_Key]):
+class UnchangedValues(Generic[_Key]):
     """Follows values by key. A key is returned once for each value that stands.
 
     After its value has changed, it is returned again only if the new one stands for twice as long,
     because some sources deliver in bursts.
 
     Example:
-        >>> standing = Standing()
-        >>> standing.after_epoch({"Read": 5}, 0.0), standing.after_epoch({"Read": 5}, 60.0)
+        >>> unchanged = UnchangedValues()
+        >>> unchanged.after_epoch({"Read": 5}, 0.0), unchanged.after_epoch({"Read": 5}, 60.0)
         ([], [('Read', 60.0)])
     """
 

@@ -16,7 +16,7 @@ _TELLS_OPTIONS = re.compile(
 its containers write them when they start."""
 
 
-class Tail:
+class LastLines:
     """Keeps the last lines of several streams. Threads: any."""
 
     def __init__(self) -> None:

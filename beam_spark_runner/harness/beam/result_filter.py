@@ -41,7 +41,7 @@ class Output(Protocol):
         ...
 
 
-class Settling:
+class ResultFilter:
     """Sends results at once if they may change; constants may wait for a chunk.
 
     Args:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_spark_runner.scheduling.deliveries import Deliveries
+from beam_spark_runner.scheduling.message_counts import MessageCounts
 
 A, B = "worker a", "worker b"
-Fact = Callable[[Deliveries], None]
+Fact = Callable[[MessageCounts], None]
 
 
 @pytest.mark.parametrize(
@@ -39,30 +39,30 @@ Fact = Callable[[Deliveries], None]
     ],
 )
 def test_what_is_waited_for(facts: list[Fact], unheard: list[str], awaited: list[int]) -> None:
-    deliveries = Deliveries()
+    counts = MessageCounts()
     for fact in facts:
-        fact(deliveries)
-    assert deliveries.unheard() == frozenset(unheard)
-    assert deliveries.awaited_callbacks() == frozenset(awaited)
-    assert deliveries.are_complete() == (not unheard and not awaited)
+        fact(counts)
+    assert counts.unheard() == frozenset(unheard)
+    assert counts.awaited_callbacks() == frozenset(awaited)
+    assert counts.are_complete() == (not unheard and not awaited)
 
 
 def test_a_worker_that_has_called_may_still_owe_something() -> None:
-    deliveries = Deliveries()
-    deliveries.expect(A, 2)
-    deliveries.arrived(A, 1)
-    assert not deliveries.unheard()
-    assert not deliveries.are_complete()
+    counts = MessageCounts()
+    counts.expect(A, 2)
+    counts.arrived(A, 1)
+    assert not counts.unheard()
+    assert not counts.are_complete()
 
 
 def test_workers_tear_down_until_they_say_so_or_are_gone() -> None:
-    deliveries = Deliveries()
-    assert deliveries.tearing_down() == frozenset()
-    deliveries.ends(A)
-    deliveries.ends(B)
-    assert deliveries.tearing_down() == {A, B}
-    deliveries.has_torn_down(A)
-    deliveries.has_torn_down("worker c, which was not asked to")
-    assert deliveries.tearing_down() == {B}
-    deliveries.gone(B)
-    assert deliveries.tearing_down() == frozenset()
+    counts = MessageCounts()
+    assert counts.tearing_down() == frozenset()
+    counts.ends(A)
+    counts.ends(B)
+    assert counts.tearing_down() == {A, B}
+    counts.has_torn_down(A)
+    counts.has_torn_down("worker c, which was not asked to")
+    assert counts.tearing_down() == {B}
+    counts.gone(B)
+    assert counts.tearing_down() == frozenset()

@@ -9,15 +9,15 @@ from typing import Any
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.rendering import text_of
-from beam_spark_runner.harness.beam.settling import Output, SendOne, Settling
-from beam_spark_runner.harness.beam.under_way import UnderWay
+from beam_spark_runner.harness.beam.current_element import CurrentElement
+from beam_spark_runner.harness.beam.result_filter import Output, ResultFilter, SendOne
 from beam_spark_runner.harness.values.constants import ATOMS, Kind
 
 _FEW = 8
 """The number of results of a call up to which a plain loop costs less than a separate list."""
 
 
-class Calling:
+class ProcessLoop:
     """The loop for any ``process``, which returns None, a list, or a lazy iterable.
 
     At most ``limit`` results are read ahead from an iterable, and none from a generator that
@@ -34,7 +34,7 @@ class Calling:
         self._refuses_text = refuses_text
         self._ahead: CodeType | None = None  # code of generators that may be read ahead
         self.limit = 1
-        self.under_way = UnderWay()
+        self.current_element = CurrentElement()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -44,24 +44,26 @@ class Calling:
         waiting: list[Any] = []
         ends: list[int] = []  # where each input's results end in ``waiting``
         first = position = 0  # the input that ``ends`` begins with, and the current one
-        settling = Settling(output, lambda: origins[position])
-        settle_into = settling.settle_into
+        result_filter = ResultFilter(output, lambda: origins[position])
+        settle_into = result_filter.settle_into
 
         def flush() -> None:
             nonlocal waiting, ends
             if waiting:
                 repeated = _repeated(origins, first, ends)
-                output.send(waiting, repeated, settling.kind, are_values=settling.are_values)
+                output.send(
+                    waiting, repeated, result_filter.kind, are_values=result_filter.are_values
+                )
             waiting, ends = [], []
 
-        for position, value in enumerate(self.under_way.iterate(values)):
+        for position, value in enumerate(self.current_element.iterate(values)):
             results = process(value)
             if results is None:
                 pass
             elif type(results) is list:
                 for result in results:
                     if type(result) not in ATOMS:
-                        waiting += settling.waiting(settling.settled(results))
+                        waiting += result_filter.waiting(result_filter.settled(results))
                         break
                 else:
                     waiting += results
@@ -88,8 +90,8 @@ class Calling:
                         may_go_on = False
                 while may_go_on:
                     room = max(1, self.limit - len(waiting))  # sending may lower the limit
-                    taken = settling.settled(itertools.islice(more, room))
-                    waiting += settling.waiting(taken)
+                    taken = result_filter.settled(itertools.islice(more, room))
+                    waiting += result_filter.waiting(taken)
                     may_go_on = len(taken) == room
                     if may_go_on and len(waiting) >= self.limit:
                         ends.append(len(waiting))
