@@ -1,12 +1,14 @@
 """What bundles that fail leave for the next one."""
 
 import threading
+from contextlib import suppress
 
 import grpc
 import pytest
 
 from beam_spark_runner.core.errors import (
     BundleFailedError,
+    FnApiProtocolError,
     SdkDisconnectedError,
 )
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
@@ -68,4 +70,24 @@ def test_an_aborted_bundle_ends_its_harness(scripted: Scripted) -> None:
     bundle.flush()
     bundle.abort()
     assert ended.wait(5)
+    assert pool.stopped == [pool.sdks[0].metadata[0][1]]
+
+
+@pytest.mark.parametrize(
+    ("sink", "block"), [(None, b"\xff"), ("unknown", b"x")], ids=["malformed", "unknown sink"]
+)
+def test_a_harness_that_breaks_the_protocol_is_ended(
+    scripted: Scripted, sink: str | None, block: bytes
+) -> None:
+    """Its user code has not answered: it would run beside the next attempt."""
+
+    def send_nonsense(sdk: ScriptedSdk) -> None:
+        instruction, descriptor = sdk.connect().next_bundle()
+        sdk.send(instruction, sink or sink_of(descriptor), block)
+        with suppress(StopIteration, grpc.RpcError):
+            next(sdk.instructions)
+
+    pool = scripted(send_nonsense)
+    with pytest.raises(FnApiProtocolError):
+        run_one(pool, [b"a"])
     assert pool.stopped == [pool.sdks[0].metadata[0][1]]

@@ -136,7 +136,8 @@ def test_a_bundle_that_waits_for_its_harness_says_so_and_can_be_given_up(
     scripted: Scripted,
 ) -> None:
     """Its step is known, its status is the harness's; what ends it is the error that it gets."""
-    stage = stage_on(scripted(describe_itself).url, one_step)
+    pool = scripted(describe_itself)
+    stage = stage_on(pool.url, one_step)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
     assert bundle.activity() == IDLE  # nothing was pushed: it is the runner that is waited for
     raised: list[BaseException] = []
@@ -160,3 +161,4 @@ def test_a_bundle_that_waits_for_its_harness_says_so_and_can_be_given_up(
     assert bundle.give_up(error)
     waiting.join(60)
     assert raised == [error]
+    assert pool.stopped == [pool.sdks[0].metadata[0][1]]  # nothing else ends its user code

@@ -146,6 +146,7 @@ class BundleProtocol:
         self._input_ended = False
         self._coded_response: bytes | None = None
         self.has_ended = False
+        self.has_answered = False  # so that its user code no longer runs
 
     @property
     def awaits_outputs_only(self) -> bool:
@@ -201,6 +202,7 @@ class BundleProtocol:
                 )
 
     def _on_response(self, error: str, coded_response: bytes) -> Sequence[Action]:
+        self.has_answered = True
         if self._coded_response is not None:
             return self._fail(
                 FnApiProtocolError(f"bundle {self.instruction}: the SDK harness answered twice")

@@ -304,8 +304,8 @@ class RemoteBundle:
         return self._response
 
     def abort(self) -> None:
-        """See ``Bundle.abort``. Kills the harness if the bundle still runs: only that stops it."""
-        self._end(kill=not self._protocol.has_ended)
+        """See ``Bundle.abort``. Kills a harness that has not answered: nothing else stops it."""
+        self._end(kill=not self._protocol.has_answered)
 
     def _end(self, *, kill: bool = False, keep: bool = False) -> None:
         """End the bundle once. ``keep``: ``RemoteCallbacks`` still needs the harness."""

@@ -133,6 +133,7 @@ class EpochRestrictions(RestrictionInput):
             # The answer does not show which restrictions were dropped: all get the least hold.
             hold_us = min(timer.hold_us for timer in whole)
             self._timers.slice_us = 0
+            self._begun.clear()  # no bundle has begun with what comes now
             for restriction in self._truncate([self._take(timer) for timer in whole]):
                 self._handler.schedule(Residual(restriction, 0, hold_us))
         return [timer for timer in due if timer.was_truncated]

@@ -222,6 +222,29 @@ def test_a_drain_truncates_each_restriction_once() -> None:
     assert not sdk.records.values
 
 
+def test_what_is_truncated_has_no_slice_of_its_own_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the restrictions that ran just before have: so it shares its first bundle."""
+    monkeypatch.setattr(epoch_input, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(
+        epoch_input,
+        "TimedSplit",
+        lambda *_, **__: SimpleNamespace(stop=lambda: None, error=None, residual_roots=[]),
+    )
+    connects_us = 300_000
+
+    def process(element: str, position: int) -> list[tuple[str, int, float, float]]:
+        if element != "slow":
+            return []
+        sdk.spent_us += connects_us
+        return [(element, position + (not connects_us), 50, 0.0)]
+
+    sdk = Epochs(process)
+    sdk.epoch(restriction("slow", windows=(0, 10)), truncate=list)
+    connects_us, sdk.bundles = 0, []
+    sdk.epoch(restriction("a"), restriction("b"), begins_us=10_000_000, truncate=list)
+    assert sdk.bundles == [1, 1, 2]
+
+
 def test_what_was_truncated_holds_the_watermark_as_before() -> None:
     sdk = Epochs(three_times(1_500))
     sdk.epoch(restriction("a"))
