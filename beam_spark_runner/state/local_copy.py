@@ -24,8 +24,8 @@ from beam_spark_runner.state.chain import (
     head_of,
 )
 from beam_spark_runner.state.claims import building_place, remove_copy
-from beam_spark_runner.state.delta import CorruptDeltaError, read_chain, read_changes
-from beam_spark_runner.state.stored_deltas import NameOf, OpenFile, reading
+from beam_spark_runner.state.delta import CorruptDeltaError, read_chain
+from beam_spark_runner.state.stored_deltas import NameOf, OpenFile, changes_of, reading
 from beam_spark_runner.state.undo import undo_last_commit
 
 MAP_BYTES = 1 << 40
@@ -154,12 +154,13 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: ShardVersi
         try:
             records, room = env.open_db(_RECORDS), DiskSpaceCheck(building)
             for link in chain:
-                name, is_replaced = name_of(link.version), has_later_slice(link, chain)
+                name, version = name_of(link.version), link.version
+                is_replaced = has_later_slice(link, chain)
                 with (
                     env.begin(records, write=True) as txn,
-                    reading(open_file, name) as stream,
+                    changes_of(open_file, name, version) as changes,
                 ):
-                    for key, value in read_changes(stream, name, link.version):
+                    for key, value in changes:
                         if is_replaced(key):
                             continue
                         room.take(len(key) + len(value or b""))

@@ -1,7 +1,7 @@
 """Reads deltas from their storage, and merges older ones into a newer one."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import BinaryIO, TypeAlias
 
 from beam_spark_runner.core.errors import CheckpointStorageError
@@ -39,6 +39,27 @@ def reading(open_file: OpenFile, name: str) -> Iterator[BinaryIO]:
         raise ShardStorageError(name, str(error)) from error
 
 
+@contextmanager
+def changes_of(
+    open_file: OpenFile, name: str, version: ShardVersion
+) -> Iterator[Iterator[tuple[bytes, bytes | None]]]:
+    """Open a delta that must exist, for a ``with`` block that iterates over its changes.
+
+    Errors of the block are not those of the delta: they leave it as they are.
+
+    Raises:
+        CorruptDeltaError: The delta does not exist, or is damaged.
+        ShardStorageError: The storage cannot be read.
+    """
+
+    def read() -> Generator[tuple[bytes, bytes | None]]:
+        with reading(open_file, name) as stream:
+            yield from read_changes(stream, name, version)
+
+    with closing(read()) as changes:
+        yield changes
+
+
 def merge_deltas(
     merged: Chain,
     writer: DeltaWriter,
@@ -59,13 +80,13 @@ def merge_deltas(
 
     Raises:
         CorruptDeltaError: An older delta is damaged or missing.
-        ShardStorageError: The older deltas cannot be read, or the newer one cannot be written.
+        ShardStorageError: The older deltas cannot be read.
+        OSError: The newer one cannot be written.
     """
     added = set[bytes]()
     for version, _, _ in merged:
-        name = name_of(version)
-        with reading(open_file, name) as stream:
-            for key, value in read_changes(stream, name, version):
+        with changes_of(open_file, name_of(version), version) as changes:
+            for key, value in changes:
                 if key in added or get(key) != value:
                     continue
                 added.add(key)

@@ -15,7 +15,7 @@ import pytest
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import Chain
-from beam_spark_runner.state.delta import CorruptDeltaError
+from beam_spark_runner.state.delta import CorruptDeltaError, DeltaWriter
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
@@ -88,15 +88,35 @@ def test_a_storage_that_cannot_be_read_is_named(
 def test_a_full_local_disk_is_named(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.sealed(None, ONE, a=b"1")
     monkeypatch.setattr(local_copy, "RESERVE_BYTES", 1 << 62)
-    with host.open(ONE) as shard, pytest.raises(ShardStorageError, match=r"job-1-2.*MB are free"):
+    in_the_copy = f"{host.local}/job-1-2: .*MB are free"
+    with host.open(ONE) as shard, pytest.raises(ShardStorageError, match=in_the_copy):
         shard.put(b"b", b"2")
     # The copy is gone, which leaves room; it would have to be built anew.
     assert host.copies() == []
-    with pytest.raises(ShardStorageError, match=r"job-1-2.*MB are free"):
+    with pytest.raises(ShardStorageError, match=in_the_copy):
         host.open(ONE)
     assert host.copies() == []
     monkeypatch.undo()
     assert host.records(ONE) == {b"a": b"1"}
+
+
+def test_a_local_disk_that_is_full_during_a_merge_is_not_the_older_deltas_fault(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.sealed(None, ONE, a=bytes(100), z=bytes(100))
+    put = DeltaWriter.put
+
+    def full(self: DeltaWriter, key: bytes, value: bytes) -> None:
+        if key == b"z":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        put(self, key, value)
+
+    with host.open(ONE) as shard:
+        shard.put(b"b", bytes(50))
+        monkeypatch.setattr(DeltaWriter, "put", full)
+        with pytest.raises(ShardStorageError, match=f"{host.local}/job-1-2: .*No space left"):
+            shard.seal(TWO)
+    assert host.copies() == []
 
 
 def test_a_full_map_is_named(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
