@@ -158,8 +158,8 @@ class LevelProgram:
     max_attempts: int  # at a task, before Spark fails the Spark job
     row_limit_bytes: int  # longer values travel in pieces
     max_element_bytes: int
-    cache_bytes: int  # of decoded side inputs that a worker keeps
-    spill_bytes: int  # of one group in memory
+    cache_bytes: int  # the size of a worker's cache of decoded side inputs
+    spill_bytes: int  # a task's memory for large groups
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     working_folder: str | None = None  # of the program, where tasks run on its machine
     route: Route | None = None  # to the driver's backchannel

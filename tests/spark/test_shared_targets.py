@@ -45,6 +45,16 @@ def test_they_are_refused_before_anything_runs(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_folder_is_the_same_one_under_its_url(
+    spark_session: Any, tmp_path: Path, scheme: str
+) -> None:
+    out = tmp_path / "out"
+    build = two({"path": str(out)}, {"path": f"{scheme}{out}"})
+    with pytest.raises(PipelineRefusedError, match="which One"):
+        run(spark_session, build)
+
+
 def test_tables_of_a_database_differ_by_their_names(spark_session: Any) -> None:
     database = {"format": "jdbc", "mode": "append"}
     url = "jdbc:derby:memory:nowhere"

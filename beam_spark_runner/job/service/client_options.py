@@ -60,10 +60,18 @@ def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
     found = {}
     for urn, value in given.items():
         known = _NAME.fullmatch(urn)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        found[known[1] if known else urn] = value
+        found[known[1] if known else urn] = _with_integers(value)
     return found
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_integers(each) for name, each in value.items()}
+    return value
 
 
 def read_options(

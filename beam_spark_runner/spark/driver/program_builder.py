@@ -44,9 +44,9 @@ _MERGER, _WINDOW_MERGER, _TRUNCATOR, _WINDOW_MAPPERS = range(1, 5)
 class Limits:
     """Limits that tasks obey. ``row_limit_bytes``: longer values travel in pieces.
 
-    ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
-    in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
-    them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
+    ``cache_bytes``: the size of a worker's cache of decoded side inputs. ``spill_bytes``: the
+    memory of a task for large groups; the rest is on disk. ``options_json``: pipeline options,
+    for user code that reads them. ``working_folder``: the program's, if tasks run on its machine.
     ``route``: to the driver's backchannel; None: there is none.
     ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
     streams. ``user_timer_batch``: set where the firing of user timers may be interrupted.

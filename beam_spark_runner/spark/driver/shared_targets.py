@@ -3,6 +3,7 @@
 Their order is not determined, and the content of the target would depend on it.
 """
 
+import re
 from collections.abc import Iterable
 
 from beam_spark_runner.core.errors import TableError
@@ -33,7 +34,8 @@ def _target(write: TableWrite) -> tuple[str, ...]:
     if write.table:
         return ("table", write.table.lower())
     if write.path:
-        return ("path", write.path.removeprefix("file://").rstrip("/"))
+        # Hadoop takes file:/data and file:///data for the same folder.
+        return ("path", re.sub("^file:/+", "/", write.path).rstrip("/"))
     return database_of(write.options)
 
 

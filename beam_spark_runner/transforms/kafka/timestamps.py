@@ -161,6 +161,16 @@ class CreateTime(_Delayed):
         return timestamp_ms * 1000
 
 
+def _timestamp_s(record: KafkaRecord) -> float:
+    if record.timestamp < 0:
+        raise KafkaAccessError(
+            "timestamp_policy is EventTime without a timestamp_fn, but a record has no timestamp: "
+            "use a timestamp_fn, or ProcessingTime",
+            "",
+        )
+    return record.timestamp / 1000
+
+
 @dataclass(frozen=True)
 class EventTime(_Delayed):
     """Timestamps are computed from records by a function.
@@ -168,13 +178,13 @@ class EventTime(_Delayed):
     Args:
         max_delay: See ``CreateTime``.
         timestamp_fn: A function of a ``KafkaRecord`` that returns a ``Timestamp``, or seconds
-            since the Unix epoch.
+            since the Unix epoch. By default, the record's own timestamp, which it must have.
 
     Example:
         EventTime(max_delay=10, timestamp_fn=lambda record: json.loads(record.value)["at"])
     """
 
-    timestamp_fn: Callable[[KafkaRecord], Any] = lambda record: record.timestamp / 1000
+    timestamp_fn: Callable[[KafkaRecord], Any] = _timestamp_s
     reads_records = True
 
     def of_record(self, record: KafkaRecord) -> int:

@@ -45,6 +45,12 @@ def test_numbers_may_be_numbers() -> None:
     )
 
 
+def test_numbers_in_lists_and_objects_may_be_numbers() -> None:
+    struct = struct_pb2.Struct()
+    struct.update({"beam:option:sizes:v1": [7, 0.5, {"a": [-1]}]})
+    assert repr(by_name(struct)) == "{'sizes': [7, 0.5, {'a': [-1]}]}"
+
+
 def test_a_default_of_beam_s_that_every_client_sends_is_no_wish() -> None:
     _, config = read_options({"max_cache_memory_usage_mb": 0}, SERVER)
     assert config.max_cache_memory_usage_mb == 100

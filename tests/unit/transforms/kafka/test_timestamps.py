@@ -62,6 +62,15 @@ def test_records_without_a_time_are_refused(kind: int, timestamp: int) -> None:
         CreateTime().of_message(kind, timestamp, NOW)
 
 
+def test_event_time_without_a_function_is_that_of_the_record() -> None:
+    def record(timestamp: int) -> KafkaRecord:
+        return KafkaRecord("t", 0, 1, timestamp, "CreateTime", None, b"", [])
+
+    assert EventTime().of_record(record(1500)) == 1_500_000
+    with pytest.raises(KafkaAccessError, match="without a timestamp_fn"):
+        EventTime().of_record(record(-1))
+
+
 @pytest.mark.parametrize("found", [12.5, Timestamp(12.5)])
 def test_event_time_is_what_a_function_finds(found: object) -> None:
     record = KafkaRecord("t", 0, 1, 2, "CreateTime", None, b"12.5", [])
