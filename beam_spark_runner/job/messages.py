@@ -1,7 +1,8 @@
 """The messages of a job: log lines of user code, warnings of the runner, and the failure.
 
 Each is logged in this process at once, by the logger ``beam_spark_runner.sdk``, and stored in the
-form of Beam's Job API. The failure is only stored: ``wait_until_finish`` raises it.
+form of Beam's Job API. The failure of a program's own job is only stored: ``wait_until_finish``
+raises it.
 """
 
 import logging
@@ -46,15 +47,20 @@ class JobMessages:
     Args:
         step_names: The full name of each transform, by its id.
         also: Another log to which each message is appended, too.
+        job_id: The job's id, with which its messages are logged where one process has many jobs.
 
     Attributes:
         log: The latest messages, which readers can follow.
     """
 
     def __init__(
-        self, step_names: Mapping[TransformId, str], also: EventLog[Any] | None = None
+        self,
+        step_names: Mapping[TransformId, str],
+        also: EventLog[Any] | None = None,
+        job_id: str = "",
     ) -> None:
         self._step_names = step_names
+        self._of_job = f"{job_id}: " if job_id else ""
         self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(
             MOST_MESSAGES, also, most_bytes=MOST_BYTES, size_of=size_of
         )
@@ -84,7 +90,8 @@ class JobMessages:
         extra = {"beam_step": step, "beam_worker": worker}
         category = category_of(entry)
         if not is_logged and (category is None or not self._warn_again(category, entry)):
-            _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
+            text = f"{self._of_job}{entry.message} [{where}]{trace}"
+            _LOGGER.log(level, "%s", text, extra=extra)
         self._keep(level, f"{entry.message} [{where}]{trace}", _time_of(entry))
 
     def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:
@@ -113,17 +120,20 @@ class JobMessages:
 
     def inform(self, text: str) -> None:
         """Log and store an informational message of the runner."""
-        _LOGGER.info(text)
+        _LOGGER.info("%s%s", self._of_job, text)
         self._keep(logging.INFO, text)
 
     def warn(self, text: str) -> None:
         """Log and store a warning of the runner."""
-        _LOGGER.warning(text)
+        _LOGGER.warning("%s%s", self._of_job, text)
         self._keep(logging.WARNING, text)
 
     def fail(self, error: BaseException) -> None:
-        """Store the reason of the job's failure; it is not logged, since the job raises it."""
-        self._keep(logging.ERROR, message_of(error, MOST_OF_A_TRACEBACK) or class_name(error))
+        """Store the reason of the job's failure. A server logs it; a program's job raises it."""
+        text = message_of(error, MOST_OF_A_TRACEBACK) or class_name(error)
+        if self._of_job:
+            _LOGGER.error("%s%s", self._of_job, text)
+        self._keep(logging.ERROR, text)
 
     def close(self) -> None:
         """Warn of the number of dropped log lines, if any, and close the log."""

@@ -1,5 +1,6 @@
 """The states and messages of a job, which readers can follow from their beginning."""
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,6 +10,8 @@ from apache_beam.portability.api import beam_job_api_pb2
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.event_log import EventLog
 from beam_spark_runner.job.messages import MOST_BYTES, MOST_MESSAGES, JobMessages, size_of
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class StateChange(NamedTuple):
@@ -23,6 +26,7 @@ class JobRecord:
 
     Args:
         step_names: See ``JobMessages``.
+        job_id: See ``JobMessages``; states are logged with it, too.
 
     Attributes:
         states: All states; closed with the last one.
@@ -30,12 +34,13 @@ class JobRecord:
         events: The latest states and messages in order; the last state is the last event.
     """
 
-    def __init__(self, step_names: Mapping[TransformId, str]) -> None:
+    def __init__(self, step_names: Mapping[TransformId, str], job_id: str = "") -> None:
+        self._job_id = job_id
         self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(
             MOST_MESSAGES, most_bytes=MOST_BYTES, size_of=_size_of
         )
         self.states: EventLog[StateChange] = EventLog(also=self.events)
-        self.messages = JobMessages(step_names, also=self.events)
+        self.messages = JobMessages(step_names, also=self.events, job_id=job_id)
 
     @property
     def state(self) -> str:
@@ -44,6 +49,8 @@ class JobRecord:
 
     def change_state(self, state: str) -> None:
         """Record that the job has entered a state."""
+        if self._job_id:
+            _LOGGER.info("%s: %s", self._job_id, state)
         self.states.append(StateChange(state, time.time()))
 
     def end(self, state: str) -> None:

@@ -54,7 +54,8 @@ class ServedJob:
         self.coded_pipeline = coded_pipeline
         self._files = files
         self.record = JobRecord(
-            {id_: step.name for id_, step in prepared.plan.graph.transforms.items()}
+            {id_: step.name for id_, step in prepared.plan.graph.transforms.items()},
+            prepared.job_id,
         )
         self.record.change_state(PipelineState.STOPPED)
         self._prepared: PreparedJob | None = prepared

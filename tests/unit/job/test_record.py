@@ -1,7 +1,11 @@
 """States and messages of a job, in one order."""
 
-from apache_beam.portability.api import beam_job_api_pb2
+import logging
 
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
+
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.record import JobRecord, StateChange
 
 
@@ -29,3 +33,28 @@ def test_the_last_state_is_the_last_event() -> None:
     assert record.messages.log.events()[1].importance == (
         beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR
     )
+
+
+@pytest.mark.parametrize("job_id", ["", "count_1"], ids=["a program's job", "a server's"])
+def test_a_server_logs_all_of_a_job_with_its_id(
+    caplog: pytest.LogCaptureFixture, job_id: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    record = JobRecord({TransformId("t"): "Read"}, job_id)
+    record.change_state("RUNNING")
+    line = beam_fn_api_pb2.LogEntry(
+        message="100% of it", transform_id="t", severity=beam_fn_api_pb2.LogEntry.Severity.WARN
+    )
+    record.messages.take_line("worker-1", line)
+    record.messages.warn("a warning")
+    record.messages.inform("a line")
+    record.messages.fail(ValueError("bad"))
+    record.end("FAILED")
+    of_a_program = ["100% of it [Read, worker-1]", "a warning", "a line"]
+    assert caplog.messages == (
+        [f"{job_id}: {text}" for text in ("RUNNING", *of_a_program, "bad", "FAILED")]
+        if job_id
+        else of_a_program
+    )
+    # Clients know their job.
+    assert shown(record)[1:-2] == of_a_program
