@@ -43,36 +43,42 @@ def _folder(option: str, given: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="beam-spark-savepoint",
-        description="Copies what a streaming pipeline has committed last, while it runs or later.",
+        description="Makes a savepoint: a copy of the last committed epoch of a streaming "
+        "pipeline, which may be running or have ended.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--checkpoint_dir",
         required=True,
         metavar="FOLDER",
-        help="Where the pipeline commits its epochs: a folder, or one of HDFS or an object store, "
-        "whose endpoint and credentials are in the environment (AWS_ENDPOINT_URL and so on).",
+        help="Where the pipeline commits its epochs: a folder, or the URL of one in HDFS or an "
+        "object store. Endpoint and credentials of an object store come from the environment "
+        "(AWS_ENDPOINT_URL and so on).",
     )
     parser.add_argument(
         "--savepoint_path",
         required=True,
         metavar="FOLDER",
-        help="Where the copy goes; another pipeline that is given the same option begins there.",
+        help="The folder for the copy. A pipeline that is started with the same option begins from "
+        "it.",
     )
     of_hdfs = parser.add_argument_group("folders of HDFS (hdfs://)")
     of_hdfs.add_argument(
         "--hdfs_host",
         metavar="HOST",
-        help="The namenode, several of them with commas between, or an HttpFS server. Default: "
+        help="The namenode, several namenodes separated by commas, or an HttpFS server. Default: "
         "the host of the URL.",
     )
     of_hdfs.add_argument(
-        "--hdfs_port", metavar="PORT", help="Of its web address, for WebHDFS. Default: 9870."
+        "--hdfs_port",
+        metavar="PORT",
+        help="The port of its web address, for WebHDFS. Default: 9870.",
     )
     of_hdfs.add_argument(
         "--hdfs_user",
         metavar="NAME",
-        help="In whose name. Default: $HADOOP_USER_NAME, or the user who runs the command.",
+        help="The user in whose name files are read and written. Default: $HADOOP_USER_NAME, or "
+        "the user who runs the command.",
     )
     return parser
 

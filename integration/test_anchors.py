@@ -115,7 +115,8 @@ def test_an_executor_that_is_lost_and_replaced(
             epochs_pass(4)
             kill(hosts.executors()[0])
             wait_until(
-                lambda: any("spread anew" in text for text in caplog.messages), "another anchor"
+                lambda: any("partitions are redistributed" in text for text in caplog.messages),
+                "another anchor",
             )
             wait_for_executors(session, HOSTS)
             quiet.append(epochs_pass(2))

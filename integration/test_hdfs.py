@@ -164,7 +164,9 @@ def test_a_wrong_port_is_named(hdfs: Hdfs) -> None:
 def test_a_datanode_that_is_away(hdfs: Hdfs, folder: HdfsFolder) -> None:
     folder.create("a", b"one")
     hdfs.kill_datanode()
-    with pytest.raises(HdfsError, match="the namenode names this datanode so"):
+    with pytest.raises(
+        HdfsError, match="this is the address of a datanode that the namenode reports"
+    ):
         folder.read("a")
     with pytest.raises(HdfsError, match="could not create b"):
         folder.create("b", b"two")

@@ -222,7 +222,7 @@ def test_a_job_server(tmp_path: Path) -> None:
             lambda p: p | ReadFromSpark(dataframe=Frame(), schema="id BIGINT"),
             *("--runner=PortableRunner", *process),
         )
-        with pytest.raises(RuntimeError, match="works in the process that has the DataFrame"):
+        with pytest.raises(RuntimeError, match="works only in the process that has the DataFrame"):
             refused.wait_until_finish()
     finally:
         server.program.send(signal.SIGTERM)

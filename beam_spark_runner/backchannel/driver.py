@@ -226,7 +226,12 @@ class BackchannelServer:
             # Other programs may connect and send anything.
             level = logging.WARNING if stream.worker else logging.DEBUG
             name = stream.worker or "a stranger"
-            _LOGGER.log(level, "%s is no longer heard, since it has sent: %s", name, error)
+            _LOGGER.log(
+                level,
+                "further messages of %s are ignored, because one was not valid: %s",
+                name,
+                error,
+            )
             self._hang_up(stream)
 
     def _on_frame(self, stream: SocketStream | FileStream, frame: WorkerFrame) -> None:

@@ -69,8 +69,9 @@ def connect(route: Route, worker: str) -> DriverLink | None:
             # Not ``logging``, whose lines are sent over this connection.
             host, port = route.address
             print(
-                f"the driver does not answer at {host}:{port} ({error}): log lines of "
-                f"{worker} are sent through files in --temp_location, or stay here",
+                f"the driver does not answer at {host}:{port} ({error}): log lines of {worker} are "
+                "sent through files in --temp_location, if that is a mounted folder, or only "
+                "printed here",
                 file=sys.stderr,
             )
     if link is None and route.folder is not None:

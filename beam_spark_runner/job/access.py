@@ -22,7 +22,7 @@ _TOKEN_OPTION = "client_token_file"
 _LEAST_TOKEN = 16  # characters
 _ANSWERS_WITHIN_S = 5.0
 _REFUSAL = (
-    "the job server wants its token with each call, in the metadata 'authorization: Bearer TOKEN'; "
+    "the job server demands a token with each call, in the metadata 'authorization: Bearer TOKEN'; "
     "with --runner=SparkPortableRunner, name the file that contains it as --job_server_token_file"
 )
 
@@ -210,7 +210,9 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
         # Without a password, Python would ask for one at the terminal.
         context.load_cert_chain(path, key_path, password=lambda: b"")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or "the key is encrypted, or none"
+        reason = (
+            getattr(error, "reason", None) or "the key is encrypted, or the file contains no key"
+        )
         raise OptionsError(
             option, f"{path} and {key_path} are not a certificate and its key: {reason}"
         ) from error

@@ -39,8 +39,8 @@ class NotDurableError(RunnerError):
     def __str__(self) -> str:
         return (
             f"an epoch was not committed, since the disk may have lost {self.path}: "
-            f"{self.problem}. Once the disk works, start the pipeline again: it goes on from its "
-            "last commit"
+            f"{self.problem}. Once the disk works, start the pipeline again: it continues after "
+            "the last committed epoch"
         )
 
 

@@ -38,8 +38,9 @@ class CheckpointObjects(CopyingStorage):
         if self.create(_PROBE, b""):
             raise OptionsError(
                 option,
-                f"the store at {self._folder.url} {self._folder.two_may_create}, so that it cannot "
-                "tell two drivers apart; use another store, or a folder that all hosts mount",
+                f"the store at {self._folder.url} {self._folder.two_may_create}, so that two "
+                "drivers could commit the same epoch; use another store, or a folder that all "
+                "hosts mount",
             )
 
     def exists(self) -> bool:

@@ -56,7 +56,9 @@ def read_overrides(config: str) -> Overrides:
 def _override(urn: str, value: Any) -> Override:
     if urn not in IN_SDK_HARNESSES | IN_PYTHON_WORKERS:
         known = ", ".join(sorted(IN_SDK_HARNESSES | IN_PYTHON_WORKERS))
-        raise OptionsError("environment_config", f"{urn} is not the URN of an environment: {known}")
+        raise OptionsError(
+            "environment_config", f"{urn} is not the URN of an environment; these are {known}"
+        )
     if not isinstance(value, dict) or "environment_type" not in value or value.keys() - _FIELDS:
         raise OptionsError("environment_config", f"{urn}: {json.dumps(value)} is not as in {_FORM}")
     inner = value.get("environment_config")
@@ -111,7 +113,7 @@ def override_environments(pipeline: beam_runner_api_pb2.Pipeline, overrides: Ove
         if found.is_default_of_python and python_version_of_beam(each) is None:
             raise OptionsError(
                 "environment_config",
-                f"{each.urn} is replaced by Python's SDK harness, since no command or image is "
-                f"named, but the environment {id_} of the pipeline is of another SDK",
+                f"{each.urn} would be replaced by Python's SDK harness, since no command or image "
+                f"is given, but the environment {id_} of the pipeline needs another SDK",
             )
         each.urn, each.payload = found.environment.urn, found.environment.payload

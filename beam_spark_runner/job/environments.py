@@ -110,7 +110,8 @@ def _json_object(
     unknown = sorted(config.keys() - {*names, *ignored})
     if unknown:
         raise OptionsError(
-            "environment_config", f"{kind} knows {' and '.join(names)}, not {', '.join(unknown)}"
+            "environment_config",
+            f"{kind} has the keys {' and '.join(names)}, not {', '.join(unknown)}",
         )
     return config
 

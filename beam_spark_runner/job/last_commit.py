@@ -24,7 +24,7 @@ def warn_of_last_commit(
     try:
         epoch = committed_epoch(places)
     except RunnerError as error:
-        warn(f"what was committed in {folder} cannot be read: {error}")
+        warn(f"the last committed epoch in {folder} cannot be read: {error}")
         return
     if epoch is None:
         warn(f"no epoch was committed in {folder}: the same command starts from the beginning")

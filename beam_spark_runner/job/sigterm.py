@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 _LOGGER = logging.getLogger(__name__)
-_ONLY_MAIN = "wait_until_finish is not called by the main thread, the only one that gets signals"
+_ONLY_MAIN = "wait_until_finish does not run in the main thread, which alone receives signals"
 
 
 @contextlib.contextmanager
@@ -24,7 +24,7 @@ def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         if first is not None:
-            why = "this program has a handler of its own for it" if is_main else _ONLY_MAIN
+            why = "this program has its own handler of SIGTERM" if is_main else _ONLY_MAIN
             _LOGGER.warning("--drain_on_sigterm has no effect: %s", why)
         yield
         return

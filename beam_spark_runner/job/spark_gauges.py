@@ -44,7 +44,9 @@ class _SparkGauges:
             set_gauges(self._context, _values(self._name, status))
         except Exception as error:  # Py4J's: Spark may be ending
             self._has_failed = True
-            self._warn(f"--spark_metrics: Spark shows no more of them: {message_of(error)}")
+            self._warn(
+                f"--spark_metrics: Spark's metrics are no longer updated: {message_of(error)}"
+            )
 
 
 def _values(name: str, status: EpochStatus) -> Mapping[tuple[str, ...], float]:

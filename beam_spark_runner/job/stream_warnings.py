@@ -10,14 +10,13 @@ from beam_spark_runner.scheduling.slow_epochs import TIMES, SlowEpochs
 from beam_spark_runner.scheduling.unchanged_values import UnchangedValues
 
 _FOR_SLOW = {
-    EpochPart.PLANNING: "this program makes the plans of Spark jobs; see whether its machine is "
-    "busy",
-    EpochPart.TASKS: "see what these steps do, have more partitions (--parallelism), or a longer "
-    "--batch_interval_millis",
-    EpochPart.SPARK: "tasks have waited for free slots, were repeated, or have moved very much "
-    "data; see whether the cluster is busy, and the Spark job in Spark's UI",
-    EpochPart.COMMIT: "the checkpoint folder is slow; see where --checkpoint_dir is, or have a "
+    EpochPart.PLANNING: "this program plans the Spark jobs; check whether its machine is busy",
+    EpochPart.TASKS: "check what these steps do, or set more partitions (--parallelism) or a "
     "longer --batch_interval_millis",
+    EpochPart.SPARK: "tasks waited for free slots, were repeated, or moved very much data; check "
+    "whether the cluster is busy, and look at the Spark job in Spark's UI",
+    EpochPart.COMMIT: "the checkpoint folder is slow; set a faster --checkpoint_dir, or a longer "
+    "--batch_interval_millis",
 }
 
 
@@ -61,10 +60,10 @@ class StreamWarnings:
         }
         for name, for_s in self._sources.after_epoch(holds_us, now_s):
             self._warn(
-                f"{name}: has held the watermark at {time_text(holds_us[name])} for {for_s:.0f} s, "
-                f"with {status.steps[name].restrictions or 0:,} restriction(s) that wait: no "
-                "window after it can end meanwhile; its watermark estimator says how far it has "
-                "come"
+                f"{name}: this source has held the watermark at {time_text(holds_us[name])} for "
+                f"{for_s:.0f} s, with {status.steps[name].restrictions or 0:,} stored "
+                "restriction(s). No later window can end meanwhile. Check the source's watermark "
+                "estimator, which determines this watermark"
             )
 
     def _warn_of_side_inputs(self, status: EpochStatus, now_s: float) -> None:
@@ -81,11 +80,11 @@ class StreamWarnings:
                 for maker in each.makers
             )
             self._warn(
-                f"{name}: elements have waited for {for_s:.0f} s, the earliest of "
-                f"{time_text(each.since_us)}, for the side input from {sides}: no pane of it has "
-                "fired for their window, nor has its watermark passed the end of that. See what "
-                "holds the watermark there, or give the side input a trigger, such as "
-                "Repeatedly(AfterCount(1)), or shorter windows"
+                f"{name}: elements have waited for {for_s:.0f} s for the side input from {sides}; "
+                f"the earliest has the timestamp {time_text(each.since_us)}. No pane of the side "
+                "input has fired for its window, and the watermark there has not passed the end of "
+                "this window. Check what holds the watermark there, or give the side input a "
+                "trigger, such as Repeatedly(AfterCount(1)), or shorter windows"
             )
 
     def _warn_of_timers(self, status: EpochStatus, now_s: float) -> None:
@@ -103,10 +102,10 @@ class StreamWarnings:
         }
         for name, for_s in self._ended.after_epoch(firing, now_s):
             self._warn(
-                f"{name}: its input has ended, and its timers have gone on firing for {for_s:.0f} "
-                f"s, up to {time_text(status.steps[name].output_us)}: they are very many, or one "
-                "always sets itself again, which ends with its window only; the global window has "
-                "no end"
+                f"{name}: its input has ended, but its timers have gone on firing for {for_s:.0f} "
+                f"s, up to {time_text(status.steps[name].output_us)}: there are very many, or one "
+                "always sets itself again. Such a timer ends with its window only; the global "
+                "window has no end"
             )
 
 
@@ -121,7 +120,8 @@ def slow_text(status: EpochStatus, interval_us: int) -> str:
     return (
         f"epoch {status.epoch:,} took {status.took_us / 1e6:.1f} s, at least {TIMES} times its "
         f"interval of {interval_us / 1e6:g} s: {parts}. The slowest task took "
-        f"{slowest_us / 1e6:.1f} s, in {steps}. Mostly {longest.value}: {_FOR_SLOW[longest]}"
+        f"{slowest_us / 1e6:.1f} s, in {steps}. The longest part was {longest.value}: "
+        f"{_FOR_SLOW[longest]}"
     )
 
 

@@ -78,7 +78,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         if self._access.ca is None:
             return f"{said}; if it uses TLS, set --job_server_ca"
         if self._access.cert is None:
-            return f"{said}; if it wants a certificate of yours, set --job_server_cert"
+            return f"{said}; if it demands a client certificate, set --job_server_cert"
         return f"{said}, or it refuses the certificate of --job_server_cert"
 
 

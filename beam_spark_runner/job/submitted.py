@@ -25,7 +25,7 @@ from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
 LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """The status codes of calls whose server was killed or stopped."""
 _LOGGER = logging.getLogger(__name__)
-_OURS = "only a job server of beam_spark_runner, of this version or a later one, does"
+_OURS = "only job servers of beam_spark_runner, from this version on, support this"
 
 
 class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[misc]

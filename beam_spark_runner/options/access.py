@@ -84,8 +84,8 @@ def check_client_access(
         if each and not is_loopback(host_of(each)):
             raise OptionsError(
                 "job_server_token_file",
-                f"the token would reach {each} in the clear; name the CA of the server's "
-                "certificate as --job_server_ca",
+                f"the token would be sent to {each} without encryption; name the CA of the "
+                "server's certificate as --job_server_ca",
             )
 
 

@@ -59,13 +59,13 @@ DEFAULT_START_TIMEOUT_S = 120.0
 DEFAULT_DOCKER = "docker"
 
 _INSTALL_BEAM = (
-    "workers run the Apache Beam that is installed beside this package; install that one "
-    "everywhere, and leave the option out"
+    "workers run the installed Apache Beam; install the one that you need on all machines, and "
+    "leave the option out"
 )
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
 
 _REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
-    "output_executable_path": (PortableOptions, "there is no jar to write; leave it out"),
+    "output_executable_path": (PortableOptions, "this runner writes no jar; leave it out"),
     "prebuild_sdk_container_engine": (
         SetupOptions,
         "this runner builds no images; name one by --environment_type=DOCKER "
@@ -230,7 +230,7 @@ def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
         raise OptionsError(
             "transform_name_mapping",
-            "must be a JSON object with the earlier names of steps, and those that they have now",
+            "must be a JSON object that maps earlier names of steps to new ones",
         )
     return tuple(given.items())
 
@@ -263,8 +263,8 @@ def _job_endpoint(given: str | None) -> str | None:
     if given == "embed":
         raise OptionsError(
             "job_endpoint",
-            "embed starts a server of Beam's own, which runs nothing on Spark; leave it out: the "
-            "pipeline then runs from this process",
+            "embed starts a job server of Beam's own, which does not use Spark; leave the option "
+            "out: this program then runs the pipeline",
         )
     if given and not re.search(r".:\d+$", given):
         raise OptionsError("job_endpoint", f"must be HOST:PORT, not {given}")
@@ -281,7 +281,7 @@ def _expands_reshuffles(options: PipelineOptions) -> bool:
     except ValueError as error:
         given = options.view_as(StreamingOptions).update_compatibility_version
         raise OptionsError(
-            "update_compatibility_version", f"{given!r} is no version of Beam, such as 2.64.0"
+            "update_compatibility_version", f"{given!r} is not a version of Beam, such as 2.64.0"
         ) from error
 
 
@@ -301,7 +301,8 @@ def _environment_overrides(options: PipelineOptions, job_endpoint: str | None) -
     if found and job_endpoint is not None:
         raise OptionsError(
             "environment_config",
-            "which environments are replaced is an option of the job server, not of its clients",
+            "with --job_endpoint, only the job server's own option of this name replaces "
+            "environments; leave it out",
         )
     return found
 

@@ -36,17 +36,21 @@ class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
 DECLARED: Mapping[str, Mapping[str, Any]] = {
     "job_server_ca": {
         "metavar": "FILE",
-        "help": "With --job_endpoint: the CAs one of which has signed the certificate of the job "
-        "server (PEM). Default: no TLS.",
+        "help": "With --job_endpoint: a PEM file with the certificates of CAs; one of them must "
+        "have signed the certificate of the job server. Default: no TLS.",
     },
     "job_server_cert": {
         "metavar": "FILE",
-        "help": "With --job_server_ca: your certificate, if the job server wants one (PEM).",
+        "help": "With --job_server_ca: a PEM file with your certificate, for a job server that "
+        "demands one.",
     },
-    "job_server_key": {"metavar": "FILE", "help": "The private key of --job_server_cert (PEM)."},
+    "job_server_key": {
+        "metavar": "FILE",
+        "help": "A PEM file with the private key of --job_server_cert.",
+    },
     "job_server_token_file": {
         "metavar": "FILE",
-        "help": "With --job_endpoint: the token that the job server wants with each call.",
+        "help": "With --job_endpoint: a file with the token that the job server demands.",
     },
     "spark_conf": {
         "action": "append",
@@ -61,25 +65,26 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     },
     "docker_executable": {
         "metavar": "PROGRAM",
-        "help": "With --environment_type=DOCKER: what starts containers on executors, docker or "
-        "podman. Default: docker.",
+        "help": "With --environment_type=DOCKER: the program that starts containers on executors, "
+        "docker or podman. Default: docker.",
     },
     "environment_start_timeout": {
         "metavar": "SECONDS",
-        "help": "Maximum time for an SDK harness to start and connect. Default: 120.",
+        "help": "Maximum time that an SDK harness may take to start and connect. Default: 120.",
     },
     "executor_environment": {
         "default": "auto",
         "metavar": "auto|installed|archive",
-        "help": "The packages of Python workers on a cluster. installed: those that are installed "
-        "there. archive: those of this program, sent as an archive. auto: archive, if Beam is "
-        "missing there. Default: auto.",
+        "help": "The packages of the Python workers on a cluster. installed: those that are "
+        "installed there. archive: the packages of this program, which are sent as an archive. "
+        "auto: the archive, if Beam or this package is missing there. Default: auto.",
     },
     "sdf_round_budget": {
         "default": str(DEFAULT_ROUND_BUDGET_S),
         "metavar": "SECONDS",
-        "help": "How long a task processes splittable DoFns before the remaining work is spread "
-        "over the cluster; doubles with each further round. 0: never spread it. Default: 2.",
+        "help": "The time for which a task processes splittable DoFns before the remaining work is "
+        "spread over the cluster; it doubles with each further round. 0: the work is never spread. "
+        "Default: 2.",
     },
     "group_memory_bytes": {
         "type": int,
@@ -96,19 +101,20 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true",
         "default": False,
         "help": "Truncate restrictions of splittable DoFns before they are processed, by their "
-        "provider's truncate. By default, nothing remains of an unbounded restriction. With "
-        "--checkpoint_dir, a streaming pipeline continues from there, and is drained.",
+        "provider's truncate. By default, a bounded restriction stays as it is and nothing remains "
+        "of an unbounded one. With --checkpoint_dir, a streaming pipeline continues from its "
+        "checkpoint and is drained.",
     },
     "drain_on_sigterm": {
         "action": "store_true",
         "default": False,
-        "help": "The first SIGTERM drains a streaming pipeline that the program waits for; another "
-        "one cancels it. By default the first one does.",
+        "help": "The first SIGTERM drains a streaming pipeline that the program waits for; a "
+        "second one cancels it. Without the option, the first SIGTERM cancels the pipeline.",
     },
     "checkpoint_dir": {
         "metavar": "FOLDER",
-        "help": "Where a streaming pipeline commits its epochs: a folder that this machine and all "
-        "executors share, mounted, or in an object store or HDFS (s3://, gs://, abfss://, "
+        "help": "Where a streaming pipeline commits its epochs: a mounted folder that this machine "
+        "and all executors share, or a folder in an object store or HDFS (s3://, gs://, abfss://, "
         "hdfs://). The same command with the same folder continues after the last committed epoch.",
     },
     "savepoint_path": {
@@ -132,8 +138,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "timer_fire_batch_size": {
         "type": int,
         "metavar": "TIMERS",
-        "help": "With --unaligned_splittable_timers: number of timers sent to an SDK harness at a "
-        f"time. Default: {DEFAULT_TIMER_BATCH}.",
+        "help": "With --unaligned_splittable_timers: the number of timers that an SDK harness "
+        f"receives at a time. Default: {DEFAULT_TIMER_BATCH}.",
     },
     "restart": {
         "default": "auto",
@@ -150,9 +156,10 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     },
     "stuck_bundle_timeout": {
         "metavar": "SECONDS",
-        "help": "Maximum time for which user code may process an element, or wait in a claim, "
-        "without progress. After that the task fails, with the step and the stack of its code. "
-        f"0: no limit. Default: {DEFAULT_STUCK_S} in a streaming pipeline, otherwise 0.",
+        "help": "Maximum time for which user code may make no progress: process one element, set "
+        "up a DoFn, or wait in a claim. After that, the task fails with an error that has the step "
+        f"and the stack of the code. 0: no limit. Default: {DEFAULT_STUCK_S} in a streaming "
+        "pipeline, otherwise 0.",
     },
     "backchannel": {
         "default": "auto",
@@ -164,19 +171,19 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "metrics_port": {
         "type": int,
         "metavar": "PORT",
-        "help": "Serve metrics as Prometheus text at this port while the pipeline runs. 0: any "
-        "that is free. Default: they are not served.",
+        "help": "The port at which metrics are served as Prometheus text while the pipeline runs. "
+        "0: any free port. Default: metrics are not served.",
     },
     "metrics_host": {
         "metavar": "HOST",
-        "help": "With --metrics_port: the address of this machine at which it listens. Default: "
-        "127.0.0.1.",
+        "help": "With --metrics_port: the address of this machine at which the port is opened. "
+        "Default: 127.0.0.1.",
     },
     "spark_metrics": {
         "action": "store_true",
         "default": False,
-        "help": "Show the epochs, watermarks and state of a streaming pipeline in Spark's metrics "
-        "system, too. Classic Spark only.",
+        "help": "Show the epochs, watermarks and state of a streaming pipeline among Spark's own "
+        "metrics, too. On classic Spark only.",
     },
     "progress": {
         "default": "auto",

@@ -47,9 +47,9 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
     if kind == "embedded" and needs:
         raise OptionsError(
             needs,
-            "the Python workers, where --environment_type=EMBEDDED runs user code, are shared by "
-            "all pipelines; leave --environment_type out: each worker then starts a process "
-            "with what this pipeline needs",
+            "is not possible with --environment_type=EMBEDDED, which runs user code in Python "
+            "workers that all pipelines share; leave --environment_type out: each worker then "
+            "starts a process with what this pipeline needs",
         )
     if kind == "loopback" and needs:
         _LOGGER.warning(

@@ -53,12 +53,14 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
     )
     check_server_access(access)
     if access.cert is not None and given.insecure:
-        raise OptionsError("insecure", "there is TLS (--tls_cert); leave one of them out")
+        raise OptionsError(
+            "insecure", "cannot be used together with --tls_cert; leave one of them out"
+        )
     if access.cert is None and not (given.insecure or is_loopback(given.job_host)):
         raise OptionsError(
             "job_host",
-            f"{given.job_host} can be reached from other machines, and whoever gets there runs "
-            "code here; set --tls_cert and --tls_key, or --insecure if your network sees to that",
+            f"other machines can reach {given.job_host}, and whoever can connect can run code "
+            "here; set --tls_cert and --tls_key, or --insecure if your network protects this port",
         )
     return ServerConfig(
         job_host=given.job_host,
@@ -81,7 +83,8 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="beam-spark-job-server",
-        description="Runs Beam pipelines that clients submit over Beam's Job API, on one Spark.",
+        description="Runs the Beam pipelines that clients submit over Beam's Job API, in one Spark "
+        "application.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -90,107 +93,113 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--advertised_host",
         metavar="HOST",
-        help="The host that the server announces to clients, which send files to it, if they "
-        "reach this machine by another name: through published ports of a container, or a tunnel. "
-        "Default: --job_host, or this machine's name where that is any address.",
+        help="The host that the server announces to clients, which send files to its "
+        "--artifact_port. Needed if clients reach the server by another name: through the "
+        "published ports of a container, or a tunnel. Default: --job_host; if that is any address "
+        "(0.0.0.0), the name of the machine.",
     )
     parser.add_argument(
         "--job_port",
         type=int,
         default=DEFAULT_JOB_PORT,
-        help="Of the job service, which clients name as --job_endpoint. 0: any. "
-        "Default: %(default)s.",
+        help="The port of the job service, for clients' --job_endpoint. 0: any free port. Default: "
+        "%(default)s.",
     )
     parser.add_argument(
         "--artifact_port",
         type=int,
         default=DEFAULT_ARTIFACT_PORT,
-        help="Where clients stage files. 0: any. Default: %(default)s.",
+        help="The port for files, which is announced to clients. 0: any free port. Default: "
+        "%(default)s.",
     )
     parser.add_argument(
         "--artifacts_dir",
         metavar="FOLDER",
-        help="For the files that clients stage, while their jobs last: a folder, or a URL of an "
-        "object store (s3://, gs://, abfss://). Default: a temporary folder.",
+        help="Where the files that clients stage are stored until their jobs end: a folder, or a "
+        "URL of an object store (s3://, gs://, abfss://). Default: a temporary folder.",
     )
     parser.add_argument(
         "--max_artifact_bytes",
         type=int,
         metavar="BYTES",
         default=DEFAULT_ARTIFACT_BYTES,
-        help="How much a job may stage. Default: %(default)s.",
+        help="The maximum size of all files that are staged for one job. Default: %(default)s.",
     )
     parser.add_argument(
         "--max_concurrent_jobs",
         type=int,
         metavar="JOBS",
         default=DEFAULT_MOST_JOBS,
-        help="How many jobs run at a time; more wait for their turn. Default: %(default)s.",
+        help="How many jobs run at a time; further jobs wait. Default: %(default)s.",
     )
     parser.add_argument(
         "--max_waiting_jobs",
         type=int,
         metavar="JOBS",
         default=DEFAULT_MOST_WAITING,
-        help="How many jobs may wait, and pipelines be prepared that do not run yet; more are "
-        "refused. Default: %(default)s.",
+        help="The maximum number of jobs that wait and of prepared pipelines that do not run yet, "
+        "together; more are refused. Default: %(default)s.",
     )
     parser.add_argument(
         "--metrics_port",
         type=int,
         metavar="PORT",
-        help="Where the metrics of all jobs are served as Prometheus text. 0: any. Default: they "
-        "are not.",
+        help="The port at which the metrics of all jobs are served as Prometheus text. 0: any free "
+        "port. Default: metrics are not served.",
     )
     parser.add_argument(
         "--metrics_host",
         metavar="HOST",
-        help="With --metrics_port: the address to listen at. Default: 127.0.0.1.",
+        help="With --metrics_port: the address of this machine at which the port is opened. "
+        "Default: 127.0.0.1.",
     )
     parser.add_argument(
         "--spark_master_url",
         metavar="URL",
-        help="The Spark to run on: local[N], spark://…, sc://…. Default: what spark-submit or "
-        "Spark's configuration say, else local[*]. That of clients has no effect.",
+        help="The Spark to use: local[N], spark://…, sc://…. Default: the master that spark-submit "
+        "or Spark's configuration names, otherwise local[*]. Clients' values have no effect.",
     )
     parser.add_argument(
         "--spark_conf",
         action="append",
         metavar="KEY=VALUE",
-        help="A Spark setting, as with spark-submit --conf. May be repeated.",
+        help="A Spark property, as with spark-submit --conf. May be repeated.",
     )
     parser.add_argument(
         "--temp_location",
         metavar="FOLDER",
-        help="Storage that this machine and all executors share, a folder or a URL. That of "
-        "clients has no effect.",
+        help="Storage that the server and all executors share: a folder or a URL. Clients' values "
+        "have no effect.",
     )
     parser.add_argument(
         "--environment_config",
         metavar="JSON",
-        help="Environments that run in place of those that pipelines name, by URN: "
+        help="Environments that replace those that pipelines name, by URN, as JSON: "
         '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": {…}}}.',
     )
     parser.add_argument(
         "--tls_cert",
         metavar="FILE",
-        help="The server's certificate, with those that lead to its CA (PEM). Default: no TLS.",
+        help="A PEM file with the server's certificate, and the intermediate certificates up to "
+        "its CA. Default: no TLS.",
     )
-    parser.add_argument("--tls_key", metavar="FILE", help="Its private key (PEM).")
+    parser.add_argument(
+        "--tls_key", metavar="FILE", help="A PEM file with the private key of --tls_cert."
+    )
     parser.add_argument(
         "--tls_ca",
         metavar="FILE",
-        help="Clients must have a certificate that one of these CAs has signed (PEM).",
+        help="A PEM file: clients must have a certificate that one of these CAs has signed.",
     )
     parser.add_argument(
         "--client_token_file",
         metavar="FILE",
-        help="Clients must send the token in this file with each call.",
+        help="A file with a token that clients must send with each call.",
     )
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="Listen, without TLS, at an address that other machines reach, too.",
+        help="Allow a --job_host that other machines can reach, without TLS.",
     )
     return parser
 
@@ -211,7 +220,7 @@ def _host(option: str, given: str | None) -> str | None:
             ipaddress.IPv6Address(bare)
         except ValueError as error:
             raise OptionsError(
-                option, f"{given} is not a host; ports have options of their own"
+                option, f"{given} is not a host; ports are set by --job_port and --artifact_port"
             ) from error
     if "/" in bare or " " in bare:
         raise OptionsError(option, f"{given} is not a host")

@@ -33,9 +33,9 @@ def blocking_side_inputs(plan: Plan) -> list[str]:
             ):
                 waiting.setdefault(collection, {})[name] = None
     return [
-        f"{', '.join(names)}: elements wait until the side input ends that "
-        f"{graph.transforms[maker[collection]].name} makes: it is unbounded, in the global window, "
-        "and its trigger fires only at the end; give it a trigger, such as "
+        f"{', '.join(names)}: elements wait until the side input from "
+        f"{graph.transforms[maker[collection]].name} ends, because it is unbounded, in the global "
+        "window, and its trigger fires only at the end; give it a trigger, such as "
         "Repeatedly(AfterCount(1)), or windows"
         for collection, names in waiting.items()
     ]

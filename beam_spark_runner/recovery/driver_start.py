@@ -223,7 +223,7 @@ class DriverStart:
             self._check(found[-1])
             if (missing := savepoint.copy(found[-1])) is not None:
                 raise OptionsError(
-                    "savepoint_path", f"the savepoint needs {missing}, which is missing"
+                    "savepoint_path", f"the file {missing} of the savepoint is missing"
                 )
         if not found and checkpoints.restart == "resume":
             raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
@@ -236,8 +236,8 @@ class DriverStart:
         if found.key_groups != key_groups:
             raise OptionsError(
                 "max_parallelism",
-                f"it is {found.key_groups} for as long as what is in --checkpoint_dir is used, "
-                f"not {key_groups}",
+                f"it was {found.key_groups} when the checkpoint in --checkpoint_dir was made, and "
+                f"cannot be changed to {key_groups}",
             )
         if contradictions := self._contradictions(found):
             raise IncompatibleCheckpointError(contradictions)

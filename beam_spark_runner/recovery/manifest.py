@@ -47,8 +47,8 @@ class FencedError(RunnerError):
                 "stopped, and can only be started anew"
             )
         return (
-            f"another program has taken over this pipeline's checkpoint (it is the start number "
-            f"{self.newer}, and this one is number {self.fence}); this one has stopped"
+            "another program has taken over this pipeline's checkpoint (with start number "
+            f"{self.newer}, while this program has number {self.fence}); this program has stopped"
         )
 
 
@@ -62,9 +62,9 @@ class IncompatibleCheckpointError(RunnerError):
     def __str__(self) -> str:
         listed = "".join(f"\n  - {each}" for each in self.differences)
         return (
-            "the pipeline cannot go on from its checkpoint, since it has changed. Undo the "
-            "changes, say with --transform_name_mapping what a step was called or that it was "
-            f"removed, or name another --checkpoint_dir:{listed}"
+            "the pipeline has changed and cannot continue from its checkpoint. Undo the changes, "
+            "set --transform_name_mapping for steps that were renamed or removed, or use another "
+            f"--checkpoint_dir:{listed}"
         )
 
 

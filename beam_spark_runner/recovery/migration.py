@@ -66,15 +66,15 @@ def differences(last: Manifest, now: PipelineVersion) -> tuple[str, ...]:
         if place.root and name.removeprefix("step ") != place.root and len(alike[_bare(name)]) > 1:
             shown = f"{_bare(name)} [{place.root}]"
         if other := taken.get(current_name):
-            found.append(f"{shown} and {other} would both be {current_name}")
+            found.append(f"{shown} and {other} would both become {current_name}")
         taken[current_name] = shown
         current = now.plan.get(current_name)
         if current is None:
-            why = f"has stored something ({place.kept})" if place.kept else "has begun"
-            found.append(f"{shown} was removed, which {why}")
+            why = f"has stored data ({place.kept})" if place.kept else "has begun"
+            found.append(f"{shown} was removed, but {why}")
         elif current.kept != place.kept:
             found.append(
-                f"{shown} stores something else: ({current.kept or 'nothing'}) in place of "
+                f"{shown} stores other data than before: ({current.kept or 'nothing'}) instead of "
                 f"({place.kept})"
             )
     return tuple(found)

@@ -124,7 +124,7 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
                     return manifest.epoch
                 if epochs_in(source, lineage) == epochs:
                     name = manifest_name(lineage, manifest.epoch)
-                    raise CorruptManifestError(name, f"it needs {missing}, which is missing")
+                    raise CorruptManifestError(name, f"it refers to {missing}, which is missing")
         finally:
             source.delete([pin])
 

@@ -30,7 +30,10 @@ _OF_NAMENODE = (
     "--hdfs_host and --hdfs_port are the namenode's web address (dfs.namenode.http-address, by "
     "default port 9870)"
 )
-_OF_DATANODE = "the namenode names this datanode so, and this machine must be able to reach it"
+_OF_DATANODE = (
+    "this is the address of a datanode that the namenode reports; this machine must be able to "
+    "reach it"
+)
 
 
 class HdfsError(OSError):
@@ -285,7 +288,9 @@ def _redirection(answer: HTTPResponse) -> str:
     """Return the URL of the datanode to which an answer redirects."""
     url = answer.getheader("Location")
     if url is None:
-        raise HdfsError(f"the namenode names no datanode, but answers {answer.status}")
+        raise HdfsError(
+            f"the namenode did not redirect to a datanode, but answered {answer.status}"
+        )
     return url
 
 

@@ -334,7 +334,7 @@ def test_a_wrong_option_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
     ended = run(tmp_path, _SCRIPT, "--job_host=0.0.0.0")
     assert ended.code == 2
     (line,) = lines_of(ended.err)
-    assert line.startswith("error: --job_host: 0.0.0.0 can be reached from other machines")
+    assert line.startswith("error: --job_host: other machines can reach 0.0.0.0")
     assert ended.out == ""
 
 

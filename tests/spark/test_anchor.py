@@ -72,7 +72,7 @@ def test_where_rows_are_not_united_in_place_it_has_no_effect(
     anchor = Anchor(session, PARTITIONS)
     anchor.release()
     assert not anchor.holds
-    assert "does not unite rows where they are" in caplog.text
+    assert "does not run the tasks of a partition where its cached row is" in caplog.text
 
 
 def is_cached(frame: Any) -> bool:

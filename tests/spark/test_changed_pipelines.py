@@ -123,8 +123,8 @@ def test_steps_may_have_other_names(spark_session: Any, tmp_path: Path) -> None:
     with pytest.raises(IncompatibleCheckpointError) as caught:
         changed(spark_session, tmp_path, renamed)
     text = str(caught.value)
-    assert "say with --transform_name_mapping what a step was called" in text
-    assert "step Number was removed, which has stored something (state next, " in text
+    assert "set --transform_name_mapping for steps that were renamed or removed" in text
+    assert "step Number was removed, but has stored data (state next, " in text
     assert "step Sums/" in text
     assert "Count" not in text  # it stores nothing
     names = '{"Number": "Index", "Sums": "Totals", "Count": "Tally"}'
@@ -211,7 +211,9 @@ def test_another_kind_of_state_is_refused(spark_session: Any, tmp_path: Path) ->
         sums = windows | "Sums" >> beam.CombinePerKey(sum)
         return {"numbers": counted | "Number" >> beam.ParDo(Texts()), "sums": sums}
 
-    with pytest.raises(IncompatibleCheckpointError, match="step Number stores something else"):
+    with pytest.raises(
+        IncompatibleCheckpointError, match="step Number stores other data than before"
+    ):
         changed(spark_session, tmp_path, with_bag)
 
 

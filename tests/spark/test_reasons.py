@@ -23,8 +23,8 @@ PYTHON = """org.apache.spark.api.python.PythonException: Traceback (most recent 
 ModuleNotFoundError: No module named 'pyarrow'
 """
 OTHER_PYTHON = (
-    "the Python of Spark's workers is not the one that has Beam and this runner; "
-    "PYSPARK_PYTHON says which they take (ModuleNotFoundError: No module named 'pyarrow')"
+    "Spark's workers do not run the Python that has Beam and this runner; "
+    "set PYSPARK_PYTHON to that Python (ModuleNotFoundError: No module named 'pyarrow')"
 )
 CHAINED = """
   An exception was thrown from the Python worker. Please see the stack trace below.

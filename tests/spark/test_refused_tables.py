@@ -187,7 +187,9 @@ def test_a_frame_that_is_not_here_is_refused(spark_session: Any) -> None:
     gone = TableRead(frame="0" * 32, schema=schema_of_ddl("id BIGINT"))
     with (
         open_session(RunnerConfig(), spark_session) as session,
-        pytest.raises(TableError, match=r"Step: .* works in the process that has the DataFrame"),
+        pytest.raises(
+            TableError, match=r"Step: .* works only in the process that has the DataFrame"
+        ),
     ):
         open_frame(gone, session, "Step")
 

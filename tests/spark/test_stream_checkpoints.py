@@ -110,9 +110,9 @@ def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> Non
 
     harvest(spark_session, build("Number"), *flags)
     for name, more, message in (
-        ("Other", (), "step Number was removed, which has stored something .state next, "),
+        ("Other", (), "step Number was removed, but has stored data .state next, "),
         ("Number", ("--restart=fresh",), "--restart: an earlier run has committed 2 epochs"),
-        ("Number", ("--max_parallelism=64",), "--max_parallelism: it is 128 for as long as"),
+        ("Number", ("--max_parallelism=64",), "--max_parallelism: it was 128 when the checkpoint"),
         ("Number", ("--parallelism=129",), "--parallelism: 129 is more than --max_parallelism"),
     ):
         with pytest.raises(RuntimeError, match=message):

@@ -119,7 +119,9 @@ def test_one_that_blocks_is_said(spark_session: Any) -> None:
     found = harvest(spark_session, build)
     assert found["seen"] == [(1, [7, 8]), (2, [7, 8])]
     (warning,) = (each.message_text for each in found.result.messages())
-    assert warning.startswith("look up: elements wait until the side input ends that rates makes: ")
+    assert warning.startswith(
+        "look up: elements wait until the side input from rates ends, because "
+    )
 
 
 def test_what_waits_holds_the_watermark(spark_session: Any) -> None:

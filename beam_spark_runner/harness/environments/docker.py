@@ -166,8 +166,8 @@ def ask(executable: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         ) from error
     except OSError as error:
         raise EnvironmentStartError(
-            f"containers are started by {executable} (--docker_executable), which this executor "
-            f"cannot run: {error.strerror}"
+            f"this executor cannot run {executable}, which starts containers "
+            f"(--docker_executable): {error.strerror}"
         ) from error
 
 

@@ -259,8 +259,8 @@ def _make_venv(folder: Path) -> Path:
         venv.create(folder, symlinks=True, with_pip=importlib.util.find_spec("pip") is None)
     except (OSError, subprocess.CalledProcessError) as error:
         raise EnvironmentStartError(
-            f"no virtual environment can be made with {sys.executable} on {platform.node()}, "
-            f"which has no pip: {error}"
+            f"{sys.executable} on {platform.node()} cannot make a virtual environment (if it has "
+            f"no pip, install that there): {error}"
         ) from error
     base = [path for path in sys.path if path]
     # Not by PYTHONPATH, which would come before the packages of the pipeline.

@@ -55,8 +55,8 @@ class PushedElements:
             # One element may lie between them: the one that was split, see residual_roots.
             if not (-1 <= last < first <= min(last + 2, len(self._pushed))):
                 raise InvalidSplitError(
-                    f"says that it keeps its elements up to number {last} and leaves those from "
-                    f"{first} on, of {len(self._pushed)}"
+                    f"it reported that it keeps elements up to number {last} and returns those "
+                    f"from {first} on, of {len(self._pushed)}"
                 )
             not_begun = self._pushed[first:]
             del self._pushed[first:]

@@ -24,8 +24,8 @@ class GroupClosedError(Exception):
     def __init__(
         self,
         message: str = (
-            "the values of a group can be read only until the bundle that they came in has ended, "
-            "and this one has: copy those that are needed longer, with list(values) for instance"
+            "the values of a group can be read only until their bundle ends, and this one has "
+            "ended: copy those that are needed longer, for example with list(values)"
         ),
     ) -> None:
         super().__init__(message)

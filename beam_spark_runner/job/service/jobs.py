@@ -153,8 +153,8 @@ class Jobs:
                 raise UnknownIdError(f"there is no preparation {preparation_id[:100]!r}")
             if not found.files.is_complete:
                 raise NotStagedError(
-                    "the pipeline names files, which the client has not staged: it sends them to "
-                    "the artifact_staging_endpoint of Prepare's answer"
+                    "the pipeline needs files that the client has not staged: it has to send them "
+                    "to the artifact_staging_endpoint in the response to Prepare"
                 )
             del self._prepared[preparation_id]
         try:

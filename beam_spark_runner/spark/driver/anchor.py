@@ -67,8 +67,8 @@ class Anchor:
         self.holds = counts == dict.fromkeys(range(partitions), 2)
         if not self.holds:
             _LOGGER.warning(
-                "this Spark does not unite rows where they are: tasks run on any executor, and the "
-                "state of a partition is rebuilt from the checkpoint folder where it runs"
+                "this Spark does not run the tasks of a partition where its cached row is: tasks "
+                "run on any executor, where their state is rebuilt from the checkpoint folder"
             )
 
     def hold(self, moved: DataFrame) -> DataFrame:
@@ -127,7 +127,7 @@ class AnchorPolicy:
         if self._made is not None:
             if not (self._made.holds and self._made.is_outdated()):
                 return
-            _LOGGER.info("executors have joined: partitions are spread anew")
+            _LOGGER.info("executors have joined: partitions are redistributed")
             self.release()
         self._made = Anchor(self._spark, self._partitions)
 

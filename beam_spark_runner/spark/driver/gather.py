@@ -123,7 +123,7 @@ def _check(
     consumed = [consumed_of(report.consumed) for report in reports]
     runs = ambiguous_runs(consumed, rows.made_by, is_exchanged=is_exchanged)
     if runs:
-        reason = "side inputs were gathered from other attempts' rows than those that were accepted"
+        reason = "side inputs were gathered from other attempts' rows, not from the accepted ones"
         raise AmbiguousRowsError(Ambiguous(runs, reason))
 
 

@@ -100,7 +100,10 @@ class Playback:
             if self.played.has_ended:
                 given = self.played.events
                 raise IncompatibleCheckpointError(
-                    (f"{self._step}: {events} events have happened, and there are {given} now",)
+                    (
+                        f"{self._step}: the checkpoint has {events} events of the TestStream, "
+                        f"which now has only {given}",
+                    )
                 )
             self._look(_LONGEST_WAIT_S)
             if self._next is not None:

@@ -21,7 +21,7 @@ from beam_spark_runner.spark.rows.marks import attempts_in
 from beam_spark_runner.spark.rows.table_rows import writing_function
 from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
 
-_REASON = "rows of a table are there of other attempts than those that were accepted"
+_REASON = "there are rows of a table from other attempts than the accepted ones"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ _FINAL = (
     ),
     (
         r"No module named '(pyarrow|numpy|xxhash|apache_beam|beam_spark_runner)'",
-        "the Python of Spark's workers is not the one that has Beam and this runner; "
-        "PYSPARK_PYTHON says which they take",
+        "Spark's workers do not run the Python that has Beam and this runner; set PYSPARK_PYTHON "
+        "to that Python",
     ),
     (r"OutOfMemoryError", "the JVM ran out of memory"),
     (

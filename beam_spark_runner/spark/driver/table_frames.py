@@ -105,8 +105,8 @@ def _own_frame(id_: str, session: SessionHandle) -> DataFrame:
     frame: DataFrame | None = FRAMES.get(id_)
     if frame is None:
         raise TableError(
-            "ReadFromSpark(dataframe=…) works in the process that has the DataFrame; a job server "
-            "reads by table=, query= or path=",
+            "ReadFromSpark(dataframe=…) works only in the process that has the DataFrame; with a "
+            "job server, use table=, query= or path=",
             "",
         )
     theirs: Any = frame.sparkSession

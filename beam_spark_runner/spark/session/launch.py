@@ -256,9 +256,9 @@ def _check_java() -> None:
     """Check that there is a usable Java: pyspark would only report that its gateway exited."""
     needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
     remedy = (
-        f"Spark {pyspark.__version__} needs Java {needed} or newer: install it and have "
-        "`java` on the PATH, or JAVA_HOME point to it. "
-        "No Java is needed with Spark Connect: --spark_master_url=sc://HOST:PORT"
+        f"Spark {pyspark.__version__} needs Java {needed} or newer: install it, and put `java` on "
+        "the PATH or set JAVA_HOME. No Java is needed with Spark Connect: "
+        "--spark_master_url=sc://HOST:PORT"
     )
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")

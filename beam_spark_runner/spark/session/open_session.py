@@ -183,12 +183,13 @@ def _check_alive(spark: Any) -> None:
     if not hasattr(spark, "conf") or not hasattr(spark, "range"):
         raise SparkSetupError(
             f"a SparkSession was expected, not {type(spark).__name__}.",
-            "Pass a SparkSession, or none: the active one is found.",
+            "Pass a SparkSession, or none: then the active one is used.",
         )
     connect = is_connect(spark)
     if spark.is_stopped if connect else pyspark_internals.is_stopped(spark.sparkContext):
         raise SparkSetupError(
-            "the SparkSession was stopped.", "Build it again, or pass none: one is started."
+            "the SparkSession was stopped.",
+            "Build a new one, or pass none: then the runner starts one.",
         )
 
 
@@ -208,8 +209,7 @@ def _check_master(spark: Any, config: SparkSettings) -> None:
         raise OptionsError(
             "spark_master_url",
             f"{without_token(wanted)} is given, but this process already has a SparkSession on "
-            f"{actual}; "
-            "leave the option out to use that one, or stop it first",
+            f"{actual}; leave the option out to use that session, or stop the session first",
         )
 
 
@@ -225,7 +225,8 @@ def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) 
         if owner is not None:
             owner.release()
         raise SparkSetupError(
-            "another pipeline runs in this SparkSession, and no second one can be had beside it.",
+            "another pipeline runs in this SparkSession, and Spark cannot create a second session "
+            "beside it.",
             "Wait for that pipeline, or use another session: one whose URL has no session_id.",
         )
     return _prepared(spark, config, owner, is_shared=True, restores=True)

@@ -23,10 +23,9 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.python_archive import pack_environment
 
 _INSTALL = (
-    "Install the same versions where the executors' Python is, have them sent with "
-    "--executor_environment=archive, or point "
-    "--spark_conf=spark.pyspark.python=… (PYSPARK_PYTHON for spark-submit) to a Python that has "
-    "them: README, 'On a cluster'."
+    "Install the same versions for the executors' Python, send those of this program with "
+    "--executor_environment=archive, or set --spark_conf=spark.pyspark.python=… (PYSPARK_PYTHON "
+    "for spark-submit) to a Python that has them: see README, 'On a cluster'."
 )
 _SCHEMA = "host string, python string, version string, beam string, runner string, problem string"
 
@@ -108,7 +107,7 @@ def _send(
         if environment == "archive":
             raise
         raise ExecutorMismatchError(
-            f"executors have no apache-beam, and {error.problem}.", _INSTALL
+            f"executors lack apache-beam or beam-spark-runner, and {error.problem}.", _INSTALL
         ) from error
     session.add_archive(archive)
     session.use_archive(archive)
@@ -214,7 +213,8 @@ def _check_versions(found: Sequence[Installed]) -> None:
             lines[f"  {one.host} ({one.python}): {'; '.join(differences)}"] = None
     if lines:
         raise ExecutorMismatchError(
-            "executors do not have what this program runs with:\n" + "\n".join(lines), _INSTALL
+            "executors do not have the versions with which this program runs:\n" + "\n".join(lines),
+            _INSTALL,
         )
 
 

@@ -100,10 +100,9 @@ def _installed() -> list[importlib.metadata.Distribution]:
     if problems:
         raise OptionsError(
             "executor_environment",
-            "this environment cannot be sent to executors: only packages whose files an installer "
-            f"has copied into it can be sent, unlike these: {', '.join(problems)}. Install them "
-            "plainly, or bring them along with "
-            "--extra_package and install Beam where the executors' Python is",
+            "this environment cannot be sent to executors, because of these packages, whose files "
+            f"no installer has copied into it: {', '.join(problems)}. Install them normally, or "
+            "send them with --extra_package and install Beam for the executors' Python",
         )
     return [each for _, each in sorted(found.items())]
 

@@ -142,11 +142,11 @@ class OpenStage:
     def _say_that_timers_loop(self, family: str) -> None:
         step = next(iter(self.program.description.step_names.values()), self.program.name)
         _LOGGER.warning(
-            "%s: one key has set the timer %s more than %s times since its input has ended, and it "
-            "still fires: a timer of event time that always sets itself again goes on until its "
-            "window ends, which the global window never does, and no epoch or pipeline ends before "
-            "that. Have its callback stop when there is nothing left to do, or use windows, or a "
-            "timer of processing time",
+            "%s: one key has set the timer %s more than %s times since its input ended, and the "
+            "timer still fires. An event-time timer that always sets itself again goes on until "
+            "its window ends; the global window never ends, so neither does the epoch or pipeline. "
+            "Have its callback stop when there is nothing left to do, or use windows, or a "
+            "processing-time timer",
             step,
             family,
             f"{MOST_SET_AGAIN:,}",

@@ -89,7 +89,7 @@ def _answers(
     found = dict(read(answer.value) for answer in answers)
     if found.keys() != set(windows):
         raise FnApiProtocolError(
-            f"{program.name}: asked for the side input's window of {len(windows)} windows, the SDK "
-            f"has answered for {len(found)}"
+            f"{program.name}: the SDK was asked to map {len(windows)} windows to windows of the "
+            f"side input, but answered for {len(found)}"
         )
     return found

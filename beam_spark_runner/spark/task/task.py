@@ -203,7 +203,9 @@ class LevelTask:
         except BaseException as error:
             stages.abort()
             if not self._output.fail(error):
-                _LOGGER.warning("it failed after Spark had stopped reading", exc_info=error)
+                _LOGGER.warning(
+                    "a task failed after Spark had stopped reading its output", exc_info=error
+                )
 
     def _process(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         """Run the stages over the input.

@@ -106,8 +106,8 @@ class StageWithSideInputs(EpochStage):
             is_kept = self._is_expired(window)
         if not is_kept:
             error = LookupError(
-                f"the window {window} looks up a window of the side input that has ended at "
-                f"{Timestamp(micros=side.end_us)}, and what it had may have been deleted since: "
+                f"the window {window} maps to a window of the side input that ended at "
+                f"{Timestamp(micros=side.end_us)}, and whose values may have been deleted since: "
                 "windows that have ended can be looked up from fixed, sliding and global windows "
                 "only"
             )

@@ -118,8 +118,8 @@ def _check(kind: type) -> None:
     """
     if issubclass(kind, _SPECIAL):
         raise TypeError(
-            f"the function of map_partition made a {kind.__name__}; its results are "
-            "bare values, in the global window at its end"
+            f"the function of map_partition returned a {kind.__name__}; its results must be plain "
+            "values, which get the end of the global window as their timestamp"
         )
 
 

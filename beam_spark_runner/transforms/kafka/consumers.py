@@ -245,8 +245,8 @@ class Consumers:
             end = _End(self._end(*key), asked_us, time.monotonic() + _ASK_END_EVERY_S)
         except module.KafkaException as error:
             self._outages.warn(
-                f"it is not known whether {topic}[{partition}] has more records, and its watermark "
-                f"stands still: {error}"
+                f"it is unknown whether {topic}[{partition}] has more records, so its watermark "
+                f"does not advance: {error}"
             )
             now_s = time.monotonic()
             end = _End(-1, 0, now_s + _ASK_AGAIN_S)

@@ -220,8 +220,9 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
         expected: int = next_.read() or 0
         if batch.first < expected:
             raise KafkaAccessError(
-                f"shard {shard} has records from {batch.first} on once more, though those below "
-                f"{expected} are written: report this error of the pipeline's runner",
+                f"shard {shard} has received records from number {batch.first} on again, although "
+                f"those below {expected} are written: report this as an error of the pipeline's "
+                "runner",
                 self._sink.transform,
             )
         if batch.first > expected:

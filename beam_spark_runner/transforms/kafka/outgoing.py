@@ -58,7 +58,9 @@ class Conversion:
                 self.transform,
             )
         if timestamp is not None and timestamp < 1:  # librdkafka takes 0 for the current time
-            raise KafkaAccessError(f"a timestamp is {timestamp}, less than 1", self.transform)
+            raise KafkaAccessError(
+                f"a timestamp is {timestamp}, but must be at least 1", self.transform
+            )
         if topic is None:
             raise KafkaAccessError(
                 f"an element names no topic, and neither does the transform: {element!r}",
@@ -76,8 +78,8 @@ class Conversion:
             return made
         source = "" if serializer is None else f" that {name}_serializer has returned"
         raise KafkaAccessError(
-            f"a {name}{source} is no bytes, but {type(made).__name__}: {made!r}. "
-            f"{name}_serializer is a function that returns bytes, such as str.encode",
+            f"a {name}{source} is not bytes, but {type(made).__name__}: {made!r}. "
+            f"{name}_serializer must be a function that returns bytes, such as str.encode",
             self.transform,
         )
 

@@ -214,7 +214,8 @@ def _checked(coded: bytes, required: str) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if (path := null_of_required(columns, batch.columns)) is not None:
             raise ValueError(
-                f"column {path}: a row of the table has a null, but the schema that ReadFromSpark "
-                "was given has none there: make it nullable, or leave such rows out by where="
+                f"column {path}: a row of the table has a null, but the schema given to "
+                "ReadFromSpark does not allow it: make the column nullable, or exclude such rows "
+                "by where="
             )
         yield batch

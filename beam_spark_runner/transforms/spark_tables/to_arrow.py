@@ -134,8 +134,8 @@ def _instant(value: Any) -> int:
         return int(value.micros)
     if getattr(value, "tzinfo", None) is None:
         raise TypeError(
-            f"{value!r} is no instant: apache_beam.utils.timestamp.Timestamp or a datetime with a "
-            "time zone is; a TIMESTAMP_NTZ column takes a datetime without one"
+            f"{value!r} is not an instant: give an apache_beam.utils.timestamp.Timestamp, or a "
+            "datetime with a time zone; a TIMESTAMP_NTZ column takes a datetime without one"
         )
     return int((value - _EPOCH) // datetime.timedelta(microseconds=1))
 
@@ -148,7 +148,7 @@ def _local(value: Any) -> Any:
 
 def _day(value: Any) -> Any:
     if isinstance(value, datetime.datetime):
-        raise TypeError(f"{value!r} has a time, which a date has not: give value.date()")
+        raise TypeError(f"{value!r} has a time of day, but the column is a DATE: give value.date()")
     return value
 
 

@@ -102,7 +102,7 @@ def test_what_is_python_s_is_not_for_other_sdks(value: dict[str, Any]) -> None:
     python = pipeline_in(python=list(python_sdk_capabilities()))
     override_environments(python, given)
     assert b"image of" not in python.components.environments["python"].payload
-    with pytest.raises(OptionsError, match="the environment other of the pipeline is of another"):
+    with pytest.raises(OptionsError, match="the environment other of the pipeline needs another"):
         override_environments(pipeline_in(other=GO), given)
 
 
@@ -121,7 +121,7 @@ def test_what_is_python_s_is_not_for_other_sdks(value: dict[str, Any]) -> None:
         (overrides(docker={"environment_type": "EXTERNAL"}), "docker:v1: EXTERNAL needs the add"),
         (
             overrides(docker={"environment_type": "PROCESS", "environment_config": {"comand": 1}}),
-            "docker:v1: PROCESS knows command and env, not comand",
+            "docker:v1: PROCESS has the keys command and env, not comand",
         ),
     ],
 )
@@ -138,7 +138,7 @@ def test_as_an_option_of_a_pipeline() -> None:
 
 def test_clients_of_a_job_server_cannot_decide() -> None:
     flags = [f"--environment_config={overrides(docker=process())}", "--job_endpoint=localhost:1"]
-    with pytest.raises(OptionsError, match=r"--environment_config: .* an option of the job server"):
+    with pytest.raises(OptionsError, match=r"--environment_config: .* the job server's own option"):
         RunnerConfig.from_options(PipelineOptions(flags))
 
 

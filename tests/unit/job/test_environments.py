@@ -102,7 +102,10 @@ def test_worker_pools(flags: list[str], url: str, params: dict[str, str]) -> Non
         ("--environment_config=run", "'run' is not valid JSON: "),
         ("--environment_config={bad", "'{bad' is not valid JSON: "),
         ("--environment_config=[1]", "'[1]' is not of the form"),
-        ('--environment_config={"comand": "x"}', "PROCESS knows command and env, not comand"),
+        (
+            '--environment_config={"comand": "x"}',
+            "PROCESS has the keys command and env, not comand",
+        ),
         ('--environment_config={"command": ["a"]}', "command: ['a'] is not a string"),
         ('--environment_config={"command": 5}', "command: 5 is not a string"),
         ('--environment_config={"command": false}', "command: False is not a string"),
@@ -142,7 +145,7 @@ def test_a_process_that_cannot_be_names_its_option(flag: str, problem: str) -> N
         ),
         (
             '--environment_config={"url": "x", "parms": {}}',
-            "EXTERNAL knows url and params, not parms",
+            "EXTERNAL has the keys url and params, not parms",
         ),
     ],
 )

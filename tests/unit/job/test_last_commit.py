@@ -41,7 +41,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     name = manifest_name("main", 3)
     (tmp_path / name).write_bytes(b"x")
     (text,) = said(tmp_path)
-    assert text.startswith(f"what was committed in --checkpoint_dir={tmp_path} cannot be read: ")
+    assert text.startswith(
+        f"the last committed epoch in --checkpoint_dir={tmp_path} cannot be read: "
+    )
     assert name in text
 
 

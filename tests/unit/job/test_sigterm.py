@@ -36,7 +36,10 @@ def test_a_program_with_a_handler_of_its_own_is_warned(caplog: pytest.LogCapture
     with sigterm_raises(lambda: None):
         signal.raise_signal(signal.SIGTERM)
     assert got == [signal.SIGTERM]
-    assert "--drain_on_sigterm has no effect: this program has a handler of its own" in caplog.text
+    assert (
+        "--drain_on_sigterm has no effect: this program has its own handler of SIGTERM"
+        in caplog.text
+    )
 
 
 def test_other_threads_are_warned(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,4 +50,4 @@ def test_other_threads_are_warned(caplog: pytest.LogCaptureFixture) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     thread.join()
-    assert "wait_until_finish is not called by the main thread" in caplog.text
+    assert "wait_until_finish does not run in the main thread" in caplog.text

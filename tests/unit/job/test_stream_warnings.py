@@ -44,7 +44,8 @@ def test_a_source_that_holds_the_watermark(at_us: int, text: str) -> None:
         warned.step("Read/Process", source(at_us))
     (found,) = warned.texts
     assert found.startswith(
-        f"Read/Process: has held the watermark at {text} for 60 s, with 4 restriction"
+        f"Read/Process: this source has held the watermark at {text} for 60 s, with 4 stored "
+        "restriction"
     )
 
 
@@ -73,8 +74,9 @@ def test_a_side_input_for_which_elements_wait() -> None:
         warned.step("Convert", blocked(b"w"), Rates=RATES)
     (found,) = warned.texts
     assert found.startswith(
-        "Convert: elements have waited for 60 s, the earliest of 1970-01-01T00:00:02Z, for the "
-        "side input from Rates (its watermark: 1970-01-01T00:00:01Z): no pane of it has fired"
+        "Convert: elements have waited for 60 s for the side input from Rates (its watermark: "
+        "1970-01-01T00:00:01Z); the earliest has the timestamp 1970-01-01T00:00:02Z. No pane of "
+        "the side input has fired"
     )
 
 
@@ -112,7 +114,7 @@ def test_timers_that_go_on_firing_after_the_end_of_input() -> None:
         warned.step("Loop", firing(MAX_US, second * 1_000_000))
     (found,) = warned.texts
     assert found.startswith(
-        "Loop: its input has ended, and its timers have gone on firing for 60 s, up to "
+        "Loop: its input has ended, but its timers have gone on firing for 60 s, up to "
         "1970-01-01T00:00:01Z"
     )
 
@@ -131,10 +133,10 @@ def took(part: EpochPart, took_us: int, budget_us: int = 500_000) -> EpochStatus
 @pytest.mark.parametrize(
     ("part", "advice"),
     [
-        (EpochPart.PLANNING, "Mostly planning: this program"),
-        (EpochPart.TASKS, "Mostly tasks: see what these steps do"),
-        (EpochPart.SPARK, "Mostly Spark: tasks have waited for free slots"),
-        (EpochPart.COMMIT, "Mostly commit: the checkpoint folder is slow"),
+        (EpochPart.PLANNING, "The longest part was planning: this program"),
+        (EpochPart.TASKS, "The longest part was tasks: check what these steps do"),
+        (EpochPart.SPARK, "The longest part was Spark: tasks waited for free slots"),
+        (EpochPart.COMMIT, "The longest part was commit: the checkpoint folder is slow"),
     ],
 )
 def test_a_slow_epoch_says_which_part_took_the_time(part: EpochPart, advice: str) -> None:

@@ -71,9 +71,9 @@ def test_the_host_of_an_endpoint() -> None:
 def test_files_take_the_token_along() -> None:
     token = ClientAccess(token_file="t")
     check_client_access(token, "localhost:1", "localhost:2")
-    with pytest.raises(OptionsError, match=r"would reach far\.example:2 in the clear"):
+    with pytest.raises(OptionsError, match=r"would be sent to far\.example:2 without encryption"):
         check_client_access(token, "localhost:1", "far.example:2")
     check_client_access(ClientAccess(token_file="t", ca="c"), "localhost:1", "far.example:2")
     flags = ["--job_endpoint=localhost:1", "--artifact_endpoint=h:2", "--job_server_token_file=t"]
-    with pytest.raises(OptionsError, match="would reach h:2 in the clear"):
+    with pytest.raises(OptionsError, match="would be sent to h:2 without encryption"):
         RunnerConfig.from_options(PipelineOptions(flags))

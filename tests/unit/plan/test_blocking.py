@@ -28,7 +28,7 @@ def test_one_warning_names_what_makes_it_and_all_that_wait() -> None:
         """
     )
     assert warning.startswith(
-        "Look, Count, Read: elements wait until the side input ends that Rates makes: "
+        "Look, Count, Read: elements wait until the side input from Rates ends, because "
     )
 
 

@@ -95,22 +95,22 @@ def test_a_new_source_begins() -> None:
     [
         pytest.param(
             {"step Stats/Count": place(2, "state m")},
-            "step Stats/Count stores something else: (state m) in place of (state n)",
+            "step Stats/Count stores other data than before: (state m) instead of (state n)",
             id="another state",
         ),
         pytest.param(
             {"step Stats/Count": place(2)},
-            "step Stats/Count stores something else: (nothing) in place of (state n)",
+            "step Stats/Count stores other data than before: (nothing) instead of (state n)",
             id="none",
         ),
         pytest.param(
             {"step Stats/Count": None},
-            "step Stats/Count was removed, which has stored something (state n)",
+            "step Stats/Count was removed, but has stored data (state n)",
             id="removed",
         ),
         pytest.param(
             {"step Create/Impulse": None},
-            "step Create/Impulse was removed, which has begun",
+            "step Create/Impulse was removed, but has begun",
             id="a source that was removed",
         ),
         pytest.param({"step Pair": None}, None, id="one that stores nothing"),
@@ -202,7 +202,7 @@ def test_two_steps_cannot_become_one() -> None:
         LAST, plan={"step A": place(1, "x"), "step B": place(2, "x")}, steps={}
     )
     version = PipelineVersion(plan={"step B": place(1, "x")}, steps={}, renamed={"A": "B"})
-    assert differences(last, version) == ("step B and step A would both be step B",)
+    assert differences(last, version) == ("step B and step A would both become step B",)
     dropped = dataclasses.replace(version, renamed={"A": "B", "B": ""})
     assert differences(last, dropped) == ()
 
@@ -251,7 +251,7 @@ def test_steps_that_read_one_group_by_key_keep_what_they_have_stored(
 def test_a_step_among_several_that_was_removed_is_named() -> None:
     assert moves(readers("A", "B"), readers("B")) == {"B": "B"}
     assert problems(readers("A", "B"), readers("B")) == (
-        "step Group [A] was removed, which has stored something (groups, state n)",
+        "step Group [A] was removed, but has stored data (groups, state n)",
     )
 
 

@@ -154,7 +154,7 @@ def test_a_file_that_is_missing_is_not_sought_for_ever() -> None:
     files, _ = running(4)
     missing = delta_name("main", 0, 0, 4, 7)
     files.delete([missing])
-    with pytest.raises(CorruptManifestError, match=f"it needs {missing}, which is missing"):
+    with pytest.raises(CorruptManifestError, match=f"it refers to {missing}, which is missing"):
         save(files, Files())
     assert not pins(files.names())
 
@@ -194,12 +194,12 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
         key_groups=64,
         savepoint=lambda: Savepoint(saved, other),
     )
-    with pytest.raises(OptionsError, match="--max_parallelism: it is 128"):
+    with pytest.raises(OptionsError, match="--max_parallelism: it was 128"):
         DriverStart(checkpoints, VERSION, 1)
     saved.delete([delta_name("main", 0, 0, 2, 7)])
     with pytest.raises(
         OptionsError,
-        match=r"--savepoint_path: the savepoint needs main-.*missing",
+        match=r"--savepoint_path: the file main-.* of the savepoint is missing",
     ):
         start(other, savepoint=saved)
     assert not other.files

@@ -134,7 +134,7 @@ def test_a_missing_file_is_an_error(folder: HdfsFolder) -> None:
         ),
         (hangs_up, r"127.0.0.1:\d+ did not answer; --hdfs_host and --hdfs_port are"),
         (speaks_another_protocol, r"at 127.0.0.1:\d+ does not speak HTTP; --hdfs_host and"),
-        (says(200, b"<html>"), "the namenode names no datanode, but answers 200"),
+        (says(200, b"<html>"), "the namenode did not redirect to a datanode, but answered 200"),
         (says(307, Location="https://a:1/b"), "https://a:1 is not supported, only http://"),
     ],
 )
@@ -209,7 +209,10 @@ def test_a_datanode_that_is_gone(folder: HdfsFolder, hdfs: ScriptedHdfs, operati
         assert folder.create("b", b"two")
         assert folder.read("b") == b"two"
     hdfs.wrong[operation] += [gone] * 3
-    with pytest.raises(HdfsError, match=r"could not reach .*; the namenode names this datanode so"):
+    with pytest.raises(
+        HdfsError,
+        match=r"could not reach .*; this is the address of a datanode that the namenode reports",
+    ):
         folder.read("a") if operation == "OPEN" else folder.create("c", b"three")
 
 

@@ -132,7 +132,7 @@ def test_clients_without_this_package_are_told_its_options() -> None:
     ("name", "value", "reason"),
     [
         ("allow_non_deterministic_key_coders", "true", "an option is wrong"),
-        ("update_compatibility_version", "latest", "'latest' is no version of Beam"),
+        ("update_compatibility_version", "latest", "'latest' is not a version of Beam"),
         ("checkpoint_dir", "./checkpoints", "must be an absolute path on the job server's machine"),
         ("savepoint_path", "savepoint", "must be an absolute path on the job server's machine"),
     ],

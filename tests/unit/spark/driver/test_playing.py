@@ -59,7 +59,8 @@ def test_after_the_end_nothing_is_asked_for() -> None:
 
 def test_fewer_events_than_have_happened() -> None:
     with pytest.raises(
-        IncompatibleCheckpointError, match=r"Events: 9 events have .*, and there are 3"
+        IncompatibleCheckpointError,
+        match=r"Events: the checkpoint has 9 events .*, which now has only 3",
     ):
         playback().next_epoch(Progress(epoch=9, events=9))
 

@@ -31,11 +31,15 @@ def test_results_that_are_no_iterable_of_results(results: Any) -> None:
 )
 def test_results_that_are_more_than_a_value(result: Any) -> None:
     fn = MapPartitionDoFn(FunctionDoFn(lambda _: [1, result]), ((), {}))
-    with pytest.raises(TypeError, match="its results are bare values, in the global window"):
+    with pytest.raises(
+        TypeError, match="its results must be plain values, which get the end of the global window"
+    ):
         [*fn.run([], (), {})]
     fn.start_bundle()
     fn.begin((), {})
-    with pytest.raises(TypeError, match="its results are bare values, in the global window"):
+    with pytest.raises(
+        TypeError, match="its results must be plain values, which get the end of the global window"
+    ):
         [*fn.end()]
     fn.teardown()
 

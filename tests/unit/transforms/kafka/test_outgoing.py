@@ -45,9 +45,9 @@ def test_elements_become_records(conversion: Conversion, element: Any, record: A
         (PLAIN, (b"k", b"v", b"w"), "neither a pair"),
         # Its topic is the one that it was read from.
         (PLAIN, KafkaRecord("t", 0, 0, 0, "", b"", b"", []), "neither a pair"),
-        (PLAIN, ("k", b"v"), "a key is no bytes, but str: 'k'.*such as str.encode"),
+        (PLAIN, ("k", b"v"), "a key is not bytes, but str: 'k'.*such as str.encode"),
         (Conversion("t", None, len, "w"), (b"k", b"v"), "value that value_serializer has returned"),  # type: ignore[arg-type]
-        (PLAIN, ProducerRecord(b"v", timestamp=0), "a timestamp is 0, less than 1"),
+        (PLAIN, ProducerRecord(b"v", timestamp=0), "a timestamp is 0, but must be at least 1"),
         (Conversion(None, None, None, "w"), (b"k", b"v"), "names no topic"),
     ],
 )

@@ -123,7 +123,7 @@ def test_types_that_cannot_go_out_are_named() -> None:
         ("c STRING", {"c": 1}, "column c: a value does not fit into STRING"),
         ("c DECIMAL(4,2)", {"c": Decimal("100.00")}, "column c: a value does not fit into DECIMAL"),
         ("c DECIMAL(4,2)", {"c": Decimal("0.001")}, "column c: a value does not fit into DECIMAL"),
-        ("c TIMESTAMP", {"c": datetime.datetime(2026, 1, 1)}, "column c: .* no instant"),
+        ("c TIMESTAMP", {"c": datetime.datetime(2026, 1, 1)}, "column c: .* not an instant"),
         ("c DOUBLE", {"c": "12.5"}, "column c: a value does not fit into DOUBLE: '12.5' is not"),
         ("c FLOAT", {"c": b"1"}, "column c: a value does not fit into FLOAT"),
         (
