@@ -266,8 +266,12 @@ def _job_endpoint(given: str | None) -> str | None:
             "embed starts a job server of Beam's own, which does not use Spark; leave the option "
             "out: this program then runs the pipeline",
         )
+    return _endpoint("job_endpoint", given)
+
+
+def _endpoint(option: str, given: str | None) -> str | None:
     if given and not re.search(r".:\d+$", given):
-        raise OptionsError("job_endpoint", f"must be HOST:PORT, not {given}")
+        raise OptionsError(option, f"must be HOST:PORT, not {given}")
     return given or None
 
 
@@ -292,7 +296,7 @@ def _job_server_access(
     names = [field.name for field in fields(ClientAccess)]
     given = {name: getattr(ours, f"job_server_{name}", None) or None for name in names}
     access = ClientAccess(**given)
-    check_client_access(access, endpoint, artifact_endpoint)
+    check_client_access(access, endpoint, _endpoint("artifact_endpoint", artifact_endpoint))
     return access
 
 

@@ -24,6 +24,10 @@ _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
     "LOOPBACK": "loopback",
     "BEAM:ENV:EMBEDDED_PYTHON_LOOPBACK:V1": "loopback",
 }
+_NOT_EMBEDDED = (
+    "has no effect while user code runs in the Python workers; set --environment_type to PROCESS, "
+    "DOCKER or EXTERNAL"
+)
 _OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
@@ -60,8 +64,8 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
     if config and (kind == "embedded" or not given) and not environment_overrides(options):
         raise OptionsError(
             "environment_config",
-            "has no effect unless --environment_type is set, or it replaces environments of "
-            'external transforms: {"beam:env:docker:v1": {"environment_type": …}}',
+            f"{_NOT_EMBEDDED}, or use it to replace environments of external transforms: "
+            '{"beam:env:docker:v1": {"environment_type": …}}',
         )
     return kind
 
@@ -98,9 +102,7 @@ def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> i
             "sdk_worker_parallelism", f"{given} is not a whole number of SDK harnesses"
         )
     if harnesses > 1 and kind == "embedded":
-        raise OptionsError(
-            "sdk_worker_parallelism", "has no effect unless --environment_type is set"
-        )
+        raise OptionsError("sdk_worker_parallelism", _NOT_EMBEDDED)
     return max(1, int(harnesses))
 
 

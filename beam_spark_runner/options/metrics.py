@@ -39,13 +39,11 @@ def metrics_of_program(options: PipelineOptions, job_endpoint: str | None) -> Me
         options: A view of the options that this runner declares, or a program in its place.
         job_endpoint: HOST:PORT of the job server; None: the pipeline runs in this process.
     """
-    found = metrics_address(
-        getattr(options, "metrics_port", None), getattr(options, "metrics_host", None)
-    )
-    if found is not None and job_endpoint is not None:
+    port, host = getattr(options, "metrics_port", None), getattr(options, "metrics_host", None)
+    if job_endpoint is not None and (port is not None or host):
         raise OptionsError(
-            "metrics_port",
+            "metrics_port" if port is not None else "metrics_host",
             "has no effect with --job_endpoint: the job server has an option of this name, for all "
             "of its jobs",
         )
-    return found
+    return metrics_address(port, host)

@@ -45,6 +45,7 @@ def test_tls_lets_other_machines_in() -> None:
         (["--job_endpoint=h:1", "--job_server_ca=a", "--job_server_cert=c"], "job_server_cert"),
         (["--job_endpoint=h:1", "--job_server_ca=a", "--job_server_key=k"], "job_server_key"),
         (["--job_endpoint=h:1", "--job_server_token_file=t"], "job_server_token_file"),
+        (["--job_endpoint=h:1", "--artifact_endpoint=h"], "artifact_endpoint"),
     ],
 )
 def test_options_of_a_client_that_do_not_go_together(flags: list[str], option: str) -> None:

@@ -193,6 +193,25 @@ def test_refused(flags: list[str], option: str) -> None:
     assert str(caught.value).startswith(f"--{option}: ")
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--metrics_host=0.0.0.0", "--job_endpoint=h:1"], "metrics_host: .* with --job_endpoint"),
+        (
+            ["--sdk_worker_parallelism=2", "--environment_type=EMBEDDED"],
+            "sdk_worker_parallelism: .* set --environment_type to PROCESS",
+        ),
+        (
+            ["--environment_config=x", "--environment_type=EMBEDDED"],
+            "environment_config: .* set --environment_type to PROCESS",
+        ),
+    ],
+)
+def test_the_advice_is_possible_with_the_other_options(flags: list[str], words: str) -> None:
+    with pytest.raises(OptionsError, match=words):
+        config(*flags)
+
+
 def test_config_is_a_value_that_travels() -> None:
     made = config("--spark_conf=spark.a=1")
     assert pickle.loads(pickle.dumps(made)) == made
