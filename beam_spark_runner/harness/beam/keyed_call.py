@@ -26,6 +26,8 @@ _KNOWN = (
     core.DoFn.SideInputParam,
 )
 
+_MOST_WINDOWS = 64  # of one key, whose arguments are kept: its elements may be in any order
+
 
 def can_call(fn: core.DoFn) -> bool:
     """Whether ``KeyedCall`` supports all parameters of ``process``."""
@@ -95,13 +97,16 @@ class KeyedCall:
         ]
         self._args: list[Any] = []
         self._kwargs: dict[str, Any] = {}
-        self._window: Any = None
+        self._window: Any = None  # for which the arguments are set
+        # By identity of the window, which is part of the value so that it stays the only one.
+        self._known: dict[int, tuple[Any, list[Any], dict[str, Any]]] = {}
         self._origin: WindowedValue | None = None  # for which the arguments are set
         self.current_element = CurrentElement()
 
     def forget(self) -> None:
         """Forget the arguments, before another key or other state objects."""
         self._window = self._origin = None
+        self._known.clear()
 
     def reset(self) -> None:
         """Forget arguments and views, before another bundle, whose side inputs may differ."""
@@ -142,23 +147,12 @@ class KeyedCall:
     def _bind(self, key: Any, origin: WindowedValue) -> None:
         self._origin = None  # in case that something below raises
         (window,) = origin.windows
-        if window is not self._window and (self._window is None or window != self._window):
-            self._args, self._kwargs = insert_values_in_args(
-                self._given_args, self._given_kwargs, [view[window] for view in self._views]
-            )
-            for place in self._keys:
-                self._args[place] = key
-            for place in self._windows:
-                self._args[place] = window
-            for place, spec in self._state_specs:
-                self._args[place] = self._states.get_state(spec, key, window)
-            for place, spec in self._timer_specs:
-                self._args[place] = self._states.get_timer(
-                    spec, key, window, origin.timestamp, origin.pane_info
-                )
-            if self._on_window is not None:
-                self._on_window(key, origin)
-            self._window = window
+        if window is not self._window:
+            known = self._known.get(id(window))
+            if known is not None:
+                self._window, self._args, self._kwargs = known
+            elif self._window is None or window != self._window:
+                self._bind_window(key, window, origin)
         for place in self._timestamps:
             self._args[place] = origin.timestamp
         for place in self._panes:
@@ -166,3 +160,24 @@ class KeyedCall:
         for place, _ in self._timer_specs:
             self._args[place].move_to(origin.timestamp_micros, origin.pane_info)
         self._origin = origin
+
+    def _bind_window(self, key: Any, window: Any, origin: WindowedValue) -> None:
+        self._window = None  # in case that something below raises
+        args, kwargs = insert_values_in_args(
+            self._given_args, self._given_kwargs, [view[window] for view in self._views]
+        )
+        for place in self._keys:
+            args[place] = key
+        for place in self._windows:
+            args[place] = window
+        for place, spec in self._state_specs:
+            args[place] = self._states.get_state(spec, key, window)
+        for place, spec in self._timer_specs:
+            args[place] = self._states.get_timer(
+                spec, key, window, origin.timestamp, origin.pane_info
+            )
+        if self._on_window is not None:
+            self._on_window(key, origin)
+        if len(self._known) >= _MOST_WINDOWS:
+            self._known.clear()
+        self._known[id(window)] = self._window, self._args, self._kwargs = window, args, kwargs

@@ -17,7 +17,7 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
-from apache_beam.transforms.window import IntervalWindow, SlidingWindows
+from apache_beam.transforms.window import FixedWindows, IntervalWindow, SlidingWindows
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError
@@ -90,6 +90,22 @@ def test_state_reads_as_written_however_often_it_is_handed_to_the_backend(
     expected = [(key, 2, 3, 6, 3, [1, 2, 3]) for key in range(3) for _ in windows]
     assert stage.out == expected
     assert [each.windows for each in stage.taken.elements[:2]] == [(each,) for each in windows]
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same object", "an equal one"])
+def test_elements_of_a_key_may_alternate_between_any_number_of_windows(
+    running: Any, is_same: bool
+) -> None:
+    stage = running(Everything(), FixedWindows(1))
+    windows = [IntervalWindow(start, start + 1) for start in range(70)]
+    again = windows if is_same else [IntervalWindow(start, start + 1) for start in range(70)]
+    for number, laps in enumerate((windows, again, windows)):
+        for window in laps:
+            stage.push(1, [number], (window,))
+    stage.bundle.advance_key()
+    stage.bundle.finish()
+    assert stage.out == [(1, 2, 3, 3, 3, [0, 1, 2])] * 70
+    assert [each.windows for each in stage.taken.elements] == [(each,) for each in windows]
 
 
 def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Windowed values that are decoded one after the other."""
 
+import pytest
 from apache_beam.coders import BytesCoder, Coder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
@@ -13,10 +14,10 @@ from apache_beam.utils.windowed_value import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_spark_runner.harness.codec import windowed
 from beam_spark_runner.harness.codec.windowed import windowed_decoder
 
 _PANES = [PANE_INFO_UNKNOWN, PaneInfo(True, False, PaneInfoTiming.EARLY, 0, -1)]
-_MINUTE = IntervalWindow(0, 60)
 
 
 def _decoded(elements: list[WindowedValue], window_coder: Coder) -> list[WindowedValue]:
@@ -41,13 +42,20 @@ def test_elements_are_decoded_as_they_were(elements: list[WindowedValue]) -> Non
     assert _decoded(elements, IntervalWindowCoder()) == elements
 
 
-def test_elements_in_a_row_share_their_windows() -> None:
-    windows = [_MINUTE, _MINUTE, IntervalWindow(60, 120), IntervalWindow(60, 120), _MINUTE]
-    elements = [create(b"a", n, (window,), PANE_INFO_UNKNOWN) for n, window in enumerate(windows)]
-    first, second, third, fourth, fifth = _decoded(elements, IntervalWindowCoder())
-    assert first.windows is second.windows
-    assert third.windows is fourth.windows
-    assert first.windows == fifth.windows != third.windows
+@pytest.mark.parametrize("most", [1_000, 1])
+def test_elements_share_their_windows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(windowed, "_MOST_WINDOWS", most)
+    starts = [0, 0, 60, 60, 0]
+    elements = [
+        create(b"a", n * 1000, (IntervalWindow(start, start + 60),), PANE_INFO_UNKNOWN)
+        for n, start in enumerate(starts)
+    ]
+    found = _decoded(elements, IntervalWindowCoder())
+    assert found == elements
+    first, second, third, fourth, fifth = (each.windows for each in found)
+    assert first is second
+    assert third is fourth
+    assert (fifth is first) == (most > 1)
 
 
 def test_windows_without_bytes() -> None:
