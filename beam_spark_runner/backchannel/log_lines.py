@@ -158,11 +158,11 @@ class LogLines:
     def __init__(self, to: Callable[[], LogSink]) -> None:
         """Create a filter; ``to`` returns the present log sink."""
         self._to = to
-        self._valve = LogRateLimiter(time.monotonic())
+        self._rate_limiter = LogRateLimiter(time.monotonic())
 
     def has_room(self) -> bool:
         """Count a line; return False if it exceeds the limit and must be dropped."""
-        return self._valve.lets_through(time.monotonic())
+        return self._rate_limiter.lets_through(time.monotonic())
 
     def send(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Pass on a line for which ``has_room`` returned True."""
@@ -175,7 +175,7 @@ class LogLines:
 
     def report_left_out(self) -> None:
         """Report how many lines were dropped since the last report, if any."""
-        count = self._valve.take_left_out()
+        count = self._rate_limiter.take_left_out()
         if count:
             self._to().leave_out(count)
 

@@ -66,7 +66,9 @@ class JobMessages:
         )
         self._number = 0
         self._left_out = 0
-        self._valve = LogRateLimiter(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
+        self._rate_limiter = LogRateLimiter(
+            time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE
+        )
         self._lock = threading.Lock()
         self._warnings_given: dict[Any, Any] = {}
 
@@ -81,7 +83,7 @@ class JobMessages:
             is_logged: Whether this process has logged it already.
         """
         with self._lock:
-            if not self._valve.lets_through(time.monotonic()):
+            if not self._rate_limiter.lets_through(time.monotonic()):
                 return
         step = self._step_names.get(TransformId(entry.transform_id), entry.transform_id)
         where = f"{step}, {worker}" if step else worker
@@ -138,7 +140,7 @@ class JobMessages:
     def close(self) -> None:
         """Warn of the number of dropped log lines, if any, and close the log."""
         with self._lock:
-            count = self._left_out + self._valve.take_left_out()
+            count = self._left_out + self._rate_limiter.take_left_out()
             self._left_out = 0
         if count:
             self.warn(f"{count:,} log lines were dropped because there were too many")

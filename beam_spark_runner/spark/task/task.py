@@ -77,7 +77,7 @@ class LevelTask:
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
         self._stages: OpenStages | None = None
-        self._standstill = LullWatch(
+        self._lull_watch = LullWatch(
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
@@ -101,12 +101,12 @@ class LevelTask:
         thread.start()
         has_ended = False
         try:
-            yield from self._output.read(self._standstill)
+            yield from self._output.read(self._lull_watch)
             has_ended = True
         finally:
             self._output.leave()
             # If it is final, Spark ends this process, and with it user code that cannot be ended.
-            if not self._standstill.is_final:
+            if not self._lull_watch.is_final:
                 thread.join()
                 if not has_ended:
                     worker.release(self._program.job_id)
@@ -168,7 +168,7 @@ class LevelTask:
                 stages.abort()
                 report.poisoned = True
             except (AbandonedError, RunnerError) as error:
-                failure = self._standstill.error or error
+                failure = self._lull_watch.error or error
                 if isinstance(failure, AbandonedError):
                     raise
                 stages.abort()

@@ -38,7 +38,7 @@ class SdkLogging:
 
     def __init__(self, handler: logging.Handler) -> None:
         self._handler = handler
-        self._valve = LogRateLimiter(time.monotonic())
+        self._rate_limiter = LogRateLimiter(time.monotonic())
         self._lock = threading.Lock()
         self._is_marked = True
         self._marks = 0
@@ -64,7 +64,7 @@ class SdkLogging:
         if known is not None:  # decided for another handler
             return known
         with self._lock:
-            passes = self._valve.lets_through(time.monotonic())
+            passes = self._rate_limiter.lets_through(time.monotonic())
             self._is_marked = False
         setattr(record, _PASSES, passes)
         if passes:
@@ -74,7 +74,7 @@ class SdkLogging:
 
     def _report_left_out(self) -> None:
         with self._lock:
-            count = self._valve.take_left_out()
+            count = self._rate_limiter.take_left_out()
             if count:
                 self._emit(_LEFT_OUT, count)
 
