@@ -1,7 +1,8 @@
 """Streaming pipelines: ``python -m benchmarks.streams epochs latency backlog state timers keys``.
 
 Times are measured by user code at the end of the pipeline. Machines are shared and noisy: ratios
-of one run are meaningful, other figures only on a quiet machine.
+of one run are meaningful, other figures only on a quiet machine. ``PRISM`` in the environment is
+the path of a Prism, on which ``backlog`` runs, too.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import psutil
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
@@ -31,6 +33,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.spark.session.launch import start_classic
+from tests.spark.random_streams.references import prism
 
 _SHARDS = 4
 _TIMERS = 1_000_000
@@ -54,9 +57,12 @@ def _noted(path: Path) -> list[list[float]]:
 
 
 def _run(session: Any, build: Callable[[beam.Pipeline], Any], *flags: str) -> float:
+    return _run_on(SparkPortableRunner(session), build, *flags)
+
+
+def _run_on(runner: Any, build: Callable[[beam.Pipeline], Any], *flags: str) -> float:
     began = time.monotonic()
-    options = PipelineOptions(list(flags))
-    with beam.Pipeline(runner=SparkPortableRunner(session), options=options) as pipeline:
+    with beam.Pipeline(runner=runner, options=PipelineOptions(list(flags))) as pipeline:
         build(pipeline)
     return time.monotonic() - began
 
@@ -186,7 +192,31 @@ def _side_by_side(session: Any, label: str, size: int, keys: int, step: Any) -> 
 
 def backlog(session: Any, folder: Path) -> None:
     """Measure sums per key in windows of a minute, of a source that has all elements at once."""
-    _side_by_side(session, "sums of 10,000 keys", 4_000_000, 10_000, beam.CombinePerKey(sum))
+    label, step = "sums of 10,000 keys", beam.CombinePerKey(sum)
+    _side_by_side(session, label, 20_000_000, 10_000, step)
+    location = prism()
+    if location is not None:
+        _beside_prism(session, label, 2_000_000, 10_000, step, location)
+
+
+def _beside_prism(session: Any, label: str, size: int, keys: int, step: Any, location: str) -> None:
+    """Run a step in epochs, and on Prism, in turns; the first run of each warms."""
+
+    def build(p: beam.Pipeline) -> None:
+        _windows(p, _UnboundedSource, size, keys) | step | beam.Map(len)
+
+    flags = (f"--prism_location={location}", "--prism_log_level=error")
+    ours, peer = (
+        min(seconds)
+        for seconds in zip(
+            *((_run(session, build), _run_on(PrismRunner(), build, *flags)) for _ in range(2)),
+            strict=True,
+        )
+    )
+    print(
+        f"{label}, {size:,} elements: stream {ours:.1f} s, Prism {peer:.1f} s: "
+        f"{peer / ours:.1f} times its rate"
+    )
 
 
 class _Sums(beam.DoFn):  # type: ignore[misc]
