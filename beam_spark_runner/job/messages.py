@@ -92,8 +92,9 @@ class JobMessages:
         extra = {"beam_step": step, "beam_worker": worker}
         category = category_of(entry)
         if not is_logged and (category is None or not self._warn_again(category, entry)):
-            text = f"{self._of_job}{entry.message} [{where}]{trace}"
-            _LOGGER.log(level, "%s", text, extra=extra)
+            # Handlers find the line itself as the first argument, whoever runs the job.
+            form = self._of_job.replace("%", "%%") + "%s [%s]%s"
+            _LOGGER.log(level, form, entry.message, where, trace, extra=extra)
         self._keep(level, f"{entry.message} [{where}]{trace}", _time_of(entry))
 
     def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:

@@ -35,7 +35,7 @@ def test_the_last_state_is_the_last_event() -> None:
     )
 
 
-@pytest.mark.parametrize("job_id", ["", "count_1"], ids=["a program's job", "a server's"])
+@pytest.mark.parametrize("job_id", ["", "100%_1"], ids=["a program's job", "a server's"])
 def test_a_server_logs_all_of_a_job_with_its_id(
     caplog: pytest.LogCaptureFixture, job_id: str
 ) -> None:
