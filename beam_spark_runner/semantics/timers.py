@@ -200,6 +200,7 @@ class TimerQueue:
             self._set.pop(id_, None)
             return
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
+            self.changes += before[1].payload is not timer.payload
             self._set[id_] = before[0], timer  # a fast path: often, each element sets the same one
             return
         self.changes += 1

@@ -342,9 +342,10 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
             pane: The element's pane.
         """
         key, before = self._payload
+        if pane is not before:
+            self._payload = key, pane
         if pane is not before or self._domain is not Domain.EVENT_TIME:
             # A timer that is set for the same time is another one: in its pane, or its hold.
-            self._payload = key, pane
             self._latest = None, "", 0
         self._time_us = time_us
 

@@ -110,6 +110,37 @@ def test_a_timer_belongs_to_the_element_that_has_set_it_last(
     assert (clock.hold_us, clock.payload[1].index) == (5_000_000, indexes[1])
 
 
+class AtEnd(beam.DoFn):  # type: ignore[misc]
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[int, Any],
+        window: Any = beam.DoFn.WindowParam,
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        end.set(window.end)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def on_end(self) -> None:
+        pass
+
+
+def test_a_timer_that_is_set_through_several_objects_belongs_to_the_last_element(
+    running: Any,
+) -> None:
+    """Windows may be equal without being the same object: then each has a timer object."""
+    stage = running(AtEnd(), FixedWindows(100))
+    windows = [(IntervalWindow(0, 100),) for _ in range(2)]
+    panes = [PaneInfo(False, False, 0, index, 0) for index in range(2)]
+    other = WindowedValue((1, "a"), Timestamp(7), (IntervalWindow(100, 200),), panes[0])
+    for index in (0, 1, 0):
+        origin = WindowedValue((1, "a"), Timestamp(7), windows[index], panes[index])
+        stage.bundle.push([(1, "a")] * 2, [other, origin])
+    _, end = stage.operation.states.timers.remaining()
+    assert (end.id.window, end.payload[1].index) == (windows[0][0], 0)
+
+
 def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
     stage = running(Counts())
     stage.key(1, [50, 30, 50])
