@@ -90,7 +90,8 @@ class JobMessages:
         trace = f"\n{entry.trace}" if entry.trace else ""
         level = level_of(entry)
         extra = {"beam_step": step, "beam_worker": worker}
-        category = category_of(entry)
+        # A warning that is issued again has no place for the job's id.
+        category = None if self._of_job else category_of(entry)
         if not is_logged and (category is None or not self._warn_again(category, entry)):
             # Handlers find the line itself as the first argument, whoever runs the job.
             form = self._of_job.replace("%", "%%") + "%s [%s]%s"

@@ -62,9 +62,10 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
         )
     config = portable.environment_config
     if config and (kind == "embedded" or not given) and not environment_overrides(options):
+        reason = _NOT_EMBEDDED if kind == "embedded" else "has no effect; set --environment_type"
         raise OptionsError(
             "environment_config",
-            f"{_NOT_EMBEDDED}, or use it to replace environments of external transforms: "
+            f"{reason}, or use it to replace environments of external transforms: "
             '{"beam:env:docker:v1": {"environment_type": …}}',
         )
     return kind

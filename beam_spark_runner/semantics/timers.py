@@ -189,7 +189,7 @@ class TimerQueue:
             return
         if domain is Domain.EVENT_TIME and fires_us >= expires_us:
             if self.watermark_us is not None and self.watermark_us >= expires_us:
-                self._set.pop(id_, None)
+                self.clear(id_)
                 return
             if fires_us > expires_us:
                 timer = timer._replace(fires_us=expires_us, hold_us=min(hold_us, expires_us))
@@ -197,7 +197,7 @@ class TimerQueue:
         before = self._set.get(id_)
         is_new = before is None or before[1].domain is not domain
         if is_new and domain is Domain.PROCESSING_TIME and self._last is not None:
-            self._set.pop(id_, None)
+            self.clear(id_)
             return
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
             self.changes += before[1].payload is not timer.payload

@@ -41,11 +41,11 @@ class ChargedChunk(ChargedTo):
     No reference to a value remains after the block.
     """
 
-    __slots__ = ("_under_way",)
+    __slots__ = ("_current_element",)
 
     def __init__(self, step_name: str, current_element: CurrentElement) -> None:
         super().__init__(step_name)
-        self._under_way = current_element
+        self._current_element = current_element
 
     def __exit__(
         self,
@@ -54,8 +54,8 @@ class ChargedChunk(ChargedTo):
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._under_way.note_for(error)
-        self._under_way.end()
+            self._current_element.note_for(error)
+        self._current_element.end()
         if error is not None:
             super().__exit__(kind, error, traceback)
 

@@ -73,7 +73,7 @@ class ProcessLoop:
                 if len(waiting) + _FEW <= self.limit:
                     left = _FEW
                     for result in more:
-                        # As ``Settling.settled``.
+                        # As ``ResultFilter.settled``.
                         if type(result) in ATOMS or (
                             type(result) is tuple
                             and len(result) == 2

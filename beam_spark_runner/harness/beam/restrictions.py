@@ -65,7 +65,7 @@ class _WithKnownWindows:
     window fn for each of them, which takes more time than the rest of what it does with one.
 
     Args:
-        pickled: what Beam would unpickle.
+        pickled: The bytes that Beam would unpickle.
     """
 
     def __init__(self, pickled: Any) -> None:

@@ -106,7 +106,7 @@ class Mapped:
         if self._args:
             return result_filter.settled(self._mapped(values))
         function, settle = self._function, result_filter.settle
-        # As ``Settling.settled``.
+        # As ``ResultFilter.settled``.
         return [
             result
             if type(result) in ATOMS

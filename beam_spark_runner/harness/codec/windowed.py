@@ -14,8 +14,8 @@ def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes
     """Return a function that decodes windowed values.
 
     Code that looks up a window, for example the state of a key and window, finds the same object
-    without computing a hash and comparing: both take longer than to decode the whole element. Not
-    for elements most of which have windows of their own, as those of sessions.
+    without computing a hash and comparing: both take longer than to decode the whole element. If
+    most elements have windows of their own, as those of sessions, decoding takes longer instead.
 
     Args:
         value_coder: The coder of the values.

@@ -48,7 +48,7 @@ class PushedElements:
         """Return the elements that the SDK will not begin, as residuals.
 
         Raises:
-            WrongCutError: The split is inconsistent with the pushed elements.
+            InvalidSplitError: The split is inconsistent with the pushed elements.
         """
         with self._lock:
             last, first = channel.last_primary_element, channel.first_residual_element

@@ -24,7 +24,7 @@ from beam_spark_runner.state.residuals import KeyedTimers, KeyedValues
 
 
 class Checkpoint(Protocol):
-    """A ProcessBundleResponse, ProcessBundleSplitResponse, BundleResult or TimedCheckpoint."""
+    """A ProcessBundleResponse, ProcessBundleSplitResponse, BundleResult or TimedSplit."""
 
     @property
     def residual_roots(self) -> Iterable[beam_fn_api_pb2.DelayedBundleApplication]: ...

@@ -91,6 +91,16 @@ def test_a_job_shows_it_once(worker: Lines) -> None:
     assert len(messages.log.events()) == 2
 
 
+def test_a_server_logs_it_with_the_id_of_the_job(
+    worker: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    warnings.warn("row by row", SlowWarning, stacklevel=1)
+    with warnings.catch_warnings(record=True) as given, caplog.at_level(logging.INFO, SDK_LOGGER):
+        JobMessages({}, job_id="count_1").take_line("worker-1", worker.entries[0])
+    assert not given
+    assert caplog.messages == ["count_1: row by row [worker-1]"]
+
+
 def test_lines_may_have_times_that_do_not_exist() -> None:
     messages = JobMessages({})
     for seconds, nanos in ((0, -5), (1_700_000_000_000, 0)):

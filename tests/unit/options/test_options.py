@@ -205,6 +205,10 @@ def test_refused(flags: list[str], option: str) -> None:
             ["--environment_config=x", "--environment_type=EMBEDDED"],
             "environment_config: .* set --environment_type to PROCESS",
         ),
+        (
+            ["--environment_config=x", "--extra_package=p.whl"],
+            "environment_config: has no effect; set --environment_type, or",
+        ),
     ],
 )
 def test_the_advice_is_possible_with_the_other_options(flags: list[str], words: str) -> None:

@@ -141,6 +141,37 @@ def test_a_timer_that_is_set_through_several_objects_belongs_to_the_last_element
     assert (end.id.window, end.payload[1].index) == (windows[0][0], 0)
 
 
+class SetsGiven(beam.DoFn):  # type: ignore[misc]
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def process(self, pair: tuple[int, Any], due: Any = beam.DoFn.TimerParam(DUE)) -> None:
+        if pair[1] is not None:
+            due.set(pair[1])
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def on_due(self) -> Iterator[str]:
+        yield "fired"
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same window", "an equal one"])
+def test_a_timer_is_set_again_after_another_object_has_dropped_it(
+    running: Any, is_same: bool
+) -> None:
+    """One that is set past the end of a window that is over is dropped, with what it replaces."""
+    stage = running(SetsGiven(), FixedWindows(60))
+    over, other = IntervalWindow(0, 60), IntervalWindow(60, 120)
+    equal = over if is_same else IntervalWindow(0, 60)
+    stage.push(1, [Timestamp(65)], (other,), 65)
+    stage.bundle.fire_until(70_000_000)
+    stage.taken.elements.clear()
+    soon, too_late = Timestamp(5), Timestamp(80)
+    for value, window in [(soon, over), (None, other), (too_late, equal), (None, other)]:
+        stage.push(1, [value], (window,), 70)
+    stage.push(1, [soon], (over,), 70)
+    stage.bundle.advance_key()
+    assert stage.out == ["fired"]
+
+
 def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
     stage = running(Counts())
     stage.key(1, [50, 30, 50])
