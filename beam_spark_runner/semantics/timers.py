@@ -25,9 +25,8 @@ class Domain(Enum):
     PROCESSING_TIME = "processing time"
     WINDOW_EXPIRATION = "window expiration"  # set by the runner: ``on_window_expiration``
 
-    __hash__ = (
-        object.__hash__
-    )  # that of Enum is Python code, and timers look domains up all the time
+    # That of Enum is Python code, and timers look domains up all the time.
+    __hash__ = object.__hash__
 
 
 class Instant(NamedTuple):

@@ -42,17 +42,19 @@ class Program:
         file.write_text(_PRELUDE + textwrap.dedent(script))
         variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temp)}
         self._began = time.monotonic()
-        self._process = subprocess.Popen(
-            [sys.executable, str(file), *flags],
-            cwd=folder,
-            env={**variables, _MARK: self._mark, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # a process group of its own
-            # A test run in the background of a script ignores Ctrl-C, and so would its children.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        self._errors = folder / "stderr"  # a pipe that nobody reads would block a server once full
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(file), *flags],
+                cwd=folder,
+                env={**variables, _MARK: self._mark, **environment},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # a process group of its own
+                # A test run in the background of a script ignores Ctrl-C, and so would children.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
 
     @property
     def pid(self) -> int:
@@ -84,7 +86,7 @@ class Program:
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         if not self.wait_until(condition):
-            raise AssertionError(self._process.communicate()[1])
+            raise AssertionError(self._errors.read_text())
 
     def wait_until(self, condition: Callable[[], bool]) -> bool:
         """Wait for something, or for the program's end; return whether it has come."""
@@ -102,7 +104,7 @@ class Program:
             How it ended; its seconds count from the last signal, or the start.
         """
         try:
-            out, err = self._process.communicate(timeout=limit_s)
+            out, _ = self._process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
@@ -113,7 +115,7 @@ class Program:
         # Beam leaves its own where the program fails before the pipeline runs.
         if not jvm_was_killed:
             assert [name for name in left if not name.startswith("beam-pipeline-temp")] == [], left
-        return Ended(self._process.returncode, out, err, seconds)
+        return Ended(self._process.returncode, out, self._errors.read_text(), seconds)
 
     def _processes(self) -> list[str]:
         """Return the command lines of all processes that have the mark, or their parent had it."""

@@ -31,25 +31,28 @@ class Assignment:
 
     def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:
         """Return the new windows of a value in ``window``, by the timestamp of its origin."""
-        if self._always is not None:
-            return self._always
-        if self._period is None:
-            windows: Sequence[Any] = self._assign(
-                WindowFn.AssignContext(origin.timestamp, value, window)
-            )
-            return windows
-        length, offset = self._period
-        return self._windows_of_period((origin.timestamp_micros - offset) // length)
+        known = self._windows_at(origin.timestamp_micros)
+        if known is not None:
+            return known
+        windows: Sequence[Any] = self._assign(
+            WindowFn.AssignContext(origin.timestamp, value, window)
+        )
+        return windows
 
     def assign(self, context: WindowFn.AssignContext) -> Sequence[Any]:
         """See ``WindowFn.assign``."""
-        if self._always is not None:
-            return self._always
+        known = self._windows_at(context.timestamp.micros)
+        if known is not None:
+            return known
+        windows: Sequence[Any] = self._assign(context)
+        return windows
+
+    def _windows_at(self, at_us: int) -> Sequence[Any] | None:
+        """Return the windows of each element at a time, or None if they depend on the element."""
         if self._period is None:
-            windows: Sequence[Any] = self._assign(context)
-            return windows
+            return self._always
         length, offset = self._period
-        return self._windows_of_period((context.timestamp.micros - offset) // length)
+        return self._windows_of_period((at_us - offset) // length)
 
     def _assign_in_period(self, number: int) -> Sequence[Any]:
         assert self._period is not None
