@@ -11,9 +11,10 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.semantics.merging import merged_windows
-from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import END_OF_TIME, START_OF_TIME
+from beam_spark_runner.semantics.window_states import KeyWindows
 
 ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 """The only pane of a window of a non-merging WindowFn with the default trigger, in batch."""

@@ -7,8 +7,7 @@ so that it loses elements that no trigger has fired; here they are in the last p
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
@@ -19,82 +18,19 @@ from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.merging import merged_windows
 from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import Instant
-from beam_spark_runner.semantics.trigger_machines import TriggerState
 from beam_spark_runner.semantics.triggers import trigger_of
+from beam_spark_runner.semantics.window_states import (
+    KeyWindows,
+    LastUs,
+    ListedValues,
+    PaneValues,
+    WindowState,
+    in_order,
+    last_us_of,
+)
 
-
-class PaneValues(Protocol):
-    """The values of a window's next pane."""
-
-    def append(self, value: Any) -> None:
-        """Add a value."""
-
-    def absorb(self, other: Any) -> None:
-        """Add the values of another object of this class, which is not used any more."""
-
-    def pane(self, *, keeps: bool) -> Any:
-        """Return all values, for a pane.
-
-        Args:
-            keeps: Whether to keep them for the next pane, too.
-        """
-
-
-class ListedValues:
-    """See ``PaneValues``. The values are in a list, in memory."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self) -> None:
-        self._values: list[Any] = []
-
-    def append(self, value: Any) -> None:
-        """See ``PaneValues.append``."""
-        self._values.append(value)
-
-    def absorb(self, other: "ListedValues") -> None:
-        """See ``PaneValues.absorb``."""
-        self._values += other._values
-
-    def pane(self, *, keeps: bool) -> list[Any]:
-        """See ``PaneValues.pane``."""
-        values = self._values
-        self._values = [*values] if keeps else []
-        return values
-
-
-@dataclass(slots=True)
-class WindowState:
-    """The state of one window of a key.
-
-    Attributes:
-        last_us: The window's largest timestamp, cached because it is slow to compute.
-        trigger: The state of the trigger.
-        values: The values of the next pane: all so far if panes accumulate, else those since the
-            last pane.
-        has_news: Whether there are values that no pane has had yet.
-        hold_us: The timestamp of the next pane, if elements determine it; else None.
-        panes: The number of panes that have fired.
-        later_panes: The number of these that fired after the end of the window.
-        is_closed: Whether the trigger has finished; further elements are dropped.
-        has_ended: Whether the on-time pane, if any, has fired after the end of the window. Until
-            then, the next pane after the end is the on-time pane, so that no late pane has a value
-            that was on time.
-    """
-
-    last_us: int
-    trigger: TriggerState = field(default_factory=TriggerState)
-    values: PaneValues = field(default_factory=ListedValues)
-    has_news: bool = False
-    hold_us: int | None = None
-    panes: int = 0
-    later_panes: int = 0
-    is_closed: bool = False
-    has_ended: bool = False
-
-
-KeyWindows = dict[Any, WindowState]
-"""The states of all windows of one key that have not expired, by window."""
+Load = Callable[[Any], WindowState | None]
+"""Returns the state of a window, if it is stored elsewhere."""
 
 
 class PaneMachine:
@@ -104,6 +40,7 @@ class PaneMachine:
         strategy: The windowing strategy of the grouping.
         new_values: Makes an empty store for the values of a window.
         late: Counts the elements that are dropped because their windows have expired.
+        last_us: Returns the largest timestamp of a window, in microseconds.
 
     Attributes:
         merges: Whether windows merge, so that all windows of a key have to be processed together.
@@ -114,8 +51,10 @@ class PaneMachine:
         strategy: Strategy,
         new_values: Callable[[], PaneValues] = ListedValues,
         late: LateElements | None = None,
+        last_us: LastUs = last_us_of,
     ) -> None:
         self._new_values = new_values
+        self._last_us = last_us
         self._late = LateElements() if late is None else late
         self._window_fn = strategy.window_fn
         self.merges = strategy.merges
@@ -139,18 +78,29 @@ class PaneMachine:
             values: The values, each in the windows that it was assigned to.
             now: The instant at which they arrive. Values whose windows have expired are dropped.
         """
-        yield from self.ask(windows, self.collect(windows, values, now), now)
+        yield from self.ask(self.collect(windows, values, now), now)
 
     def collect(
-        self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
-    ) -> list[Any]:
+        self,
+        windows: KeyWindows,
+        values: Iterable[WindowedValue],
+        now: Instant,
+        load: Load | None = None,
+    ) -> KeyWindows:
         """Add values without firing panes, which ``ask`` does then. See ``add``.
 
         Unless windows merge, it may be called several times, with some of the values each, before
         ``ask``.
 
+        Args:
+            windows: See ``add``.
+            values: See ``add``.
+            now: See ``add``.
+            load: Loads a window with new values that is not in ``windows``. None: there are no
+                others.
+
         Returns:
-            The windows with new values.
+            The windows with new values, and their states.
         """
         added: dict[Any, list[WindowedValue]] = {}
         for value in values:
@@ -159,7 +109,7 @@ class PaneMachine:
                 if elements is not None:
                     elements.append(value)
                     continue
-                if self._is_over(window.max_timestamp().micros, now):
+                if self._is_over(self._last_us(window), now):
                     self._late.dropped += 1
                 else:
                     added[window] = [value]
@@ -167,29 +117,30 @@ class PaneMachine:
             for window, merged in self._merge(windows, added, now).items():
                 if window in added:
                     added.setdefault(merged, []).extend(added.pop(window))
+        touched: KeyWindows = {}
         for window, elements in added.items():
             state = windows.get(window)
             if state is None:
-                last_us = window.max_timestamp().micros
-                state = windows[window] = WindowState(
-                    last_us, values=self._new_values(), has_ended=_has_ended(last_us, now)
-                )
+                state = None if load is None else load(window)
+                windows[window] = state = state or self._new_state(window, now)
             if not state.is_closed:
                 self._add(window, state, elements, now)
-        return list(added)
+            touched[window] = state
+        return touched
 
-    def ask(
-        self, windows: KeyWindows, touched: Iterable[Any], now: Instant
-    ) -> Iterator[WindowedValue]:
+    def _new_state(self, window: Any, now: Instant) -> WindowState:
+        last_us = self._last_us(window)
+        values = self._new_values()
+        return WindowState(last_us, values=values, has_ended=_has_ended(last_us, now))
+
+    def ask(self, touched: KeyWindows, now: Instant) -> Iterator[WindowedValue]:
         """Yield the panes that fire because of values that ``collect`` has added.
 
         Args:
-            windows: The windows of the key.
-            touched: The windows with new values, each once.
+            touched: The windows with new values, and their states.
             now: The instant at which the values arrived.
         """
-        for window in touched:
-            state = windows[window]
+        for window, state in touched.items():
             if not state.is_closed:
                 yield from self._fire(window, state, now)
 
@@ -201,7 +152,7 @@ class PaneMachine:
             now: The instant, not before any earlier one. The first pane after the watermark has
                 passed the end of the window is on time; later panes are late.
         """
-        for window in sorted(windows, key=lambda window: window.max_timestamp()):
+        for window in in_order(windows):
             yield from self.advance_one(windows, window, now)
 
     def advance_one(
@@ -276,7 +227,7 @@ class PaneMachine:
         self, window: Any, own: WindowState | None, merging: list[WindowState], now: Instant
     ) -> WindowState:
         # The counts of fired panes are those of the merged window itself, if it existed before.
-        last_us = window.max_timestamp().micros
+        last_us = self._last_us(window)
         state = WindowState(
             last_us,
             values=self._new_values(),

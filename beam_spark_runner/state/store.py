@@ -49,6 +49,8 @@ class StoredState:
         self._records = records
         self._keys = StoreKeys(stage)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
+        # The timers that were read last: their owner, and their records. None: they may differ.
+        self._read_last: tuple[bytes, list[tuple[bytes, bytes]]] | None = None
         self.version = 0
 
     def get(self, address: Address, token: bytes = b"") -> Page:
@@ -69,8 +71,13 @@ class StoredState:
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""
-        records = self._records.scan(self._keys.timers(self._keys.owner(transform, key)))
-        return tuple(_timer_of(coded) for _, coded in records)
+        return tuple(_timer_of(coded) for _, coded in self._read(self._keys.owner(transform, key)))
+
+    def _read(self, owner: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the records of an owner's timers, once more without a scan."""
+        if self._read_last is None or self._read_last[0] != owner:
+            self._read_last = owner, list(self._records.scan(self._keys.timers(owner)))
+        return self._read_last[1]
 
     def timers_of_key(self, family: str, key: bytes) -> Sequence[StoredTimer]:
         """Return the timers of a family that a key has, in all transforms.
@@ -85,18 +92,29 @@ class StoredState:
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """See ``StateBackend.set_timers``. Only records that change are written."""
         owner = self._keys.owner(transform, key)
-        prefix = self._keys.timers(owner)
-        before = list(self._records.scan(prefix))
+        before = self._read(owner)
         after = [_coded(timer) for timer in timers]
         if after == [coded for _, coded in before]:
             return
+        self._read_last = None if after else (owner, [])
         if before:
-            self._rewrite(prefix, before, after)
+            self._rewrite(self._keys.timers(owner), before, after)
         else:
-            for number, coded in enumerate(after):
-                self._records.put(prefix + numbered(number), coded)
-        place = store_pb2.TimerOwner(key=key, transform=transform).SerializeToString()
+            self._write(owner, after)
+        place = _coded_place(transform, key)
         self._index(owner, place, [_timer_of(coded) for _, coded in before], timers)
+
+    def add_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
+        """Set the timers of a transform and key that have none. This takes less than to replace."""
+        owner = self._keys.owner(transform, key)
+        self._read_last = None
+        self._write(owner, [_coded(timer) for timer in timers])
+        self._index(owner, _coded_place(transform, key), (), timers)
+
+    def _write(self, owner: bytes, coded_timers: Sequence[bytes]) -> None:
+        prefix = self._keys.timers(owner)
+        for number, coded in enumerate(coded_timers):
+            self._records.put(prefix + numbered(number), coded)
 
     def due(self, watermark_us: int, clock_us: int) -> Iterator[tuple[str, bytes]]:
         """Yield the transform and key of due timers, those of event time first.
@@ -159,6 +177,7 @@ class StoredState:
     def drop(self, key: bytes) -> None:
         """See ``StateBackend.drop``."""
         self._cells.drop(key)
+        self._read_last = None
         before: dict[bytes, list[StoredTimer]] = {}
         for record, coded in self._records.scan(self._keys.timers_of_key(key)):
             before.setdefault(self._keys.owner_of_timer(record), []).append(_timer_of(coded))
@@ -262,6 +281,10 @@ def _firsts(timers: Sequence[StoredTimer]) -> _Firsts:
         else:
             event_us = fires_us if event_us is None else min(event_us, fires_us)
     return _Firsts(event_us, clock_us, least_us)
+
+
+def _coded_place(transform: str, key: bytes) -> bytes:
+    return bytes(store_pb2.TimerOwner(key=key, transform=transform).SerializeToString())
 
 
 def _coded(timer: StoredTimer) -> bytes:

@@ -12,8 +12,9 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.semantics.window_states import KeyWindows
 from tests.spark.random_streams.model.groups import Groups
 from tests.spark.random_streams.model.play import windowed
 from tests.spark.random_streams.model.times import END, START, Element, Now

@@ -1,7 +1,7 @@
-"""Decodes windowed values; those that are in the same windows share one tuple of windows."""
+"""Decodes windowed values so that elements of one window share its object, and encodes windows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from apache_beam.coders import BytesCoder, Coder, WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
@@ -42,3 +42,57 @@ def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes
         return element
 
     return decode_one
+
+
+class KnownWindow(NamedTuple):
+    """A window, and what takes longer to compute than to look up.
+
+    Attributes:
+        window: The window.
+        coded: Its encoding.
+        last_us: Its largest timestamp, in microseconds.
+    """
+
+    window: Any
+    coded: bytes
+    last_us: int
+
+
+class KnownWindows:
+    """Encodes and decodes windows, and remembers them by their objects.
+
+    Windows that ``decode`` or one ``windowed_decoder`` returns are mostly the same objects for
+    many keys.
+
+    Args:
+        coder: The coder of the windows.
+    """
+
+    def __init__(self, coder: Coder) -> None:
+        self._encode, self._decode = coder.encode, coder.decode
+        # An entry refers to its window, so that no other object gets the same id meanwhile.
+        self._by_id: dict[int, KnownWindow] = {}
+        self._by_code: dict[bytes, Any] = {}
+
+    def of(self, window: Any) -> KnownWindow:
+        """Return the entry of a window."""
+        known = self._by_id.get(id(window))
+        if known is None:
+            if len(self._by_id) >= _MOST_WINDOWS:
+                self._by_id.clear()
+            known = KnownWindow(window, self._encode(window), window.max_timestamp().micros)
+            self._by_id[id(window)] = known
+        return known
+
+    def last_us(self, window: Any) -> int:
+        """Return the largest timestamp of a window, in microseconds."""
+        return self.of(window).last_us
+
+    def decode(self, coded: bytes) -> Any:
+        """Return the window of an encoding."""
+        window = self._by_code.get(coded)
+        if window is None:
+            if len(self._by_code) >= _MOST_WINDOWS:
+                self._by_code.clear()
+            window = self._by_code[coded] = self._decode(coded)
+        return window

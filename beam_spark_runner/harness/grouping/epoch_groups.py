@@ -10,6 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.bundle import StoringInput
+from beam_spark_runner.harness.codec.windowed import KnownWindows, windowed_decoder
 from beam_spark_runner.harness.grouping.long_windows import (
     LongWindow,
     LongWindows,
@@ -22,8 +23,9 @@ from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
-from beam_spark_runner.semantics.panes import PaneMachine
+from beam_spark_runner.semantics.panes import Load, PaneMachine
 from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.semantics.window_states import KeyWindows
 from beam_spark_runner.state.store import StoredState
 
 _PIECE_BYTES = 8 << 20
@@ -75,14 +77,12 @@ class GroupsInEpochs(GroupByKey):
         element_coder = coder.wrapped_value_coder
         value_coder = element_coder.value_coder().value_coder()
         self._decode_key = element_coder.key_coder().get_impl().decode_nested
-        self._encode_window = coder.window_coder.encode
-        self._decode_windowed = (
-            WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
-        )
+        self._decode_windowed = windowed_decoder(value_coder, coder.window_coder)
+        self._known = KnownWindows(coder.window_coder)
         bags = PaneBags(store, value_coder)
         strategy = strategy_for(grouping, coder.window_coder, merge_windows)
-        self._machine = PaneMachine(strategy, bags.new_values, late)
-        self._stored = StoredWindows(store, bags, self._machine, coder.window_coder, now)
+        self._machine = PaneMachine(strategy, bags.new_values, late, self._known.last_us)
+        self._stored = StoredWindows(store, bags, self._machine, self._known, now)
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)
         self._waiting_bytes = 0  # upper bound for the panes that are buffered
 
@@ -125,7 +125,7 @@ class GroupsInEpochs(GroupByKey):
             if place and not waits_for_clock and self._is_interrupted():
                 continue
             self._stored.begin(key)
-            self._stored.load((window,))
+            self._stored.load(window)
             self._advance(decoded_key, key, [window])
             if self._interruption is not None and not waits_for_clock:
                 self._interruption.fired()
@@ -146,17 +146,17 @@ class GroupsInEpochs(GroupByKey):
     def _add(self, coded_key: bytes, pieces: Iterable[list[WindowedValue]]) -> None:
         key = self._begin(coded_key)
         stored, machine = self._stored, self._machine
+        load: Load | None = stored.load
         if machine.merges:
             stored.load_all()
-        touched: dict[Any, None] = {}
-        last: list[Any] = []
+            load = None
+        touched: KeyWindows = {}
+        last: KeyWindows = {}
         for piece in pieces:
             stored.store_values(last)
-            if not machine.merges:
-                stored.load({window for element in piece for window in element.windows})
-            last = machine.collect(stored.windows, piece, self._before)
-            touched.update(dict.fromkeys(last))
-        self._push_panes(key, machine.ask(stored.windows, touched, self._before))
+            last = machine.collect(stored.windows, piece, self._before, load)
+            touched.update(last)
+        self._push_panes(key, machine.ask(touched, self._before))
         self._advance(key, coded_key, stored.changed(touched))
         self._end(coded_key)
 
@@ -171,10 +171,11 @@ class GroupsInEpochs(GroupByKey):
         stored.save(windows)
         if self._long is not None:
             self._long.add(
-                LongWindow(key, coded_key, window, self._encode_window(window), state, state.values)
+                LongWindow(key, coded_key, window, self._known.of(window).coded, state, values)
                 for window in windows
                 if (state := stored.windows.get(window)) is not None
-                and isinstance(state.values, StoredPaneValues)
+                and isinstance(values := state.values, StoredPaneValues)
+                and values.is_worth_merging
             )
 
     def _end(self, coded_key: bytes) -> None:

@@ -7,7 +7,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredPaneValues
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
-from beam_spark_runner.semantics.panes import WindowState
+from beam_spark_runner.semantics.window_states import WindowState
 
 _MOST_WINDOWS = 1000
 _MOST_BYTES = 16 << 20
@@ -46,11 +46,10 @@ class LongWindows:
         return coded_key in self._waiting
 
     def add(self, windows: Iterable[LongWindow]) -> None:
-        """Add the windows that are worth merging; merge all if too many are pending."""
+        """Add windows that are worth merging; merge all if too many are pending."""
         for each in windows:
-            if each.values.is_worth_merging:
-                self._waiting.setdefault(each.coded_key, []).append(each)
-                self._bytes += each.values.stored_bytes
+            self._waiting.setdefault(each.coded_key, []).append(each)
+            self._bytes += each.values.stored_bytes
         if len(self._waiting) >= _MOST_WINDOWS or self._bytes >= _MOST_BYTES:
             self.merge()
 

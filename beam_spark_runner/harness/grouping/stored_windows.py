@@ -1,16 +1,16 @@
 """Stores the windows of a grouping between epochs, each as a record of its own."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
-
-from apache_beam.coders import Coder
 
 from beam_spark_runner._generated.store_pb2 import PaneState
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.harness.codec.windowed import KnownWindows
 from beam_spark_runner.harness.grouping.stored_panes import GROUPING, PaneBags, StoredPaneValues
-from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import Domain, Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
+from beam_spark_runner.semantics.window_states import KeyWindows, WindowState, in_order
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer, pages
 from beam_spark_runner.state.store import StoredState
 
@@ -48,7 +48,7 @@ class StoredWindows:
         store: The stage's records in the shard.
         bags: The values in the store.
         machine: The pane machine that changes the windows.
-        window_coder: The coder of the windows.
+        known: The encodings of windows.
         now: Time of this epoch, to which windows advance.
 
     Attributes:
@@ -61,14 +61,13 @@ class StoredWindows:
         store: StoredState,
         bags: PaneBags,
         machine: PaneMachine,
-        window_coder: Coder,
+        known: KnownWindows,
         now: Instant,
     ) -> None:
         self._store, self._bags, self._machine, self._now = store, bags, machine, now
-        self._coder = window_coder
+        self._known = known
         self._key = b""
         self._visited: dict[Any, LoadedWindow] = {}
-        self._asked: set[Any] = set()  # windows that were looked up in the store
         self._used: set[bytes] = set()  # bags that windows have had since ``begin``
         self.windows: KeyWindows = {}
         self.loaded_bytes = 0
@@ -80,23 +79,23 @@ class StoredWindows:
             key: The key, encoded, nested.
         """
         self._key = self._bags.key = key
-        self._visited, self._asked, self._used = {}, set(), set()
+        self._visited, self._used = {}, set()
         self.windows = {}
         self.loaded_bytes = 0
 
-    def load(self, windows: Iterable[Any]) -> None:
-        """Load the given windows, as far as they are stored."""
-        for window in windows:
-            if window not in self._asked:
-                self._asked.add(window)
-                coded = self._read(_cell(self._coder.encode(window), self._key))
-                if coded:
-                    self._take(window, coded)
+    def load(self, window: Any) -> WindowState | None:
+        """Load a window that is not loaded; return its state, or None if it is not stored."""
+        coded = self._read(_cell(self._known.of(window).coded, self._key))
+        if not coded:
+            return None
+        state = self.windows[window] = self._state_of(window, coded)
+        return state
 
     def load_all(self) -> None:
-        """Load all windows of the key."""
+        """Load all windows of the key. None of them is loaded."""
         timers = self._store.timers_of_key(_FAMILY, self._key)
-        self.load(self._coder.decode(coded) for coded in {timer.window for timer in timers})
+        for coded in {timer.window for timer in timers}:
+            self.load(self._known.decode(coded))
 
     def due(self, owner: str | None) -> list[tuple[Any, bool]]:
         """Return the windows of the key that are due, in the order of their ends.
@@ -116,8 +115,8 @@ class StoredWindows:
             is_event = timer.domain is Domain.EVENT_TIME
             if timer.fires_us <= (self._now.watermark_us if is_event else self._now.clock_us):
                 due[timer.window] = due.get(timer.window, False) or not is_event
-        found = [(self._coder.decode(coded), has_clock) for coded, has_clock in due.items()]
-        return sorted(found, key=lambda each: each[0].max_timestamp())
+        found = [(self._known.decode(coded), has_clock) for coded, has_clock in due.items()]
+        return sorted(found, key=lambda each: self._known.last_us(each[0]))
 
     def least_hold(self) -> int:
         """Return the least hold of the key's windows, in event time; the maximum if none hold."""
@@ -132,41 +131,50 @@ class StoredWindows:
             self._bags.save(values)
             self._used.update(values.bags)
 
-    def changed(self, touched: Collection[Any]) -> list[Any]:
+    def changed(self, touched: KeyWindows) -> list[Any]:
         """Return the windows to pass to ``save``, in the order of their ends.
 
         Args:
             touched: The windows that have got elements. Merged windows are found in addition.
         """
-        found = [
-            window
-            for window, state in self.windows.items()
-            if window in touched
-            or window not in self._visited
-            or self._visited[window].state is not state
-        ]
-        return sorted(found, key=lambda window: window.max_timestamp())
+        if not self._machine.merges:
+            return in_order(touched)
+        return in_order(
+            {
+                window: state
+                for window, state in self.windows.items()
+                if window in touched
+                or window not in self._visited
+                or self._visited[window].state is not state
+            }
+        )
 
     def save(self, changed: Iterable[Any]) -> None:
         """Store windows that have been advanced, and remove those that have expired or merged."""
         for window in changed:
-            if window in self.windows:
-                self._save(window, self.windows[window])
+            state = self.windows.get(window)
+            if state is not None:
+                self._save(window, state)
+        if self._used:
+            self._clear_unused_bags()
+        for window in self._visited:
+            if window not in self.windows:
+                coded_window = self._known.of(window).coded
+                self._store.clear(Bag(_cell(coded_window, self._key)))
+                self._store.set_timers(_owner(coded_window), self._key, ())
+
+    def _clear_unused_bags(self) -> None:
         kept: set[bytes] = set()
         for state in self.windows.values():
             assert isinstance(state.values, StoredPaneValues)
             kept.update(state.values.bags)
-        for window in self._visited.keys() - self.windows.keys():
-            coded_window = self._coder.encode(window)
-            self._store.clear(Bag(_cell(coded_window, self._key)))
-            self._store.set_timers(_owner(coded_window), self._key, ())
         for bag in self._used - kept:
             self._bags.clear(bag)
 
     def _save(self, window: Any, state: WindowState) -> None:
         assert isinstance(state.values, StoredPaneValues)
         self._bags.save(state.values)
-        coded_window = self._coder.encode(window)
+        coded_window = self._known.of(window).coded
         visited = self._visited.get(window)
         coded = _encoded(state)
         if visited is None or visited.coded != coded:
@@ -181,7 +189,8 @@ class StoredWindows:
             timers.append(
                 StoredTimer(_FAMILY, _ON_CLOCK, coded_window, domain, clock_us, MAX_US, b"")
             )
-        self._store.set_timers(_owner(coded_window), self._key, timers)
+        set_timers = self._store.add_timers if visited is None else self._store.set_timers
+        set_timers(_owner(coded_window), self._key, timers)
 
     def write(self, key: bytes, coded_window: bytes, state: WindowState) -> None:
         """Write the cell of a window, without its bags and timers.
@@ -205,13 +214,13 @@ class StoredWindows:
             and self._now.watermark_us <= state.last_us
         )
 
-    def _take(self, window: Any, coded: bytes) -> None:
+    def _state_of(self, window: Any, coded: bytes) -> WindowState:
         proto = PaneState.FromString(coded[1:])
         values = self._bags.new_values(proto)
         self._used.update(values.bags)
         self.loaded_bytes += values.stored_bytes
         state = WindowState(
-            window.max_timestamp().micros,
+            self._known.last_us(window),
             trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
             values=values,
             has_news=proto.has_news,
@@ -221,9 +230,9 @@ class StoredWindows:
             is_closed=proto.is_closed,
             has_ended=proto.has_ended,
         )
-        self.windows[window] = state
         hold_us = None if state.trigger.due_us else self._hold_us(state)
         self._visited[window] = LoadedWindow(state, coded, hold_us)
+        return state
 
     def _read(self, cell: Cell) -> bytes:
         return b"".join(pages(self._store, Bag(cell)))

@@ -13,8 +13,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.portable.windowing import decode_strategy, decode_window_fn
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
-from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import END_OF_TIME, START_OF_TIME, Instant
+from beam_spark_runner.semantics.window_states import KeyWindows
 
 _Trigger = beam_runner_api_pb2.Trigger
 _Transform = beam_runner_api_pb2.TimestampTransform

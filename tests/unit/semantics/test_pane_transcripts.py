@@ -12,8 +12,9 @@ from apache_beam.transforms.core import Windowing
 from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.semantics.window_states import KeyWindows
 from tests.unit.semantics.strategies import strategy_of
 
 _TRANSCRIPTS = Path(apache_beam.testing.__file__).with_name("data") / "trigger_transcripts.yaml"

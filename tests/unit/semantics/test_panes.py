@@ -22,9 +22,10 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
-from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import START_OF_TIME, Instant
+from beam_spark_runner.semantics.window_states import KeyWindows
 from tests.unit.semantics.strategies import strategy_of
 
 

@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
-from beam_spark_runner.semantics.panes import (
-    KeyWindows,
-    ListedValues,
-    PaneMachine,
-    WindowState,
-)
+from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import Domain, Instant, Timer
 from beam_spark_runner.semantics.trigger_machines import TriggerState
+from beam_spark_runner.semantics.window_states import KeyWindows, ListedValues, WindowState
 from tests.unit.semantics.strategies import strategy_of
 from tests.unit.simulation.counter import CountedKey
 from tests.unit.simulation.elements import (
@@ -95,7 +91,7 @@ class _Group(_Stage):
         earlier, machine = dict(windows), self._machine
         elements = [windowed(row, window_fn) for row in rows]
         touched = machine.collect(windows, elements, before)
-        panes = list(machine.ask(windows, touched, before))
+        panes = list(machine.ask(touched, before))
         advancing = [
             window
             for window, state in windows.items()
