@@ -59,8 +59,9 @@ class SourceBudget:
         """
         is_first, self._is_first = self._is_first, False
         self.was_enough = was_enough
-        if was_enough:
-            self.us = self._interval_us
+        least_us = max(self._interval_us, self.us / _SHRINKING)
+        if was_enough:  # timers that have become due with a backlog may still wait for their turn
+            self.us = round(least_us)
             return
         if is_first:  # its time includes the start of Python workers
             return
@@ -68,7 +69,6 @@ class SourceBudget:
         self._beyond_us.append(max(0, took_us - self.us))
         wanted_us = (_LARGEST_SHARE - 1) * self._fixed_us() / (1 + self._slope)
         most_us = min(_LARGEST_US, max(_GROWTH * self.us, _FIRST_GROWTH_US))
-        least_us = max(self._interval_us, self.us / _SHRINKING)
         self.us = round(max(least_us, min(wanted_us, most_us)))
 
     def _fixed_us(self) -> float:

@@ -149,7 +149,12 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                         )
                 elif self._is_behind(consumer) and time.monotonic() < waits_s:
                     continue
-                elif consumer.has_answered or time.monotonic() > waits_s:
+                elif (
+                    consumer.has_answered
+                    or time.monotonic() > waits_s
+                    # Of a new consumer, the broker answers the first fetch only after a while.
+                    or self._consumers.end_of(topic, number)[0] == claimed
+                ):
                     self._advance_without_records(estimator, topic, number, claimed)
                     if self._consumers.is_gone(topic, number):
                         LOG.warning(

@@ -83,11 +83,14 @@ def test_the_first_epoch_of_a_run_says_nothing() -> None:
     assert budget.us == INTERVAL_US
 
 
-def test_without_a_backlog_it_is_the_interval() -> None:
+def test_after_a_backlog_it_is_halved_until_it_is_the_interval() -> None:
     budget = SourceBudget(INTERVAL_US)
-    budgets(budget, line(2_000, 0))
-    assert budget.us > INTERVAL_US
+    budgets(budget, line(2_000, 0), epochs=2)
+    assert budget.us == 9 * INTERVAL_US
     assert not budget.was_enough
-    budget.after(90_000 * MS, was_enough=True)
-    assert budget.us == INTERVAL_US
+    chosen = []
+    for _ in range(5):
+        budget.after(90_000 * MS, was_enough=True)
+        chosen.append(budget.us / INTERVAL_US)
+    assert chosen == [4.5, 2.25, 1.125, 1, 1]
     assert budget.was_enough

@@ -130,6 +130,14 @@ def test_the_end_is_that_of_the_first_answer_if_there_was_none_before() -> None:
     assert deferred_at(tracker) == 5
 
 
+def test_a_new_consumer_at_the_end_does_not_wait_for_the_broker() -> None:
+    answers = Answers([(0, 0)])
+    answers.has_answered = False
+    elements, tracker = read(answers)
+    assert not elements
+    assert deferred_at(tracker) == 0
+
+
 def test_a_pause_of_the_broker_is_no_end() -> None:
     elements, tracker = read(Answers([(1000, 5000), (0, 5000), (0, 5000), (4000, 5000)]))
     assert len(elements) == 5000
