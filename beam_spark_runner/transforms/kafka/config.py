@@ -125,11 +125,14 @@ def offset_reset(config: Mapping[str, Any], transform: str) -> str | None:
 def of_partition_readers(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of consumers that read one partition each.
 
-    They buffer less than librdkafka's 64 MB by default, since there are many of them.
+    They buffer less than librdkafka's 64 MB by default, since there are many of them. Once a full
+    buffer has been read, they fetch at once: librdkafka may wait up to a second by default, and a
+    buffer is read in less.
     """
     return {
         "group.id": OWN_GROUP,
         "queued.max.messages.kbytes": 16_384,
+        "fetch.queue.backoff.ms": 10,
         **config,
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
