@@ -1,11 +1,21 @@
 """Public transforms, for users of Spark, that Beam itself does not have.
 
-They do not import PySpark, so that SDK harnesses without it can run them.
+They do not import PySpark, so that SDK harnesses without it can run them. Each is imported when it
+is first accessed: those of Kafka register coders with Beam, which Beam stores with each
+``--save_main_session``, and SDK harnesses then need this package.
 """
 
-from beam_spark_runner.transforms.full_window import FullWindowPartition, Order
-from beam_spark_runner.transforms.kafka import ReadFromKafka, WriteToKafka
-from beam_spark_runner.transforms.spark_tables import ReadFromSpark, SparkWriteResult, WriteToSpark
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from beam_spark_runner.transforms.full_window import FullWindowPartition, Order
+    from beam_spark_runner.transforms.kafka import ReadFromKafka, WriteToKafka
+    from beam_spark_runner.transforms.spark_tables import (
+        ReadFromSpark,
+        SparkWriteResult,
+        WriteToSpark,
+    )
 
 __all__ = [
     "FullWindowPartition",
@@ -16,3 +26,20 @@ __all__ = [
     "WriteToKafka",
     "WriteToSpark",
 ]
+
+_PACKAGES = {
+    "FullWindowPartition": "full_window",
+    "Order": "full_window",
+    "ReadFromKafka": "kafka",
+    "ReadFromSpark": "spark_tables",
+    "SparkWriteResult": "spark_tables",
+    "WriteToKafka": "kafka",
+    "WriteToSpark": "spark_tables",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a transform (PEP 562)."""
+    if name not in _PACKAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PACKAGES[name]}"), name)

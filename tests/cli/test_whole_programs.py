@@ -217,3 +217,16 @@ def test_what_a_pipeline_sets_is_not_set_for_later_sessions(tmp_path: Path) -> N
         """
     ended = run(tmp_path, script, LOCAL, "--spark_conf=spark.some.setting=mine")
     assert (ended.code, ended.out) == (0, "[]\nmine true\n")
+
+
+def test_a_main_session_needs_this_package_only_if_the_program_does(tmp_path: Path) -> None:
+    """SDK harnesses in containers load the session of a program, and need not have this package."""
+    script = """
+    from apache_beam.internal import cloudpickle_pickler
+    with beam.Pipeline(argv=OPTIONS) as p:
+        p | beam.Create([1])
+    cloudpickle_pickler.dump_session("session")
+    """
+    ended = run(tmp_path, script)
+    assert ended.code == 0, ended.err
+    assert b"beam_spark_runner" not in (tmp_path / "session").read_bytes()
