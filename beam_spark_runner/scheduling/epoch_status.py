@@ -1,10 +1,11 @@
 """The status of a streaming pipeline and its steps after an epoch, for people."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.scheduling.attempts import Report
 
 
 class EpochPart(Enum):
@@ -87,6 +88,14 @@ class EpochTimes:
     planning_us: int
     jobs_us: int
     budget_us: int
+
+
+def times_of_levels(reports: Iterable[Report]) -> dict[int, int]:
+    """Return the time of the longest task of each level, in microseconds."""
+    times_us: dict[int, int] = {}
+    for report in reports:
+        times_us[report.level] = max(times_us.get(report.level, 0), report.spent_us)
+    return times_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

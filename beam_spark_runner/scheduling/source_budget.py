@@ -11,6 +11,8 @@ _GROWTH, _SHRINKING = 3, 2
 _FIRST_GROWTH_US = 100_000  # the growth from a budget of zero
 _EPOCHS = 6
 """The number of recent epochs from which the cost is estimated."""
+_ENOUGH = 2
+"""The number of epochs from which it is estimated without the first one of a run."""
 _LEAST_SPREAD = 0.1
 """The least relative standard deviation of budgets from which a slope is estimated."""
 _FORGOTTEN = 0.9
@@ -36,7 +38,8 @@ class SourceBudget:
     Example:
         >>> budget = SourceBudget(500_000)
         >>> for _ in range(6):  # 300 ms, and half a second for each second
-        ...     budget.after(300_000 + budget.us * 3 // 2, was_enough=False)
+        ...     tasks_us = budget.us * 3 // 2
+        ...     budget.after(300_000 + tasks_us, tasks_us, was_enough=False)
         >>> budget.us  # nine tenths of an epoch of 3 s are 2.7 s: 1.8 s, and half as much again
         1800000
     """
@@ -45,16 +48,21 @@ class SourceBudget:
         self._interval_us = interval_us
         self._slope = 0.0
         self._is_first = True
+        self._has_first = False  # whether the estimate uses the first epoch
         self._budgets_us: deque[int] = deque(maxlen=_EPOCHS)
         self._beyond_us: deque[int] = deque(maxlen=_EPOCHS)
         self.us = interval_us
         self.was_enough = True
 
-    def after(self, took_us: int, *, was_enough: bool) -> None:
+    def after(self, took_us: int, tasks_us: int, *, was_enough: bool) -> None:
         """Choose the budget of the next epoch.
+
+        The first epoch of a run includes the start of Python workers, and what they import. Only
+        its tasks count, and only until there are other epochs to estimate from.
 
         Args:
             took_us: The total time of the last epoch.
+            tasks_us: The time of its tasks: the longest of each level.
             was_enough: Whether its sources had no more than its budget allowed.
         """
         is_first, self._is_first = self._is_first, False
@@ -63,10 +71,13 @@ class SourceBudget:
         if was_enough:  # timers that have become due with a backlog may still wait for their turn
             self.us = round(least_us)
             return
-        if is_first:  # its time includes the start of Python workers
-            return
+        if self._has_first and len(self._budgets_us) == _ENOUGH:
+            self._budgets_us.popleft()
+            self._beyond_us.popleft()
+            self._has_first = False
+        self._has_first |= is_first
         self._budgets_us.append(self.us)
-        self._beyond_us.append(max(0, took_us - self.us))
+        self._beyond_us.append(max(0, (tasks_us if is_first else took_us) - self.us))
         wanted_us = (_LARGEST_SHARE - 1) * self._fixed_us() / (1 + self._slope)
         most_us = min(_LARGEST_US, max(_GROWTH * self.us, _FIRST_GROWTH_US))
         self.us = round(max(least_us, min(wanted_us, most_us)))

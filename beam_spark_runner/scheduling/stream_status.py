@@ -20,6 +20,7 @@ from beam_spark_runner.scheduling.epoch_status import (
     Hold,
     HoldReason,
     StepStatus,
+    times_of_levels,
 )
 from beam_spark_runner.scheduling.finish import Finished
 
@@ -130,9 +131,7 @@ class StreamStatus:
             )
 
     def _slowest(self, reports: Sequence[Report]) -> tuple[tuple[str, int], int]:
-        by_level: dict[int, int] = {}
-        for report in reports:
-            by_level[report.level] = max(by_level.get(report.level, 0), report.spent_us)
+        by_level = times_of_levels(reports)
         if not by_level:
             return ("", 0), 0
         level = max(by_level, key=lambda each: by_level[each])

@@ -29,7 +29,7 @@ from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import PipelineVersion
-from beam_spark_runner.scheduling.epoch_status import EpochTimes
+from beam_spark_runner.scheduling.epoch_status import EpochTimes, times_of_levels
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
@@ -232,7 +232,8 @@ class _StreamRun:
             self._end_sweep()
             self.adapt()
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
-        self._budget.after(took_us, was_enough=not was_cut_off)
+        tasks_us = sum(times_of_levels(reports).values())
+        self._budget.after(took_us, tasks_us, was_enough=not was_cut_off)
         return True
 
     @contextlib.contextmanager

@@ -15,10 +15,11 @@ INTERVAL_US = 500 * MS
 
 def budgets(budget: SourceBudget, beyond_us: Callable[[int], float], epochs: int = 12) -> list[int]:
     """Return the budgets of epochs that have a backlog, after the first one of the run."""
-    budget.after(30_000 * MS, was_enough=False)  # Spark's workers start
+    tasks_us = budget.us + round(beyond_us(budget.us) - beyond_us(0))
+    budget.after(30_000 * MS, tasks_us, was_enough=False)  # Spark's workers start
     chosen = [budget.us]
     for _ in range(epochs):
-        budget.after(budget.us + round(beyond_us(budget.us)), was_enough=False)
+        budget.after(budget.us + round(beyond_us(budget.us)), 0, was_enough=False)
         chosen.append(budget.us)
     return chosen
 
@@ -77,10 +78,21 @@ def test_from_no_interval_at_all() -> None:
     assert chosen[-1] == pytest.approx(1_800 * MS, rel=0.01)
 
 
-def test_the_first_epoch_of_a_run_says_nothing() -> None:
+def test_only_the_tasks_of_the_first_epoch_count() -> None:
     budget = SourceBudget(INTERVAL_US)
-    budget.after(30_000 * MS, was_enough=False)
-    assert budget.us == INTERVAL_US
+    budget.after(30_000 * MS, 600 * MS, was_enough=False)
+    assert budget.us == 900 * MS
+
+
+def test_the_first_epoch_counts_until_there_are_two_others() -> None:
+    budget, fixed_ms = SourceBudget(INTERVAL_US), 300
+    budget.after(30_000 * MS, 5_000 * MS, was_enough=False)  # a library was imported
+    chosen = [budget.us]
+    for _ in range(5):
+        budget.after(budget.us * 2 + fixed_ms * MS, 0, was_enough=False)
+        chosen.append(budget.us)
+    assert chosen[:2] == [3 * INTERVAL_US, 9 * INTERVAL_US]
+    assert chosen[-1] == 9 * fixed_ms // 2 * MS
 
 
 def test_after_a_backlog_it_is_halved_until_it_is_the_interval() -> None:
@@ -90,7 +102,7 @@ def test_after_a_backlog_it_is_halved_until_it_is_the_interval() -> None:
     assert not budget.was_enough
     chosen = []
     for _ in range(5):
-        budget.after(90_000 * MS, was_enough=True)
+        budget.after(90_000 * MS, 0, was_enough=True)
         chosen.append(budget.us / INTERVAL_US)
     assert chosen == [4.5, 2.25, 1.125, 1, 1]
     assert budget.was_enough
