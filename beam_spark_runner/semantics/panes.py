@@ -102,31 +102,45 @@ class PaneMachine:
         Returns:
             The windows with new values, and their states.
         """
-        added: dict[Any, list[WindowedValue]] = {}
-        for value in values:
-            for window in value.windows:
-                elements = added.get(window)
-                if elements is not None:
-                    elements.append(value)
-                    continue
-                if self._is_over(self._last_us(window), now):
-                    self._late.dropped += 1
-                else:
-                    added[window] = [value]
+        added = self._by_window(values, now)
         if self.merges:
             for window, merged in self._merge(windows, added, now).items():
                 if window in added:
                     added.setdefault(merged, []).extend(added.pop(window))
         touched: KeyWindows = {}
+        have_none = not windows
         for window, elements in added.items():
-            state = windows.get(window)
+            state = None if have_none else windows.get(window)
             if state is None:
                 state = None if load is None else load(window)
                 windows[window] = state = state or self._new_state(window, now)
             if not state.is_closed:
                 self._add(window, state, elements, now)
-            touched[window] = state
-        return touched
+            if not have_none:
+                touched[window] = state
+        return dict(windows) if have_none else touched
+
+    def _by_window(
+        self, values: Iterable[WindowedValue], now: Instant
+    ) -> dict[Any, list[WindowedValue]]:
+        """Return values by their windows; drop them from windows that have expired."""
+        # Most equal windows are one object; to compute the hash of a window is slow in Beam.
+        by_id: dict[int, list[WindowedValue]] = {}
+        different: list[tuple[Any, list[WindowedValue]]] = []
+        for value in values:
+            for window in value.windows:
+                elements = by_id.get(id(window))
+                if elements is None:
+                    by_id[id(window)] = elements = []
+                    different.append((window, elements))
+                elements.append(value)
+        added: dict[Any, list[WindowedValue]] = {}
+        for window, elements in different:
+            if self._is_over(self._last_us(window), now):
+                self._late.dropped += len(elements)
+            elif (earlier := added.setdefault(window, elements)) is not elements:
+                earlier += elements
+        return added
 
     def _new_state(self, window: Any, now: Instant) -> WindowState:
         last_us = self._last_us(window)
@@ -152,19 +166,18 @@ class PaneMachine:
             now: The instant, not before any earlier one. The first pane after the watermark has
                 passed the end of the window is on time; later panes are late.
         """
-        for window in in_order(windows):
-            yield from self.advance_one(windows, window, now)
+        for window, state in in_order(windows):
+            yield from self.advance_one(windows, window, state, now)
 
     def advance_one(
-        self, windows: KeyWindows, window: Any, now: Instant
+        self, windows: KeyWindows, window: Any, state: WindowState, now: Instant
     ) -> Iterator[WindowedValue]:
-        """Advance time for one window only. See ``advance``."""
-        state = windows[window]
-        is_over = self._is_over(state.last_us, now)
-        if is_over:
+        """Advance time for one window only, which has the given state. See ``advance``."""
+        if self._is_over(state.last_us, now):
             del windows[window]
+            state.has_expired = True
         if not state.is_closed:
-            yield from self._fire(window, state, now, closes=is_over)
+            yield from self._fire(window, state, now, closes=state.has_expired)
 
     def due(self, state: WindowState, now: Instant) -> tuple[int, int | None]:
         """Return when ``advance`` is to be called next for a window without new elements.

@@ -67,6 +67,7 @@ class WindowState:
         has_ended: Whether the on-time pane, if any, has fired after the end of the window. Until
             then, the next pane after the end is the on-time pane, so that no late pane has a value
             that was on time.
+        has_expired: Whether the window has expired, and is not among those of its key any more.
     """
 
     last_us: int
@@ -78,17 +79,16 @@ class WindowState:
     later_panes: int = 0
     is_closed: bool = False
     has_ended: bool = False
+    has_expired: bool = False
 
 
 KeyWindows = dict[Any, WindowState]
 """The states of all windows of one key that have not expired, by window."""
 
 
-def in_order(windows: KeyWindows) -> list[Any]:
-    """Return windows in the order of their ends."""
-    if len(windows) <= 1:
-        return [*windows]
-    return [window for window, _ in sorted(windows.items(), key=lambda item: item[1].last_us)]
+def in_order(windows: KeyWindows) -> list[tuple[Any, WindowState]]:
+    """Return windows and their states, in the order of the windows' ends."""
+    return sorted(windows.items(), key=lambda item: item[1].last_us)
 
 
 def last_us_of(window: Any) -> int:

@@ -65,9 +65,19 @@ class StoredState:
         """See ``StateBackend.clear``."""
         self._cells.clear(address)
 
-    def replace(self, bag: Bag, data: bytes) -> None:
-        """Replace the content of a bag by encoded elements, at least one."""
-        self._cells.replace(bag, data)
+    def whole(self, bag: Bag) -> bytes:
+        """Return the whole content of a bag."""
+        return self._cells.whole(bag)
+
+    def replace(self, bag: Bag, data: bytes, *, is_new: bool = False) -> None:
+        """Replace the content of a bag by encoded elements, at least one.
+
+        Args:
+            bag: The bag.
+            data: Its new content.
+            is_new: Whether the bag is known to be empty. This takes less.
+        """
+        self._cells.replace(bag, data, is_new=is_new)
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""

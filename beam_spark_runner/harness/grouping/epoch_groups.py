@@ -8,6 +8,7 @@ from typing import Any
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.bundle import StoringInput
 from beam_spark_runner.harness.codec.windowed import KnownWindows, windowed_decoder
@@ -25,7 +26,7 @@ from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.panes import Load, PaneMachine
 from beam_spark_runner.semantics.timers import Instant
-from beam_spark_runner.semantics.window_states import KeyWindows
+from beam_spark_runner.semantics.window_states import KeyWindows, WindowState
 from beam_spark_runner.state.store import StoredState
 
 _PIECE_BYTES = 8 << 20
@@ -125,8 +126,10 @@ class GroupsInEpochs(GroupByKey):
             if place and not waits_for_clock and self._is_interrupted():
                 continue
             self._stored.begin(key)
-            self._stored.load(window)
-            self._advance(decoded_key, key, [window])
+            state = self._stored.load(window)
+            if state is None:
+                raise InvariantError(f"{window} is due, but not stored")
+            self._advance(decoded_key, key, [(window, state)])
             if self._interruption is not None and not waits_for_clock:
                 self._interruption.fired()
         self._end(key)
@@ -160,11 +163,14 @@ class GroupsInEpochs(GroupByKey):
         self._advance(key, coded_key, stored.changed(touched))
         self._end(coded_key)
 
-    def _advance(self, key: object, coded_key: bytes, windows: list[Any]) -> None:
+    def _advance(
+        self, key: object, coded_key: bytes, windows: list[tuple[Any, WindowState]]
+    ) -> None:
         """Advance some loaded windows to the time of this epoch, push their panes, save them."""
         stored = self._stored
-        for window in windows:
-            self._push_panes(key, self._machine.advance_one(stored.windows, window, self._now))
+        for window, state in windows:
+            panes = self._machine.advance_one(stored.windows, window, state, self._now)
+            self._push_panes(key, panes)
         self._waiting_bytes += stored.loaded_bytes
         if self._waiting_bytes >= _WAITING_BYTES:
             self.push()
@@ -172,8 +178,8 @@ class GroupsInEpochs(GroupByKey):
         if self._long is not None:
             self._long.add(
                 LongWindow(key, coded_key, window, self._known.of(window).coded, state, values)
-                for window in windows
-                if (state := stored.windows.get(window)) is not None
+                for window, state in windows
+                if not state.has_expired
                 and isinstance(values := state.values, StoredPaneValues)
                 and values.is_worth_merging
             )

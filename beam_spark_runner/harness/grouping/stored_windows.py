@@ -11,7 +11,7 @@ from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import Domain, Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
 from beam_spark_runner.semantics.window_states import KeyWindows, WindowState, in_order
-from beam_spark_runner.state.backend import Bag, Cell, StoredTimer, pages
+from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.store import StoredState
 
 _FAMILY = "\0window"  # no step has such a timer
@@ -85,7 +85,7 @@ class StoredWindows:
 
     def load(self, window: Any) -> WindowState | None:
         """Load a window that is not loaded; return its state, or None if it is not stored."""
-        coded = self._read(_cell(self._known.of(window).coded, self._key))
+        coded = self._store.whole(Bag(_cell(self._known.of(window).coded, self._key)))
         if not coded:
             return None
         state = self.windows[window] = self._state_of(window, coded)
@@ -131,7 +131,7 @@ class StoredWindows:
             self._bags.save(values)
             self._used.update(values.bags)
 
-    def changed(self, touched: KeyWindows) -> list[Any]:
+    def changed(self, touched: KeyWindows) -> list[tuple[Any, WindowState]]:
         """Return the windows to pass to ``save``, in the order of their ends.
 
         Args:
@@ -149,11 +149,10 @@ class StoredWindows:
             }
         )
 
-    def save(self, changed: Iterable[Any]) -> None:
+    def save(self, changed: Iterable[tuple[Any, WindowState]]) -> None:
         """Store windows that have been advanced, and remove those that have expired or merged."""
-        for window in changed:
-            state = self.windows.get(window)
-            if state is not None:
+        for window, state in changed:
+            if not state.has_expired:
                 self._save(window, state)
         if self._used:
             self._clear_unused_bags()
@@ -175,10 +174,11 @@ class StoredWindows:
         assert isinstance(state.values, StoredPaneValues)
         self._bags.save(state.values)
         coded_window = self._known.of(window).coded
-        visited = self._visited.get(window)
+        visited = self._visited.get(window) if self._visited else None
         coded = _encoded(state)
         if visited is None or visited.coded != coded:
-            self._store.replace(Bag(_cell(coded_window, self._key)), coded)
+            bag = Bag(_cell(coded_window, self._key))
+            self._store.replace(bag, coded, is_new=visited is None)
         hold_us = self._hold_us(state)
         if visited is not None and visited.hold_us == hold_us and self._is_as_open_as_it_was(state):
             return
@@ -233,9 +233,6 @@ class StoredWindows:
         hold_us = None if state.trigger.due_us else self._hold_us(state)
         self._visited[window] = LoadedWindow(state, coded, hold_us)
         return state
-
-    def _read(self, cell: Cell) -> bytes:
-        return b"".join(pages(self._store, Bag(cell)))
 
 
 def _owner(coded_window: bytes) -> str:

@@ -98,7 +98,7 @@ class _Group(_Stage):
             if window in touched or window == each.window or earlier.get(window) is not state
         ]
         for window in sorted(advancing, key=lambda window: window.max_timestamp()):
-            panes += machine.advance_one(windows, window, now)
+            panes += machine.advance_one(windows, window, windows[window], now)
         for pane in panes:
             output.send(self._stage, pane, key, pane.value)
         due = {

@@ -248,6 +248,39 @@ def test_a_bag_that_is_replaced_has_nothing_of_before(
     assert read(store, bag) == after + b"!"
 
 
+def test_adding_to_nothing_is_to_replace_but_reads_nothing() -> None:
+    bag, timers = Bag(Cell("t", "s", b"w", b"k")), [event_timer("a", 1), event_timer("b", 2)]
+    replaced, added = SortedRecords(), SortedRecords()
+    stored(replaced).set_timers("t", b"k", timers)
+    stored(added).add_timers("t", b"k", timers)
+    assert added.values == replaced.values
+    stored(added).replace(bag, b"content", is_new=True)
+    assert stored(added).whole(bag) == b"content"
+    assert added.scanned == 0
+
+
+@pytest.mark.parametrize("pieces", [[], [b"a"], [b"a", b"bc"], [b"a" * 300, b"b" * 5_000]])
+def test_a_bag_is_read_as_a_whole(pieces: list[bytes]) -> None:
+    store = StoredState(SortedRecords(), 1, count_values, page_bytes=10)
+    bag = Bag(Cell("t", "s", b"w", b"k"))
+    for piece in pieces:
+        store.append(bag, piece)
+    assert store.whole(bag) == b"".join(pieces)
+
+
+def test_timers_are_read_again_after_a_change() -> None:
+    store = stored(SortedRecords())
+    first, second = event_timer("a", 1), event_timer("b", 2)
+    store.set_timers("t", b"k", [first])
+    assert store.timers("t", b"k") == (first,)
+    store.set_timers("t", b"k", [first, second])
+    assert store.timers("t", b"k") == (first, second)
+    store.drop(b"k")
+    assert store.timers("t", b"k") == ()
+    store.add_timers("t", b"k", [second])
+    assert store.timers("t", b"k") == (second,)
+
+
 def test_the_longest_keys_have_room() -> None:
     for length in (100, 127, 128, 129, 5_000):  # around where a digest stands for a part
         records = SortedRecords()  # which refuse what LMDB does
