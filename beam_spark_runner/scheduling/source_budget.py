@@ -11,8 +11,6 @@ _GROWTH, _SHRINKING = 3, 2
 _FIRST_GROWTH_US = 100_000  # the growth from a budget of zero
 _EPOCHS = 6
 """The number of recent epochs from which the cost is estimated."""
-_ENOUGH = 2
-"""The number of epochs from which it is estimated without the first one of a run."""
 _LEAST_SPREAD = 0.1
 """The least relative standard deviation of budgets from which a slope is estimated."""
 _FORGOTTEN = 0.9
@@ -58,7 +56,8 @@ class SourceBudget:
         """Choose the budget of the next epoch.
 
         The first epoch of a run includes the start of Python workers, and what they import. Only
-        its tasks count, and only until there are other epochs to estimate from.
+        its tasks count, as if the rest had taken as long as in the second epoch, and only until
+        there are two others.
 
         Args:
             took_us: The total time of the last epoch.
@@ -71,7 +70,9 @@ class SourceBudget:
         if was_enough:  # timers that have become due with a backlog may still wait for their turn
             self.us = round(least_us)
             return
-        if self._has_first and len(self._budgets_us) == _ENOUGH:
+        if self._has_first and len(self._budgets_us) == 1:
+            self._beyond_us[0] += took_us - tasks_us
+        elif self._has_first:
             self._budgets_us.popleft()
             self._beyond_us.popleft()
             self._has_first = False
