@@ -1,11 +1,18 @@
 """The job server: small jobs in sequence and at once, its memory, and its CPU time while idle.
 
     python -m benchmarks.server [--jobs N] [--many N] [--idle S] [CASE …]
+    python -m benchmarks.server [--megabytes N] [--runs N] process
+    PRISM=PATH python -m benchmarks.server [--megabytes N] [--runs N] go
 
-Jobs have three elements, run in SDK harnesses in processes, and go to one server with two slots.
-Their times are from submission to DONE, as a client in this process sees them. The server's
-memory is that of its Python process, and what Spark's JVM has after a garbage collection (by jcmd
-of a JDK).
+There is one server with two slots. Small jobs have three elements, and run in SDK harnesses in
+processes. Their times are from submission to DONE, as a client in this process sees them. The
+server's memory is that of its Python process, and what Spark's JVM has after a garbage collection
+(by jcmd of a JDK).
+
+process: Python's word count with SDK harnesses in processes, in turns with the same in a session
+of this process, without the server. go: Go's word count with LOOPBACK, in turns with a Prism in a
+process of its own. The Prism is taken from ``PRISM`` in the environment, from beside this Python,
+or from the path. This case needs Go.
 """
 
 import argparse
@@ -21,13 +28,14 @@ import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from benchmarks.server_peers import PROCESS, beside_own_session, beside_prism, run_until_done
 from integration.job_server import start_job_server
+from tests.spark.random_streams.references import prism
 
 _KEPT_S = 60
 _FLAGS = (
     "--runner=SparkPortableRunner",
-    "--environment_type=PROCESS",
-    "--environment_config={}",
+    *PROCESS,
     f"--environment_cache_millis={_KEPT_S}000",
 )
 _MB = 1 << 20
@@ -36,7 +44,7 @@ _USED_KB = re.compile(r"(?:heap|generation)\s+total \d+K, used (\d+)K")
 
 class _Bench:
     def __init__(self, most_at_once: int) -> None:
-        self._url = start_job_server(f"--max_concurrent_jobs={most_at_once}")
+        self.url = start_job_server(f"--max_concurrent_jobs={most_at_once}")
         (self._server,) = (
             each
             for each in psutil.Process().children()
@@ -48,14 +56,10 @@ class _Bench:
 
     def job(self, _: Any = None) -> float:
         """Run a pipeline of three elements; return its seconds."""
-        options = PipelineOptions([*_FLAGS, f"--job_endpoint={self._url}"])
+        options = PipelineOptions([*_FLAGS, f"--job_endpoint={self.url}"])
         pipeline = beam.Pipeline(options=options)
         _ = pipeline | beam.Create([1, 2, 3]) | beam.Map(lambda x: x + 1)
-        began = time.monotonic()
-        state = pipeline.run().wait_until_finish()
-        if state != "DONE":
-            raise RuntimeError(f"a job ended as {state}")
-        return time.monotonic() - began
+        return run_until_done(pipeline)
 
     def memory_mb(self) -> tuple[int, int]:
         """Return the memory of the server's Python process, and of its JVM's live heap, in MB."""
@@ -125,16 +129,26 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--many", type=int, default=500)
     parser.add_argument("--idle", type=float, default=60.0, help="seconds")
-    parser.add_argument("cases", nargs="*", help="of warm, at_once, many, idle; all if none")
+    parser.add_argument("--megabytes", type=int, default=20, help="of text, for process and go")
+    parser.add_argument("--runs", type=int, default=3, help="of each side of process and go")
+    parser.add_argument(
+        "cases", nargs="*", help="of warm, at_once, many, idle, process, go; all but go if none"
+    )
     arguments = parser.parse_args()
+    location = prism()
+    if "go" in arguments.cases and location is None:
+        parser.error("no Prism: neither in $PRISM, beside this Python, nor on the path")
     bench = _Bench(most_at_once=8)
+    size, runs = arguments.megabytes, arguments.runs
     cases: dict[str, Callable[[], None]] = {
         "warm": lambda: _warm(bench, arguments.jobs),
         "at_once": lambda: _at_once(bench, arguments.jobs),
         "idle": lambda: _idle(bench, arguments.idle),
         "many": lambda: _many(bench, arguments.many),
+        "process": lambda: beside_own_session(bench.url, size, runs, _KEPT_S),
+        "go": lambda: beside_prism(bench.url, str(location), size, runs),
     }
-    for name in arguments.cases or cases:
+    for name in arguments.cases or [each for each in cases if each != "go"]:
         cases[name]()
 
 

@@ -52,11 +52,24 @@ def build(package: str, sources: Path, to: Path) -> Path:
     Raises:
         RuntimeError: it cannot be compiled; with the words of ``go``.
     """
-    program = to / (package.replace("/", "_") + ".test")
+    return _built(to / (package.replace("/", "_") + ".test"), package, sources, "test", "-c")
+
+
+def build_main(package: str, sources: Path, to: Path) -> Path:
+    """Compile the program that a package is, unless it is there; return its path.
+
+    Raises:
+        RuntimeError: it cannot be compiled; with the words of ``go``.
+    """
+    return _built(to / package.replace("/", "_"), package, sources, "build")
+
+
+def _built(program: Path, package: str, sources: Path, *command: str) -> Path:
     if not program.exists():
         # Under another name first: a build that is broken off leaves nothing that looks whole.
         half = program.with_suffix(".half")
-        _go("test", "-c", "-o", str(half), f"./{package}", folder=sources)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        _go(*command, "-o", str(half), f"./{package}", folder=sources)
         half.rename(program)
     return program
 
