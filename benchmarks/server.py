@@ -71,10 +71,10 @@ class _Bench:
         asked = ["jcmd", str(self._jvm.pid), command]
         return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
 
-    def cpu_s(self) -> float:
-        """Return the CPU time of the server and of all its living processes, in seconds."""
+    def cpu_s(self) -> dict[psutil.Process, float]:
+        """Return the CPU times of the server and of all its living processes, in seconds."""
         family = [self._server, *self._server.children(recursive=True)]
-        return sum(sum(each.cpu_times()[:2]) for each in family)
+        return {each: sum(each.cpu_times()[:2]) for each in family}
 
 
 def _warm(bench: _Bench, count: int) -> None:
@@ -120,7 +120,9 @@ def _idle(bench: _Bench, seconds: float) -> None:
     time.sleep(_KEPT_S + 5)  # until its harnesses have ended
     before = bench.cpu_s()
     time.sleep(seconds)
-    print(f"idle: {(bench.cpu_s() - before) / seconds:.2%} of a core, over {seconds:g} s")
+    after = bench.cpu_s()  # some Python workers have ended meanwhile
+    used = sum(cpu_s - before.get(process, 0.0) for process, cpu_s in after.items())
+    print(f"idle: {used / seconds:.2%} of a core, over {seconds:g} s")
 
 
 def main() -> None:
