@@ -198,8 +198,9 @@ conformance-loopback: $(READY_CONFORMANCE) ## Beam's suites with SDK harnesses i
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
 # Needs a Docker engine, Go and debootstrap; the image is made of this environment's packages.
-conformance-docker: $(READY_CONFORMANCE) ## Beam's PortableRunnerTest, through a job server, with SDK harnesses in containers
-	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-docker PortableRunnerTest
+conformance-docker: $(READY_CONFORMANCE) ## Beam's PortableRunnerTest, through a job server, and cross-language tests, with SDK harnesses in containers
+	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-docker PortableRunnerTest \
+		cross-language 'cross-language, job server'
 
 # Go's module proxy has the SDK's sources, which Go builds here.
 conformance-go: $(READY_CONFORMANCE) ## Tests of Beam's Go SDK, submitted to the job server by Go programs

@@ -29,6 +29,11 @@ IN_THE_SERVICE = ("--serve_loopback_worker",)
 Beam's service puts the pipeline's options over its own, and refuses a config with that type."""
 
 
+def in_containers(image: str) -> tuple[str, ...]:
+    """Return the options with which they run in containers of an image."""
+    return "--environment_type=DOCKER", f"--environment_config={image}"
+
+
 def free_port() -> int:
     """Return a port that nothing listens at."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -9,6 +9,8 @@ from integration.container_engine import DOCKER
 from integration.container_images import python_image
 
 IMAGE = "CONFORMANCE_IMAGE"
+OTHER_IMAGE = "CONFORMANCE_OTHER_IMAGE"
+"""The same image by another name, so that steps of an expansion service have other containers."""
 EXECUTABLE = "CONFORMANCE_DOCKER"
 
 
@@ -25,8 +27,10 @@ def variables_of_containers() -> Iterator[dict[str, str]]:
     if missing := DOCKER.why_not("go", "debootstrap"):
         raise RuntimeError(f"suites cannot run in containers: {missing}")
     image = python_image()
+    other = f"{image}-of-an-expansion-service"
+    DOCKER.ask("tag", image, other)
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         folder = Path(name) / "tmp"
         folder.mkdir()
         docker = DOCKER.sharing(folder, Path(name) / "docker")
-        yield {"TMPDIR": str(folder), IMAGE: image, EXECUTABLE: docker}
+        yield {"TMPDIR": str(folder), IMAGE: image, OTHER_IMAGE: other, EXECUTABLE: docker}

@@ -15,8 +15,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from integration.expansion_service import IN_PROCESSES, IN_THE_SERVICE, expansion_service
-from integration.validates_runner.containers import variables_of_containers
+from integration.expansion_service import (
+    IN_PROCESSES,
+    IN_THE_SERVICE,
+    expansion_service,
+    in_containers,
+)
+from integration.validates_runner.containers import OTHER_IMAGE, variables_of_containers
 from integration.validates_runner.runners import SPARK_DOCKER, SPARK_LOOPBACK
 from integration.validates_runner.suites import HERE, ROOT, SUITES, Suite, pytest_arguments
 
@@ -86,7 +91,11 @@ def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
         if runner == SPARK_DOCKER:
             environment |= resources.enter_context(variables_of_containers())
         if suite.wants_expansion_service:
-            where = IN_THE_SERVICE if runner == SPARK_LOOPBACK else IN_PROCESSES
+            where: tuple[str, ...] = IN_PROCESSES
+            if runner == SPARK_LOOPBACK:
+                where = IN_THE_SERVICE
+            elif runner == SPARK_DOCKER:
+                where = in_containers(environment[OTHER_IMAGE])
             port = resources.enter_context(expansion_service(*where))
             environment["EXPANSION_PORT"] = str(port)
         yield environment

@@ -2,8 +2,12 @@
 
 import contextlib
 import ctypes
+import sys
 import threading
+import time
 from collections.abc import Iterator
+
+_LOOK_AGAIN_S = 0.001
 
 
 class Interruptible:
@@ -57,10 +61,24 @@ class Interruptible:
 
         A second error could be raised while the thread leaves because of the first.
         """
-        with self._lock:
-            if self._thread is not None and not self._was_sent:
-                self._was_sent = True
-                _raise_in(self._thread, self._error)
+        while True:
+            with self._lock:
+                if self._thread is None or self._was_sent:
+                    return
+                if not _a_thread_starts():
+                    self._was_sent = True
+                    _raise_in(self._thread, self._error)
+                    return
+            time.sleep(_LOOK_AGAIN_S)
+
+
+def _a_thread_starts() -> bool:
+    """Whether a thread has been started and does not run yet.
+
+    Until it runs, CPython 3.11 has it under the number of the thread that starts it, and would
+    raise the error there: the new thread would end, and the one that starts it wait for ever.
+    """
+    return sys.version_info < (3, 12) and bool(threading._limbo)  # type: ignore[attr-defined]
 
 
 class _WithdrawnError(BaseException):

@@ -70,6 +70,33 @@ def test_it_comes_inside_or_not_at_all() -> None:
         sys.setswitchinterval(often)
 
 
+def test_a_thread_is_interrupted_that_starts_other_threads() -> None:
+    """Not one of the others, which CPython 3.11 has under its number until they run."""
+    interruptible = Interruptible(InterruptedByTestError)
+    began, happened = threading.Event(), threading.Event()
+
+    def run() -> None:
+        try:
+            with interruptible.running():
+                began.set()
+                while True:
+                    another = threading.Thread(target=int)
+                    another.start()
+                    another.join()
+        except InterruptedByTestError:
+            happened.set()
+
+    for _ in range(50):
+        began.clear()
+        happened.clear()
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        assert began.wait(60)
+        interruptible.interrupt()
+        assert happened.wait(30)
+        thread.join()
+
+
 def test_no_interrupt_comes_inside_of_a_shelter() -> None:
     interruptible = Interruptible(InterruptedByTestError)
     happened: list[str] = []
