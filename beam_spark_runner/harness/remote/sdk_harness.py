@@ -10,7 +10,6 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
     endpoints_pb2,
 )
-from google.protobuf import json_format, struct_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
@@ -34,6 +33,7 @@ from beam_spark_runner.harness.fn_api.server import FnApiServer
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import to_proto
 from beam_spark_runner.portable.environments import python_version_of_beam
+from beam_spark_runner.portable.sdk_options import options_for
 
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
 TEARDOWN_S = 10.0
@@ -71,12 +71,10 @@ class ConnectedHarness:
         self._settings = settings
         self._staged = staged
         endpoint = endpoints_pb2.ApiServiceDescriptor(url=server.url)
-        options = struct_pb2.Struct()
-        json_format.Parse(settings.options_json, options)
         self.connection = SdkConnection(
             f"spark-{os.getpid()}",
             beam_provision_api_pb2.ProvisionInfo(
-                pipeline_options=options,
+                pipeline_options=options_for(environment, settings.options_json),
                 control_endpoint=endpoint,
                 logging_endpoint=endpoint,
                 artifact_endpoint=endpoint,

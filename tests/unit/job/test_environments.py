@@ -12,6 +12,7 @@ from apache_beam.transforms.environments import (
     EmbeddedPythonEnvironment,
     ExternalEnvironment,
     ProcessEnvironment,
+    python_sdk_docker_capabilities,
 )
 
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
@@ -22,7 +23,7 @@ from beam_spark_runner.job.environments import (
     keep_code_together,
 )
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.portable.sdk_options import options_json
+from beam_spark_runner.portable.sdk_options import options_for, options_json
 
 
 def environment(*flags: str) -> Any:
@@ -158,10 +159,19 @@ def test_a_pool_that_cannot_be_names_its_option(flag: str, problem: str) -> None
 
 def test_options_travel_as_sdks_read_them() -> None:
     given = {"n": 1, "flag": True, "some": ["a"], "none": None, "object": object(), "x": 1.5}
-    assert options_json(given) == (
-        '{"beam:option:flag:v1": true, "beam:option:n:v1": "1", "beam:option:some:v1": ["a"], '
+    coded = options_json(given)
+    assert coded == (
+        '{"beam:option:flag:v1": true, "beam:option:n:v1": 1, "beam:option:some:v1": ["a"], '
         '"beam:option:x:v1": 1.5}'
     )
+    python = DockerEnvironment("a", capabilities=python_sdk_docker_capabilities())
+    go = DockerEnvironment("b", capabilities=["beam:version:sdk_base:go:apache/beam_go_sdk:2.77.0"])
+    for environment, number in ((python, "1"), (go, 1), (DockerEnvironment("c"), "1")):
+        options = options_for(environment.to_runner_api(None), coded)
+        assert dict(options.items()) == {
+            **{"beam:option:flag:v1": True, "beam:option:n:v1": number},
+            **{"beam:option:some:v1": options["beam:option:some:v1"], "beam:option:x:v1": 1.5},
+        }
 
 
 def in_environments(**environments: Any) -> beam_runner_api_pb2.Pipeline:

@@ -32,7 +32,7 @@ def test_options_of_the_runner_are_read() -> None:
 
 
 def test_numbers_may_be_numbers() -> None:
-    """As Go's SDK sends them; SDK harnesses in Python accept no whole number with a fraction."""
+    """As Go's SDK sends them, which wants them back."""
     struct = struct_pb2.Struct()
     struct.update({"beam:option:parallelism:v1": -1, "beam:option:max_parallelism:v1": 7})
     struct.update({"beam:option:share:v1": 0.5})
@@ -40,7 +40,7 @@ def test_numbers_may_be_numbers() -> None:
     _, config = read_options(given, SERVER)
     assert (config.parallelism, config.max_parallelism) == (None, 7)
     assert options_json(given) == (
-        '{"beam:option:max_parallelism:v1": "7", "beam:option:parallelism:v1": "-1", '
+        '{"beam:option:max_parallelism:v1": 7, "beam:option:parallelism:v1": -1, '
         '"beam:option:share:v1": 0.5}'
     )
 
