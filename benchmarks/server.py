@@ -9,9 +9,9 @@ processes. Their times are from submission to DONE, as a client in this process 
 server's memory is that of its Python process, and what Spark's JVM has after a garbage collection
 (by jcmd of a JDK).
 
-process: Python's word count with SDK harnesses in processes, in turns with the same in a session
-of this process, without the server. go: Go's word count with LOOPBACK, in turns with a Prism in a
-process of its own. The Prism is taken from ``PRISM`` in the environment, from beside this Python,
+process: Python's word count with SDK harnesses in processes, alternating with the same in a session
+of this process, without the server. go: Go's word count with LOOPBACK, alternating with a Prism in
+a process of its own. The Prism is taken from ``PRISM`` in the environment, from beside this Python,
 or from the path. This case needs Go.
 """
 

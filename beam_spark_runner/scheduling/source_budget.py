@@ -56,8 +56,8 @@ class SourceBudget:
         """Choose the budget of the next epoch.
 
         The first epoch of a run includes the start of Python workers, and what they import. Only
-        its tasks count, as if the rest had taken as long as in the second epoch, and only until
-        there are two others.
+        its tasks count, as if the rest had taken as long as in the next epoch with a backlog, and
+        only until there are two of these.
 
         Args:
             took_us: The total time of the last epoch.

@@ -38,7 +38,7 @@ def drop_expired(
     Returns:
         The remaining values and origins, each in those of its windows that have not expired.
     """
-    if not any(is_over(window) for origin in origins for window in origin.windows):
+    if not _any_over(origins, is_over):
         return values, origins
     kept: list[Any] = []
     kept_origins: list[WindowedValue] = []
@@ -49,3 +49,15 @@ def drop_expired(
             kept.append(value)
             kept_origins.append(create(value, origin.timestamp_micros, windows, origin.pane_info))
     return kept, kept_origins
+
+
+def _any_over(origins: list[WindowedValue], is_over: IsExpired) -> bool:
+    in_time_before = None  # many elements in a row share one window
+    for origin in origins:
+        for window in origin.windows:
+            if window is in_time_before:
+                continue
+            if is_over(window):
+                return True
+            in_time_before = window
+    return False

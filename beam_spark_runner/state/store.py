@@ -28,6 +28,8 @@ _DOMAINS = {coded: domain for domain, coded in _CODED_DOMAINS.items()}
 class StoredState:
     """See ``StateBackend``. Everything is in the records: a new instance on them continues.
 
+    Of several instances on the same records, only one may set the timers of an owner.
+
     Each timer has a record, numbered in the order in which the timers of a key were set. One
     index has the first due time of each key and domain, another one the least hold of each key.
 
@@ -49,7 +51,7 @@ class StoredState:
         self._records = records
         self._keys = StoreKeys(stage)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
-        # The timers that were read last: their owner, and their records. None: they may differ.
+        # The timers that were read last: their owner, and their records. None: they have changed.
         self._read_last: tuple[bytes, list[tuple[bytes, bytes]]] | None = None
         self.version = 0
 
@@ -75,7 +77,7 @@ class StoredState:
         Args:
             bag: The bag.
             data: Its new content.
-            is_new: Whether the bag is known to be empty. This takes less.
+            is_new: Whether the bag is known to be empty, so that it need not be read.
         """
         self._cells.replace(bag, data, is_new=is_new)
 
@@ -84,7 +86,7 @@ class StoredState:
         return tuple(_timer_of(coded) for _, coded in self._read(self._keys.owner(transform, key)))
 
     def _read(self, owner: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the records of an owner's timers, once more without a scan."""
+        """Return the records of an owner's timers; a second call in a row needs no scan."""
         if self._read_last is None or self._read_last[0] != owner:
             self._read_last = owner, list(self._records.scan(self._keys.timers(owner)))
         return self._read_last[1]
@@ -115,7 +117,7 @@ class StoredState:
         self._index(owner, place, [_timer_of(coded) for _, coded in before], timers)
 
     def add_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
-        """Set the timers of a transform and key that have none. This takes less than to replace."""
+        """Set the timers of a transform and key that have none; cheaper than ``set_timers``."""
         owner = self._keys.owner(transform, key)
         self._read_last = None
         self._write(owner, [_coded(timer) for timer in timers])

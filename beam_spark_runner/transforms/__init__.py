@@ -1,8 +1,8 @@
 """Public transforms, for users of Spark, that Beam itself does not have.
 
 They do not import PySpark, so that SDK harnesses without it can run them. Each is imported when it
-is first accessed: those of Kafka register coders with Beam, which Beam stores with each
-``--save_main_session``, and SDK harnesses then need this package.
+is first accessed: those of Kafka register coders, which Beam saves in every main session, and SDK
+harnesses that load one would then need this package.
 """
 
 import importlib
@@ -39,7 +39,13 @@ _PACKAGES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a transform (PEP 562)."""
+    """Import a transform, or the package of some (PEP 562)."""
+    if name in _PACKAGES.values():
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PACKAGES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *set(_PACKAGES.values())]

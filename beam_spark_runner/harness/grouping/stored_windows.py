@@ -92,7 +92,7 @@ class StoredWindows:
         return state
 
     def load_all(self) -> None:
-        """Load all windows of the key. None of them is loaded."""
+        """Load all windows of the key. None of them may be loaded already."""
         timers = self._store.timers_of_key(_FAMILY, self._key)
         for coded in {timer.window for timer in timers}:
             self.load(self._known.decode(coded))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 _LOOK_AGAIN_S = 0.001
+_WAITS_S = 1.0
 
 
 class Interruptible:
@@ -61,24 +62,37 @@ class Interruptible:
 
         A second error could be raised while the thread leaves because of the first.
         """
-        while True:
-            with self._lock:
-                if self._thread is None or self._was_sent:
-                    return
-                if not _a_thread_starts():
-                    self._was_sent = True
-                    _raise_in(self._thread, self._error)
-                    return
+        until_s = time.monotonic() + _WAITS_S
+        while not self._was_interrupted(is_last_try=time.monotonic() > until_s):
             time.sleep(_LOOK_AGAIN_S)
 
+    def _was_interrupted(self, *, is_last_try: bool) -> bool:
+        """Raise the error unless a thread is being started; return whether there is no more to do.
 
-def _a_thread_starts() -> bool:
-    """Whether a thread has been started and does not run yet.
+        On the last try, it is raised anyway: a start that an error has broken off looks like one
+        that goes on for ever.
+        """
+        with self._lock, _checking_for_starts() as starts:
+            if self._thread is not None and not self._was_sent:
+                if starts and not is_last_try:
+                    return False
+                self._was_sent = True
+                _raise_in(self._thread, self._error)
+        return True
+
+
+@contextlib.contextmanager
+def _checking_for_starts() -> Iterator[bool]:
+    """Yield whether a thread has been started that does not run yet. No other starts meanwhile.
 
     Until it runs, CPython 3.11 has it under the number of the thread that starts it, and would
     raise the error there: the new thread would end, and the one that starts it wait for ever.
     """
-    return sys.version_info < (3, 12) and bool(threading._limbo)  # type: ignore[attr-defined]
+    if sys.version_info >= (3, 12):
+        yield False
+        return
+    with threading._active_limbo_lock:  # type: ignore[attr-defined]
+        yield bool(threading._limbo)  # type: ignore[attr-defined]
 
 
 class _WithdrawnError(BaseException):

@@ -126,8 +126,8 @@ def of_partition_readers(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of consumers that read one partition each.
 
     They buffer less than librdkafka's 64 MB by default, since there are many of them. Once a full
-    buffer has been read, they fetch at once: librdkafka may wait up to a second by default, and a
-    buffer is read in less.
+    buffer has been read, they fetch at once: by default, librdkafka may wait for a second, which is
+    longer than it takes to read a buffer.
     """
     return {
         "group.id": OWN_GROUP,

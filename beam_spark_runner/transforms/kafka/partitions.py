@@ -152,7 +152,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                 elif (
                     consumer.has_answered
                     or time.monotonic() > waits_s
-                    # Of a new consumer, the broker answers the first fetch only after a while.
+                    # At the end of the log, a broker answers the first fetch only after a while.
                     or self._consumers.end_of(topic, number)[0] == claimed
                 ):
                     self._advance_without_records(estimator, topic, number, claimed)

@@ -12,11 +12,12 @@ class SortedRecords:
 
     def __init__(self) -> None:
         self.puts: list[int] = []  # bytes
-        self.scanned = 0
+        self.scanned = self.gotten = 0
         self.values: dict[bytes, bytes] = {}
         self._order: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
+        self.gotten += 1
         return self.values.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:

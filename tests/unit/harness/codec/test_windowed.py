@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.codec import windowed
-from beam_spark_runner.harness.codec.windowed import windowed_decoder
+from beam_spark_runner.harness.codec.windowed import KnownWindows, windowed_decoder
 
 _PANES = [PANE_INFO_UNKNOWN, PaneInfo(True, False, PaneInfoTiming.EARLY, 0, -1)]
 
@@ -61,3 +61,17 @@ def test_elements_share_their_windows(monkeypatch: pytest.MonkeyPatch, most: int
 def test_windows_without_bytes() -> None:
     element = create(b"", 7_000, (GlobalWindow(),), PANE_INFO_UNKNOWN)
     assert _decoded([element] * 2, GlobalWindowCoder()) == [element] * 2
+
+
+@pytest.mark.parametrize("most", [1_000, 1])
+def test_known_windows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(windowed, "_MOST_WINDOWS", most)
+    coder = IntervalWindowCoder()
+    known = KnownWindows(coder)
+    for start in (0, 60, 0, 120, 60):
+        for window in (IntervalWindow(start, start + 60), IntervalWindow(start, start + 60)):
+            coded = coder.encode(window)
+            for _ in range(2):
+                assert known.of(window) == (window, coded, (start + 60) * 1_000_000 - 1)
+                assert known.last_us(window) == window.max_timestamp().micros
+                assert known.decode(coded) == window

@@ -74,15 +74,16 @@ def test_a_thread_is_interrupted_that_starts_other_threads() -> None:
     """Not one of the others, which CPython 3.11 has under its number until they run."""
     interruptible = Interruptible(InterruptedByTestError)
     began, happened = threading.Event(), threading.Event()
+    others: list[threading.Thread] = []  # an error that comes while one is deleted is lost
 
     def run() -> None:
         try:
             with interruptible.running():
                 began.set()
                 while True:
-                    another = threading.Thread(target=int)
-                    another.start()
-                    another.join()
+                    others.append(threading.Thread(target=int, daemon=True))
+                    others[-1].start()
+                    others[-1].join()
         except InterruptedByTestError:
             happened.set()
 
