@@ -26,8 +26,11 @@ from tests.beam_names import beam_names
 
 PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 ROOM = "harness/beam"
-# Of Python's own: named tuples, frames, the end of a process, argparse.
-_PYTHONS = {"_replace", "_asdict", "_fields", "_getframe", "_exit", "_option_string_actions"}
+# Of Python's own: named tuples, frames, the end of a process, argparse, threads being started.
+_PYTHONS = {
+    *("_replace", "_asdict", "_fields", "_getframe", "_exit", "_option_string_actions"),
+    *("_limbo", "_active_limbo_lock"),  # tests/unit/spark/task/test_interruptible.py
+}
 ELSEWHERE = {
     "harness/failures.py": {"_tagged_with_step"},  # errors of every room
     "import_hook.py": {"_RUNNER_MAP"},  # must not import anything else of this package
