@@ -13,8 +13,9 @@ _EPOCHS = 6
 """The number of recent epochs from which the cost is estimated."""
 _LEAST_SPREAD = 0.1
 """The least relative standard deviation of budgets from which a slope is estimated."""
-_FORGOTTEN = 0.9
-"""The decay of the slope while none can be estimated, lest a wrong one limit budgets for ever."""
+_FORGOTTEN = 0.85
+"""The least factor between the slopes of two epochs. With one that noise has made too small,
+budgets would be too large; one that is too large must not limit them for ever."""
 
 
 class SourceBudget:
@@ -85,9 +86,8 @@ class SourceBudget:
 
     def _fixed_us(self) -> float:
         mean_us = statistics.fmean(self._budgets_us)
+        self._slope *= _FORGOTTEN
         if statistics.pstdev(self._budgets_us) > _LEAST_SPREAD * mean_us:
             line = statistics.linear_regression(self._budgets_us, self._beyond_us)
-            self._slope = max(0.0, line.slope)
-        else:
-            self._slope *= _FORGOTTEN
+            self._slope = max(self._slope, line.slope)
         return max(0.0, statistics.fmean(self._beyond_us) - self._slope * mean_us)
