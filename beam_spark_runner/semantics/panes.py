@@ -30,7 +30,7 @@ from beam_spark_runner.semantics.window_states import (
 )
 
 Load = Callable[[Any], WindowState | None]
-"""Returns the state of a window, if it is stored elsewhere."""
+"""Loads a stored window into those of its key; returns its state, or None if it is not stored."""
 
 
 class PaneMachine:
@@ -96,8 +96,8 @@ class PaneMachine:
             windows: See ``add``.
             values: See ``add``.
             now: See ``add``.
-            load: Loads a window with new values that is not in ``windows``. None: there are no
-                others.
+            load: Called for a window with new values that is not in ``windows``. None: no others
+                are stored.
 
         Returns:
             The windows with new values, and their states.
@@ -111,9 +111,10 @@ class PaneMachine:
         have_none = not windows
         for window, elements in added.items():
             state = None if have_none else windows.get(window)
+            if state is None and load is not None:
+                state = load(window)
             if state is None:
-                state = None if load is None else load(window)
-                windows[window] = state = state or self._new_state(window, now)
+                state = windows[window] = self._new_state(window, now)
             if not state.is_closed:
                 self._add(window, state, elements, now)
             if not have_none:

@@ -19,8 +19,6 @@ import beam_spark_runner
 OPTIONS = ["--runner=SparkPortableRunner", *sys.argv[1:]]
 """
 _MARK = "PROGRAM_UNDER_TEST"
-_BEAMS = ("beam-pipeline-temp", "beam-requirements-cache")
-"""What Beam leaves: its temporary folder if a program fails early, and a cache."""
 
 
 class Ended(NamedTuple):
@@ -114,12 +112,19 @@ class Program:
         seconds = time.monotonic() - self._began
         self._until(lambda: not self._processes(), 20)
         assert self._processes() == []
-        # Beam's own runner leaves what it has staged, in a folder with a random name.
-        beams = (*_BEAMS, "tmp") if "--runner=PortableRunner" in self._flags else _BEAMS
         if not jvm_was_killed:
             left = [path.name for path in self.temp.iterdir()]
-            assert [name for name in left if not name.startswith(beams)] == [], left
+            assert [name for name in left if not name.startswith(self._left_by_beam())] == [], left
         return Ended(self._process.returncode, out, self._errors.read_text(), seconds)
+
+    def _left_by_beam(self) -> tuple[str, ...]:
+        """Return how the names of files begin that Beam leaves."""
+        names = ["beam-pipeline-temp"]  # if a program fails before its pipeline runs
+        if "--environment_type=DOCKER" in self._flags:
+            names.append("beam-requirements-cache")  # where it stages packages
+        if "--runner=PortableRunner" in self._flags:
+            names.append("tmp")  # what it has staged
+        return tuple(names)
 
     def _processes(self) -> list[str]:
         """Return the command lines of all processes that have the mark, or their parent had it."""
