@@ -94,6 +94,13 @@ $(KAFKA) $(HDFS): $(VENV)/%/.ready: integration/%/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	touch $@
 
+AZURITE = $(VENV)/azurite/.ready
+$(AZURITE): integration/azurite/package.json
+	mkdir -p $(@D)
+	cp $< $(@D)
+	npm install --silent --no-audit --no-fund --prefix $(@D)
+	touch $@
+
 # The peer of benchmarks.kafka, in an environment of its own: the connector of the newest Spark is
 # often not on Maven Central yet. PySpark has what is left out here.
 VENV_STRUCTURED = .venv-structured
@@ -112,7 +119,7 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 
 LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
 TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
-integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Spark 3.5
+integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Azurite, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
 	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(TABLES))

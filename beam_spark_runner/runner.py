@@ -19,7 +19,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, m
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
 from beam_spark_runner.core.tables import TableRead
 from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
 from beam_spark_runner.harness.beam.recording import (
@@ -39,7 +39,7 @@ from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.metrics import MetricsAddress
-from beam_spark_runner.options.values import checkpoint_folder
+from beam_spark_runner.options.values import required_folder
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
@@ -309,10 +309,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
             RunnerError: No epoch has been committed yet, the folder has a savepoint or a
                 checkpoint already, or it cannot be written.
         """
-        folder = checkpoint_folder("path", path)
-        if folder is None:
-            raise OptionsError("path", "must be a folder")
-        return self._job.save(folder)
+        return self._job.save(required_folder(SAVEPOINT_ARGUMENT, path))
 
     def watermarks(self) -> dict[str, StepWatermarks]:
         """Return the input and output watermarks of each step of a streaming pipeline.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.job.shard_places import existing_storage, save, storage_at
 from beam_spark_runner.options.storage import HDFS_NAMES
-from beam_spark_runner.options.values import checkpoint_folder
+from beam_spark_runner.options.values import required_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         checkpoints, path = (
-            _folder(option, getattr(given, option))
+            required_folder(option, getattr(given, option))
             for option in ("checkpoint_dir", "savepoint_path")
         )
         hdfs = {name: getattr(given, name) for name in HDFS_NAMES}
@@ -31,13 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, OptionsError) else 1
     print(f"{path} has the state of the pipeline after epoch {epoch}")
     return 0
-
-
-def _folder(option: str, given: str) -> str:
-    folder = checkpoint_folder(option, given)
-    if folder is None:
-        raise OptionsError(option, "must be a folder")
-    return folder
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,6 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
 from integration.ports import free_ports
 
 JARS = Path(sys.prefix) / "kafka"
@@ -29,18 +37,22 @@ class Broker:
         self._folder = folder
         self._output = folder / "output"
         self._settings = folder / "server.properties"
-        self._port, self._sasl_port, controller = free_ports(3)
+        self._authority = folder / "ca.pem"
+        certificate = self._certificate(folder / "broker.pem")
+        self._port, self._secured_port, controller = free_ports(3)
         settings = {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port},"
-            f"SASL_PLAINTEXT://127.0.0.1:{self._sasl_port},CONTROLLER://127.0.0.1:{controller}",
+            f"SASL_SSL://127.0.0.1:{self._secured_port},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-            "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "SASL_SSL:SASL_SSL",
+            "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
+            "listener.name.sasl_ssl.ssl.keystore.location": certificate,
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common."
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": "org.apache.kafka.common."
             "security.plain.PlainLoginModule required "
             f'user_{_USER}="{_PASSWORD}";',
             "log.dirs": folder / "log",
@@ -65,12 +77,25 @@ class Broker:
         """What clients need."""
         return {"bootstrap.servers": f"127.0.0.1:{self._port}"}
 
+    def _certificate(self, file: Path) -> Path:
+        """Write the broker's key and certificate, and beside them that of the authority."""
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self._authority)
+        pair = authority.issue_cert("127.0.0.1")
+        key = load_pem_private_key(pair.private_key_pem.bytes(), None)
+        # Kafka reads no other format.
+        file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        for each in pair.cert_chain_pems:
+            each.write_to_path(file, append=True)
+        return file
+
     @property
-    def sasl_config(self) -> dict[str, Any]:
-        """What clients need for the port with passwords."""
+    def secured_config(self) -> dict[str, Any]:
+        """What clients need for the port with TLS and passwords."""
         return {
-            "bootstrap.servers": f"127.0.0.1:{self._sasl_port}",
-            "security.protocol": "SASL_PLAINTEXT",
+            "bootstrap.servers": f"127.0.0.1:{self._secured_port}",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self._authority),
             "sasl.mechanism": "PLAIN",
             "sasl.username": _USER,
             "sasl.password": _PASSWORD,

@@ -1,7 +1,8 @@
-"""Checkpoints in S3 and HDFS: killed drivers, two drivers at once, a cluster, savepoints."""
+"""Checkpoints in S3, Azure and HDFS: killed drivers, two drivers at once, a cluster, savepoints."""
 
 import contextlib
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.spark.session.launch import start_classic
+from integration.azure_store import start_azure_store
 from integration.checkpoint_store import CheckpointStore, environment_of, storage
 from integration.cluster import Cluster, end_jvm
 from integration.driver_programs import start_driver
@@ -41,9 +43,10 @@ pytestmark = [
 
 COUNT = 24
 LINEAGE = "main"
+_NO_CONTAINER = "abfss://no-such-container@devstoreaccount1.dfs.core.windows.net/here"
 
 
-@pytest.fixture(scope="module", params=["S3", "HDFS"])
+@pytest.fixture(scope="module", params=["S3", "Azure", "HDFS"])
 def store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CheckpointStore]:
@@ -52,6 +55,8 @@ def store(
         running: CheckpointStore
         if request.param == "S3":
             running = stack.enter_context(start_object_store(folder / "log"))
+        elif request.param == "Azure":
+            running = stack.enter_context(start_azure_store(folder))
         else:
             running = stack.enter_context(start_hdfs(folder))
         stack.enter_context(environment_of(running))
@@ -185,9 +190,18 @@ def test_savepoints_go_from_a_store_to_a_folder_and_back(
         assert (noted(seen), noted(ended)) == ([], WINDOWS_AND_TIMERS)
 
 
-@pytest.mark.parametrize("store", ["S3"], indirect=True, scope="module")
-def test_a_bucket_that_is_missing_is_named(store: CheckpointStore, session: Any) -> None:
-    flags = "--checkpoint_dir=s3://no-such-bucket/here", *store.checkpoint_flags
-    with pytest.raises(CheckpointStorageError, match="s3a://no-such-bucket/here") as missing:
-        run(session, windows_of_state, *flags)
-    assert "NoSuchBucket" in str(missing.value)
+@pytest.mark.parametrize(
+    ("store", "url", "named", "problem"),
+    [
+        ("S3", "s3://no-such-bucket/here", "s3a://no-such-bucket/here", "NoSuchBucket"),
+        ("Azure", _NO_CONTAINER, _NO_CONTAINER, "ContainerNotFound"),
+    ],
+    indirect=["store"],
+    scope="module",
+)
+def test_a_bucket_that_is_missing_is_named(
+    store: CheckpointStore, session: Any, url: str, named: str, problem: str
+) -> None:
+    with pytest.raises(CheckpointStorageError, match=re.escape(named)) as missing:
+        run(session, windows_of_state, f"--checkpoint_dir={url}", *store.checkpoint_flags)
+    assert problem in str(missing.value)

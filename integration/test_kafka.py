@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import certifi
 import pytest
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import ReadFromKafka, WriteToKafka
-from beam_spark_runner.transforms.kafka import CreateTime
+from beam_spark_runner.transforms.kafka import CreateTime, ExactlyOnce
 from integration.kafka_broker import Broker, start_broker
 from integration.kafka_pipelines import (
     OFTEN_S,
@@ -287,17 +288,37 @@ def test_a_stream_outlives_its_broker_and_goes_on_from_its_checkpoint(
     copied.wait_for(second, 50)
 
 
-def test_passwords(local_session: Any, broker: Broker, topic: str, copied: Copied) -> None:
+def test_secured_brokers(local_session: Any, broker: Broker, topic: str, copied: Copied) -> None:
     broker.produce(topic, numbers(0, 10))
 
-    def build(p: beam.Pipeline, **more: str) -> None:
-        read = p | ReadFromKafka({**broker.sasl_config, **more}, [topic], stop="latest")
-        read | WriteToKafka(broker.sasl_config, f"to_{topic}")
+    def build(p: beam.Pipeline, exactly_once: ExactlyOnce | None) -> None:
+        read = p | ReadFromKafka(broker.secured_config, [topic], stop="latest")
+        read | WriteToKafka(broker.secured_config, f"to_{topic}", exactly_once=exactly_once)
 
-    run(local_session, build)
+    run(local_session, lambda p: build(p, None))
     assert copied.numbers() == numbers_to(10)
-    with pytest.raises(BundleFailedError, match="Authentication failed") as raised:
-        run(local_session, lambda p: build(p, **{"sasl.password": "wrong"}))
+    run(local_session, lambda p: build(p, ExactlyOnce(1, "secured")))
+    assert copied.numbers() == sorted(2 * numbers_to(10))
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        pytest.param({"sasl.password": "wrong"}, "Authentication failed", id="password"),
+        pytest.param(
+            {"ssl.ca.location": certifi.where()}, "certificate verify failed", id="certificate"
+        ),
+        pytest.param({"security.protocol": "SASL_PLAINTEXT"}, "TODO", id="protocol"),
+    ],
+)
+def test_brokers_that_refuse_a_client(
+    local_session: Any, broker: Broker, topic: str, config: dict[str, str], problem: str
+) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | ReadFromKafka({**broker.secured_config, **config}, [topic], stop="latest")
+
+    with pytest.raises(BundleFailedError, match=problem) as raised:
+        run(local_session, build)
     assert "Check security.protocol, sasl.* and ssl.*" in str(raised.value)
 
 

@@ -7,6 +7,9 @@ that they can be pickled between an executor and the driver.
 import re
 from collections.abc import Sequence
 
+SAVEPOINT_ARGUMENT = "savepoint(path)"
+"""Stands for the name of an option in errors of ``SparkPipelineResult.savepoint``."""
+
 
 class RunnerError(RuntimeError):
     """Base of all errors of this runner.
@@ -16,14 +19,20 @@ class RunnerError(RuntimeError):
 
 
 class OptionsError(RunnerError):
-    """A pipeline option is wrong, or conflicts with another one."""
+    """A pipeline option is wrong, or conflicts with another one.
+
+    Attributes:
+        option: The name of the option; or ``SAVEPOINT_ARGUMENT``.
+        problem: The rest of the message.
+    """
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(option, problem)
         self.option, self.problem = option, problem
 
     def __str__(self) -> str:
-        return f"--{self.option}: {self.problem}"
+        prefix = "" if self.option == SAVEPOINT_ARGUMENT else "--"
+        return f"{prefix}{self.option}: {self.problem}"
 
 
 class StagingError(RunnerError):

@@ -3,7 +3,7 @@
 import secrets
 from pathlib import Path
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
@@ -174,4 +174,4 @@ def save_job(places: ShardLocations | None, path: str) -> int:
     if places is None:
         raise NothingCommittedError
     source = existing_storage(places.deltas, "checkpoint_dir", places.store)
-    return save(source, storage_at(path, "path", places.store))
+    return save(source, storage_at(path, SAVEPOINT_ARGUMENT, places.store))

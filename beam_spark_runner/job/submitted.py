@@ -16,7 +16,12 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner._generated import streaming_jobs_pb2
-from beam_spark_runner.core.errors import JobServerLostError, JobServerRefusedError, OptionsError
+from beam_spark_runner.core.errors import (
+    SAVEPOINT_ARGUMENT,
+    JobServerLostError,
+    JobServerRefusedError,
+    OptionsError,
+)
 from beam_spark_runner.job.access import REFUSED_BY_US
 from beam_spark_runner.job.sigterm import sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
@@ -133,7 +138,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             JobServerLostError: The server no longer answers.
         """
         if not path:
-            raise OptionsError("path", "must be a folder")
+            raise OptionsError(SAVEPOINT_ARGUMENT, "must be a folder")
         answer = self._ask(
             self._streaming_jobs.MakeSavepoint,
             streaming_jobs_pb2.MakeSavepointRequest(job_id=self._job_id, path=path),

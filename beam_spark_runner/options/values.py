@@ -104,6 +104,18 @@ def one_of(option: str, value: Any, choices: Any) -> Any:
     raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")
 
 
+def required_folder(option: str, given: str) -> str:
+    """Return a folder as ``checkpoint_folder`` does.
+
+    Raises:
+        OptionsError: The path is empty, or a URL that is not supported.
+    """
+    folder = checkpoint_folder(option, given)
+    if folder is None:
+        raise OptionsError(option, "must be a folder")
+    return folder
+
+
 def checkpoint_folder(option: str, given: str | None) -> str | None:
     """Return a folder for checkpoints or a savepoint; None: it is not given.
 

@@ -68,7 +68,9 @@ def test_a_job_is_watched_saved_and_drained(server: Server, tmp_path: Path) -> N
     ]
     with pytest.raises(JobServerRefusedError, match="there is a savepoint or a checkpoint"):
         result.savepoint(str(savepoint))
-    with pytest.raises(JobServerRefusedError, match="--path: 'relative' must be an absolute path"):
+    with pytest.raises(
+        JobServerRefusedError, match=r"savepoint\(path\): 'relative' must be an absolute path"
+    ):
         result.savepoint("relative")
     assert result.drain() in ("RUNNING", "DRAINING")
     assert result.wait_until_finish() == "DRAINED"
@@ -164,7 +166,7 @@ def test_a_job_that_waits_has_nothing_yet() -> None:
             assert result.watermarks() == {}
             with pytest.raises(JobServerRefusedError, match="no epoch has been committed yet"):
                 result.savepoint("/savepoint")
-        with pytest.raises(OptionsError, match="--path: must be a folder"):
+        with pytest.raises(OptionsError, match=r"savepoint\(path\): must be a folder"):
             first.savepoint("")
 
 

@@ -52,7 +52,7 @@ def test_another_pipeline_begins_with_a_savepoint(
     epoch = first.savepoint(str(savepoint))
     with pytest.raises(SavepointExistsError):
         first.savepoint(str(savepoint))
-    with pytest.raises(OptionsError, match="--path: ftp://host/folder is none of"):
+    with pytest.raises(OptionsError, match=r"savepoint\(path\): ftp://host/folder is none of"):
         first.savepoint("ftp://host/folder")
     first.drain()
     assert first.wait_until_finish() == "DRAINED"

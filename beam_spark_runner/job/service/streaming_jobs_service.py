@@ -3,11 +3,11 @@
 from typing import Any
 
 from beam_spark_runner._generated import streaming_jobs_pb2
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT
 from beam_spark_runner.job.service.client_options import check_place
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.job.service.refusals import refuses
-from beam_spark_runner.options.values import checkpoint_folder
+from beam_spark_runner.options.values import required_folder
 
 
 class StreamingJobsService:
@@ -41,8 +41,6 @@ class StreamingJobsService:
 
 
 def _folder(path: str) -> str:
-    folder = checkpoint_folder("path", path)
-    if folder is None:
-        raise OptionsError("path", "must be a folder")
-    check_place("path", folder)
+    folder = required_folder(SAVEPOINT_ARGUMENT, path)
+    check_place(SAVEPOINT_ARGUMENT, folder)
     return folder
