@@ -47,6 +47,7 @@ class Windowing:
     merges: bool = False
     trigger_is_default: bool = True  # in batch, each window has exactly one pane, on time
     trigger: str = "default"  # its name, for messages
+    accumulates: bool = False  # a pane has the values of the earlier panes, too
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     panes_add_up: bool = True  # see ``portable.windowing.panes_add_up``
     environment: EnvironmentId | None = None  # of a WindowFn that Beam's model does not define

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from types import TracebackType
 
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
     message_of,
@@ -23,10 +23,15 @@ _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_
 
 @contextlib.contextmanager
 def failures_of(stage_name: str) -> Iterator[None]:
-    """Assign exceptions of the block to their step, or to the stage if no step is known."""
+    """Assign exceptions of the block to their step, or to the stage if no step is known.
+
+    Errors of storage (``CheckpointStorageError``, ``CorruptDeltaError``) are raised unchanged.
+    """
     try:
         yield
     except BaseException as error:  # user code may call sys.exit
+        if isinstance(error, RunnerError) and is_charged(error):
+            raise
         raise failure_of(error, stage_name) from error
 
 

@@ -39,8 +39,8 @@ def compile_pipeline(
         drains: Whether splittable DoFns truncate their restrictions before they process them. An
             unbounded pipeline then runs in batch, unless it has checkpoints.
         streams: ``--streaming``: whether the pipeline streams even if all PCollections are bounded.
-        has_checkpoints: Whether ``--checkpoint_dir`` is set, so that ``drains`` continues from an
-            earlier run's checkpoint.
+        has_checkpoints: Whether ``--checkpoint_dir`` or ``--savepoint_path`` is set, so that
+            ``drains`` continues from stored data.
         expands_reshuffles: Whether a Reshuffle runs as the SDK has expanded it, in place of the
             runner's own exchange.
         may_unpickle: Whether this process may run code of the pipeline's author. If not, pickled

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.core.errors import UnsupportedFeatureError
+from beam_spark_runner.core.errors import OptionsError, UnsupportedFeatureError
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.job.compile import compile_pipeline
@@ -105,10 +105,12 @@ def prepare(
         allow_non_deterministic_key_coders=config.allow_non_deterministic_key_coders,
         drains=config.drains,
         streams=config.streams,
-        has_checkpoints=config.checkpoint_dir is not None,
+        has_checkpoints=bool(config.checkpoint_dir or config.savepoint_path),
         expands_reshuffles=config.expands_reshuffles,
         may_unpickle=was_built_here,
     )
+    if not plan.streams:
+        _check_that_nothing_continues(config)
     return PreparedJob(
         job_id=job_id,
         plan=plan,
@@ -120,6 +122,18 @@ def prepare(
         working_folder=working_folder() if was_built_here else None,
         was_built_here=was_built_here,
     )
+
+
+def _check_that_nothing_continues(config: RunnerConfig) -> None:
+    """Check that a pipeline that runs in batch is not to continue from stored data."""
+    asked = {"savepoint_path": config.savepoint_path, "restart": config.restart == "resume"}
+    for option, is_set in asked.items():
+        if is_set:
+            raise OptionsError(
+                option,
+                "the pipeline runs in batch, and would not continue from stored data; with "
+                "--streaming and --checkpoint_dir it runs in epochs",
+            )
 
 
 def _options_json(config: RunnerConfig, given: Mapping[str, object]) -> str:

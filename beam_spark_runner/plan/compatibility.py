@@ -155,6 +155,7 @@ def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
         # Pickled WindowFns differ from run to run, as pickled coders do.
         windowing.window_fn_parameters if windowing.environment is None else "",
         windowing.trigger,
+        *(("accumulating panes",) if windowing.accumulates else ()),
         *(("windows with their end",) if _have_their_end(plan.graph, windowing) else ()),
         *states,
     )

@@ -42,7 +42,7 @@ def windowing_from_proto(
     proto: beam_runner_api_pb2.WindowingStrategy,
     environments: Mapping[str, EnvironmentId],
 ) -> Windowing:
-    """Read the facts. What only triggers need (accumulation, lateness) stays in ``coded``.
+    """Read the facts. What only triggers need (such as lateness) stays in ``coded``.
 
     A strategy whose windows are merged already (the output of a GroupByKey, in Java)
     does not merge: its windows are grouped as they are.
@@ -69,6 +69,7 @@ def windowing_from_proto(
         trigger_is_default=trigger_is_default(proto.trigger),
         panes_add_up=panes_add_up(proto),
         trigger=trigger_text(proto.trigger),
+        accumulates=_accumulates(proto),
         timestamp_combiner=_TIMESTAMP_COMBINERS.get(
             proto.output_time, TimestampCombiner.END_OF_WINDOW
         ),
@@ -187,8 +188,11 @@ def panes_add_up(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
     if proto.allowed_lateness == 0:
         return True
     is_closed = proto.trigger.WhichOneof("trigger") == "after_end_of_window"  # fires once
-    accumulates = beam_runner_api_pb2.AccumulationMode.ACCUMULATING
-    return bool(not is_closed and proto.accumulation_mode == accumulates)
+    return not is_closed and _accumulates(proto)
+
+
+def _accumulates(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
+    return bool(proto.accumulation_mode == beam_runner_api_pb2.AccumulationMode.ACCUMULATING)
 
 
 _INDIFFERENT = (

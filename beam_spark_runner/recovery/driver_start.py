@@ -147,6 +147,14 @@ class DriverStart:
             self._check(committed)
         return committed
 
+    def check_fence(self) -> None:
+        """Check that no other driver has taken the pipeline over.
+
+        Raises:
+            FencedError: Another driver has.
+        """
+        newest(self._storage, self.manifest.lineage, fence=self.manifest.fence)
+
     def superseding(self) -> Manifest | None:
         """Return the manifest of an empty epoch, if an earlier start has left files of one.
 

@@ -109,6 +109,8 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
         unfed=tuple(sorted(unfed)),
         is_due=last.is_due or bool(unfed),
         is_final=last.is_final and not unfed,
+        # The drain that ended the earlier version does not concern what begins now.
+        drains=last.drains and not (last.is_final and unfed),
     )
 
 

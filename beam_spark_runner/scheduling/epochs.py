@@ -133,7 +133,8 @@ def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:
             clock has caught up; but what is due at once does not wait for that.
         rest_us: The remainder of the least time between the beginnings of two epochs.
     """
-    return 0 if progress.is_due else max(0, epoch.clock_us - now_us, rest_us)
+    begins_drain = epoch.drains and not progress.drains
+    return 0 if progress.is_due or begins_drain else max(0, epoch.clock_us - now_us, rest_us)
 
 
 def _due(next_clock_us: int | None) -> int:

@@ -139,6 +139,11 @@ class Finishing:
             if confirmed.get(int(dest)) != finished.get(int(dest))
         )
 
+    def completed(self, finished: Finished) -> frozenset[int]:
+        """Return the destinations whose stages have finished in all of their tasks."""
+        done = (stage for stage in self._tasks if self._is_done(stage, finished))
+        return frozenset(int(self._inputs[stage]) for stage in done)
+
     def finished_early(self, finished: Finished) -> list[str]:
         """Return the names of stages that have finished in some tasks while the pipeline runs.
 

@@ -9,6 +9,8 @@ _OVER_S = 10.0
 class StepRates:
     """Computes rates over the last ten seconds, from the counts of committed epochs.
 
+    Threads: one calls ``note``, any may call ``per_second``.
+
     Example:
         >>> rates = StepRates()
         >>> rates.note({"Read": 100}, now_s=0.0)
@@ -43,14 +45,15 @@ class StepRates:
         Args:
             now_s: The time of a monotonic clock.
         """
-        if not self._seen:
+        seen = tuple(self._seen)  # one call, which no other thread interrupts
+        if not seen:
             return {}
-        first_s, before = self._seen[0]
-        for seen_s, counts in self._seen:
+        first_s, before = seen[0]
+        for seen_s, counts in seen:
             if now_s - seen_s >= _OVER_S:
                 first_s, before = seen_s, counts
         over_s = min(now_s - first_s, _OVER_S)
         if over_s <= 0:
             return {}
-        last = self._seen[-1][1]
+        last = seen[-1][1]
         return {step: (count - before.get(step, 0)) / over_s for step, count in last.items()}

@@ -148,6 +148,7 @@ class _Reader:
             merges="merging" in words,
             trigger_is_default="trigger" not in facts,
             trigger=facts.get("trigger", "default"),
+            accumulates="accumulating" in words,
             timestamp_combiner=TimestampCombiner(facts.get("at", "end_of_window")),
         )
         return id_

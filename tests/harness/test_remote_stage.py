@@ -1,5 +1,6 @@
 """Stages on Beam's own SDK harness, which runs in threads of this process."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, create
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
+from beam_spark_runner.state.stored_deltas import ShardStorageError
 from tests.harness.conftest import BARE, Collected, run_bundle, stage_on
 
 pytestmark = pytest.mark.grpc
@@ -177,7 +179,17 @@ class Lookup:
             yield bytes([len(coded)]) + coded, 1
 
 
-def test_what_was_read_of_a_side_input_is_kept_for_later_bundles(beam_pool: str) -> None:
+class LostLookup(Lookup):
+    """A side input whose file is on storage that does not work."""
+
+    def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
+        yield from itertools.islice(super().values(window, key), 1)
+        raise ShardStorageError("/views", "it is not mounted")
+
+
+def _stage_that_reads(beam_pool: str) -> tuple[Any, tuple[str, str]]:
+    """Return a stage that reads a side input, and what it reads it as."""
+
     def build(p: beam.Pipeline) -> Any:
         side = p | "side" >> beam.Impulse() | beam.Map(len)
         add = beam.Map(lambda x, numbers: b"%d" % sum(numbers), beam.pvalue.AsIter(side))
@@ -190,6 +202,11 @@ def test_what_was_read_of_a_side_input_is_kept_for_later_bundles(beam_pool: str)
         for name in each.inputs
         if name.startswith("python_side_input")
     )
+    return stage, reader
+
+
+def test_what_was_read_of_a_side_input_is_kept_for_later_bundles(beam_pool: str) -> None:
+    stage, reader = _stage_that_reads(beam_pool)
     lookup, other = Lookup("job/1"), Lookup("job/2")
     collected = Collected()
     for each in (lookup, lookup, other):
@@ -198,3 +215,16 @@ def test_what_was_read_of_a_side_input_is_kept_for_later_bundles(beam_pool: str)
         bundle.finish()
     assert collected.values == [b"321"] * 6
     assert (lookup.reads, other.reads) == (1, 1)
+
+
+def test_storage_that_does_not_work_is_not_the_fault_of_the_step(beam_pool: str) -> None:
+    stage, reader = _stage_that_reads(beam_pool)
+    receivers = dict.fromkeys(stage.output_coders, Collected())
+    bundle = stage.start_bundle(receivers, {reader: LostLookup("job/3")})
+    bundle.push([b""], [BARE])
+    with pytest.raises(ShardStorageError, match="it is not mounted"):
+        bundle.finish()
+    bundle.abort()
+    again = stage.start_bundle(receivers, {reader: Lookup("job/4")})
+    again.push([b""], [BARE])
+    again.finish()

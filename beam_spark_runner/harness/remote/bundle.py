@@ -93,6 +93,7 @@ class RemoteBundle:
         else:
             state = BundleState(side_inputs, user_state.requests, on_pages=user_state.forget_cached)
             tokens.append(user_state_token(user_state.cache_token))
+        self._state = state
         self._families = families
         self._take_timers = take_timers
         self._marks_keys = marks_keys
@@ -239,6 +240,8 @@ class RemoteBundle:
         return residuals
 
     def _user_failure(self, text: str) -> RunnerError:
+        if self._state.failure is not None:  # which the SDK has raised in user code
+            return self._state.failure
         return self._worker.explain(user_failure(text, self._name, self._step_names), self._name)
 
     def _lost_by_split(self, problem: str) -> RunnerError:

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, SparkJobError
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.plan.compatibility import SIDE_INPUT
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
@@ -18,7 +20,7 @@ from beam_spark_runner.recovery.migration import (
     moved_stages,
     step_ids,
 )
-from beam_spark_runner.scheduling.finish import Finishing
+from beam_spark_runner.scheduling.finish import Finished, Finishing
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import reason_of
 from beam_spark_runner.spark.program import ShardLocations
@@ -63,7 +65,34 @@ def adapted(
         resharding = resharding_after(last, version, places, after, splittable)
         heads = heads_of(resharding, _made(settings, resharding))
         _LOGGER.info("state was redistributed: %d partitions before, %d now", before, after)
-    return migration_after(last, version, finishing, heads, after)
+    now = migration_after(last, version, finishing, heads, after)
+    for name in empty_side_inputs(last, version, finishing, now.finished):
+        _LOGGER.warning(
+            "the %s is new, and is empty: the steps that produce it have finished in an earlier "
+            "run. Under new names, they run again",
+            name,
+        )
+    return now
+
+
+def empty_side_inputs(
+    last: Manifest, version: PipelineVersion, finishing: Finishing, finished: Finished
+) -> list[str]:
+    """Return the names of new side inputs that stay empty, since their producers have finished.
+
+    Args:
+        last: the newest manifest.
+        version: the version of this run.
+        finishing: the rules for its plan.
+        finished: what has finished, see ``finished_now``.
+    """
+    known = {each.now.dest for each in moved_stages(last, version)}
+    empty = finishing.completed(finished) - known
+    return [
+        name
+        for name, place in version.plan.items()
+        if name.startswith(SIDE_INPUT) and place.dest in empty
+    ]
 
 
 def migration_after(
@@ -83,6 +112,9 @@ def migration_after(
         partitions: the number of partitions from now on.
     """
     now, metrics = migrated(last, version), last.metrics
+    finished = finished_now(last, version, finishing)
+    # A new stage that has finished never runs, so that it reports no watermark.
+    ended = dict.fromkeys(finishing.completed(finished), MAX_US)
     if dict(last.steps) != dict(version.steps):
         metrics = relabelled(metrics, step_ids(last, version))
     return dataclasses.replace(
@@ -91,14 +123,13 @@ def migration_after(
         parent=last.epoch,
         partitions=partitions,
         heads=heads,
-        finished=finished_now(last, version, finishing),
+        watermarks_us={**ended, **now.watermarks_us},
+        finished=finished,
         metrics=metrics,
     )
 
 
-def finished_now(
-    last: Manifest, version: PipelineVersion, finishing: Finishing
-) -> Mapping[int, frozenset[int]]:
+def finished_now(last: Manifest, version: PipelineVersion, finishing: Finishing) -> Finished:
     """Return which tasks of this run have finished in an earlier one, see ``scheduling.finish``."""
     known = {each.now.dest: each.before.is_exchanged for each in moved_stages(last, version)}
     before = migrated(last, version).finished

@@ -71,8 +71,8 @@ class Playback:
         Raises:
             IncompatibleCheckpointError: more events have happened than there are.
         """
-        if not (progress.is_final or progress.drains):
-            self._advance_to(progress.events)
+        if not (progress.is_final or progress.drains or drains()):
+            self._advance_to(progress.events, drains)
         wait_s = 0.0
         while True:
             is_drained = progress.drains or drains()
@@ -94,9 +94,9 @@ class Playback:
         """Return the state of the stream once an epoch has run."""
         return self.played if epoch.event is None else self.played.after(epoch.event)
 
-    def _advance_to(self, events: int) -> None:
+    def _advance_to(self, events: int, drains: Callable[[], bool]) -> None:
         """Play as many events as a manifest says have happened: after a restart, more than one."""
-        while self.played.events < events:
+        while self.played.events < events and not drains():
             if self.played.has_ended:
                 given = self.played.events
                 raise IncompatibleCheckpointError(

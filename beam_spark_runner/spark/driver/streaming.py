@@ -32,7 +32,7 @@ from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.epoch_status import EpochTimes, times_of_levels
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
-from beam_spark_runner.scheduling.patience import pause_s
+from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.scheduling.source_budget import SourceBudget
 from beam_spark_runner.scheduling.stream_status import StreamStatus
@@ -43,8 +43,10 @@ from beam_spark_runner.spark.driver.migration import adapted, finished_now
 from beam_spark_runner.spark.driver.playback import Events, Playback
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.state.delta import CorruptDeltaError
 
 _LOGGER = logging.getLogger(__name__)
+_LARGE_LAG_US = 5_000_000  # of the clock; smaller steps are usual
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 
@@ -134,6 +136,7 @@ class _StreamRun:
             and not plan.stages[destination.stage].is_splittable
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
+        self._has_slow_clock = False
         self._budget = SourceBudget(pace.interval_us)
         self._status = StreamStatus(plan)
         partitions = settings.least_partitions
@@ -171,6 +174,13 @@ class _StreamRun:
         # A driver that is fenced off meanwhile may have committed one more epoch, not adapted.
         while mine := self._outlasting(self._adapted):
             self._outlasting(functools.partial(self._start.commit, mine))
+        if self._last.is_final:
+            _LOGGER.warning(
+                "nothing is left to do: an earlier run has %s this pipeline, with epoch %d. "
+                "Another --checkpoint_dir starts it anew",
+                "drained" if self._last.drains else "finished",
+                self._last.epoch,
+            )
         self._tally.accepted[self._metrics_of] = self._last.metrics
 
     def _adapted(self) -> Manifest | None:
@@ -268,18 +278,15 @@ class _StreamRun:
 
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
         """Do work that may be repeated, and repeat it while storage is full or unavailable."""
-        began_s, failures = time.monotonic(), 0
-        while True:
-            try:
-                return work()
-            except CheckpointStorageError as error:
-                failures += 1
-                wait_s = pause_s(failures, time.monotonic() - began_s)
-                if wait_s is None:
-                    raise
-                _LOGGER.warning("%s; trying again in %.0f s", error, wait_s)
-            self._pace.wait(wait_s)
-            self._settings.check_cancelled()
+        try:
+            return outlasting(work, time.monotonic, _LOGGER.warning, self._pause)
+        except CorruptDeltaError:
+            self._start.check_fence()  # a later driver deletes what it does not need
+            raise
+
+    def _pause(self, seconds: float) -> None:
+        self._pace.wait(seconds)
+        self._settings.check_cancelled()
 
     def _check_finished(self, mine: Manifest) -> None:
         if self._checkpoints_after_tasks_finish:
@@ -298,6 +305,7 @@ class _StreamRun:
             return self._playback.next_epoch(progress, self._pace.drains)
         while True:
             now_us = time.time_ns() // 1_000
+            self._warn_of_slow_clock(now_us)
             epoch = next_timed_epoch(progress, now_us, drains=self._pace.drains())
             if epoch is None:
                 return None
@@ -310,6 +318,18 @@ class _StreamRun:
             self._pace.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
             self._settings.on_idle()
             self._settings.check_cancelled()
+
+    def _warn_of_slow_clock(self, now_us: int) -> None:
+        """Warn once if this machine's clock is well before processing time, which stands still."""
+        lag_us = self._last.clock_us - now_us
+        if lag_us > _LARGE_LAG_US and not self._has_slow_clock:
+            self._has_slow_clock = True
+            _LOGGER.warning(
+                "the clock of this machine lags the processing time of the last epoch by %d s. "
+                "Processing time stands still until the clock has caught up: delays of sources and "
+                "processing-time timers wait",
+                lag_us // 1_000_000,
+            )
 
     def _rows(self, epoch: Epoch, budget_us: int) -> Rows:
         """Return the rows for the first level: the epoch's mark, and elements of its sources."""

@@ -33,6 +33,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
+from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _Name = TypeVar("_Name", int, str)
@@ -146,6 +147,8 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             step, cause, text = error.where, error.problem, ""
         case CheckpointStorageError():
             step, cause, text = error.place, error.problem, ""
+        case CorruptDeltaError():
+            step, cause, text = error.name, error.why, ""
         case LostHarnessError():
             step, cause, text = "", error.problem, error.output
         case _:
@@ -170,6 +173,8 @@ def error_of(failure: Failure) -> RunnerError:
         return HarnessStreamError(failure.cause)
     if failure.kind == ShardStorageError.__name__:
         return ShardStorageError(failure.step, failure.cause)
+    if failure.kind == CorruptDeltaError.__name__:
+        return CorruptDeltaError(failure.step, failure.cause)
     if failure.kind in _LOST_HARNESSES:
         return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

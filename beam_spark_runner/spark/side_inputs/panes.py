@@ -1,5 +1,6 @@
 """Collects the panes of a side input that fire in a task, and writes them to files."""
 
+import contextlib
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,10 @@ class PanesOfView:
         self._rows.flush()
         last = np.zeros(self._count, np.bool_)
         last[[number for place, (number, _) in self._last.items() if place.part == part]] = True
-        with tempfile.TemporaryDirectory(prefix="view-", dir=scratch) as folder:
+        with (
+            _on_disk(str(scratch)),
+            tempfile.TemporaryDirectory(prefix="view-", dir=scratch) as folder,
+        ):
             path = Path(folder, "view")
             writer = SortedWriter(str(path), is_sorted=False, rows=EPOCHS_SCHEMA)
             for batch in self._spooled.batches():
@@ -109,10 +113,16 @@ class PanesOfView:
                 rows = batch.select(EPOCHS_SCHEMA.names)
                 writer.add(rows if last[panes].all() else rows.filter(pa.array(last[panes])))
             writer.close()
-            try:
-                put(path)
-            except OSError as error:
-                raise ShardStorageError(str(error.filename), str(error)) from error
+            put(path)
+
+
+@contextlib.contextmanager
+def _on_disk(place: str) -> Iterator[None]:
+    """Convert errors of a file system to ShardStorageErrors. ``place``: if they name no file."""
+    try:
+        yield
+    except OSError as error:
+        raise ShardStorageError(str(error.filename or place), str(error)) from error
 
 
 class _RowsOfPanes(SideInputWriter):
@@ -183,10 +193,15 @@ class _SpooledRows:
         self._writer: Any = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
-        if self._writer is None:
-            self._writer = pa.ipc.new_stream(self._file, _PANES_SCHEMA)
-        self._writer.write_batch(batch)
+        """Add rows.
+
+        Raises:
+            ShardStorageError: the disk with temporary files does not work.
+        """
+        with _on_disk(tempfile.gettempdir()):
+            if self._writer is None:
+                self._writer = pa.ipc.new_stream(self._file, _PANES_SCHEMA)
+            self._writer.write_batch(batch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows. No more are added."""

@@ -14,9 +14,10 @@ from apache_beam.internal.cloudpickle import cloudpickle as beams_cloudpickle
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import NonMergingWindowFn, TimestampedValue
 
-from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.core.errors import InvalidPipelineError, OptionsError
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
 from tests.unit.portable.pipelines import proto_of
@@ -83,6 +84,31 @@ def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) ->
         job_id="job",
         given=None if was_built_here else {},
     )
+
+
+def ticking(p: beam.Pipeline) -> None:
+    p | PeriodicImpulse() | beam.Map(print)
+
+
+@pytest.mark.parametrize(
+    ("flag", "option"),
+    [("--savepoint_path=/saved", "savepoint_path"), ("--restart=resume", "restart")],
+)
+def test_a_batch_does_not_continue_from_stored_data(flag: str, option: str) -> None:
+    with pytest.raises(OptionsError, match=f"--{option}: the pipeline runs in batch"):
+        _prepared_with(written, flag)
+    assert _prepared_with(written, flag, "--streaming").plan.streams
+
+
+def test_draining_a_savepoint_streams() -> None:
+    assert not _prepared_with(ticking, "--drain").plan.streams
+    assert _prepared_with(ticking, "--drain", "--savepoint_path=/saved").plan.streams
+
+
+def _prepared_with(build: Callable[[beam.Pipeline], None], *flags: str) -> PreparedJob:
+    options = PipelineOptions([*flags])
+    config = RunnerConfig.from_options(options)
+    return prepare(proto_of(build), options, config, lambda *_: None, job_id="job")
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,7 @@ def test_each_stage_and_what_it_stores() -> None:
         ("timers=due", "timers=due stable"),
         ("timers=due", "timers=due sorted"),
         ("kv<bytes,iterable<bytes>>, fixed", "kv<bytes,iterable<bytes>>, sliding"),
+        ("kv<bytes,iterable<bytes>>, fixed", "kv<bytes,iterable<bytes>>, fixed accumulating"),
     ],
 )
 def test_what_changes_is_noticed(before: str, after: str) -> None:

@@ -22,6 +22,7 @@ from beam_spark_runner.portable.windowing import (
     panes_add_up,
     trigger_is_default,
     trigger_text,
+    windowing_from_proto,
 )
 from tests.unit.portable.graphs import of, transform_named
 from tests.unit.portable.pipelines import proto_of
@@ -122,7 +123,9 @@ def test_panes_of_parts_add_up(
         modes.ACCUMULATING if accumulates else modes.DISCARDING,
         allowed_lateness=lateness_s,
     )
-    assert panes_add_up(windowing.to_runner_api(PipelineContext())) is add_up
+    proto = windowing.to_runner_api(PipelineContext())
+    assert panes_add_up(proto) is add_up
+    assert windowing_from_proto("w", proto, {}).accumulates is accumulates
 
 
 @pytest.mark.parametrize(

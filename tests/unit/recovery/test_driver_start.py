@@ -224,6 +224,16 @@ def test_nothing_is_superseded_where_nothing_is_left() -> None:
     assert start(files).superseding() is None
 
 
+def test_a_driver_that_was_overtaken_knows() -> None:
+    files = Files()
+    commit(first := start(files), files)
+    first.check_fence()
+    second = start(files)
+    with pytest.raises(FencedError):
+        first.check_fence()
+    second.check_fence()
+
+
 def test_a_driver_whose_folder_was_emptied_stops() -> None:
     """Another one may have begun in it anew."""
     files = Files()

@@ -83,8 +83,10 @@ def test_only_ids_of_steps_that_store_nothing_change() -> None:
 def test_a_new_source_begins() -> None:
     plan = {**PLAN, "step More/Impulse": place(9, is_fed=True)}
     now = PipelineVersion(plan=plan, steps=STEPS)
-    found = migrated(dataclasses.replace(LAST, is_final=True), now)
+    found = migrated(dataclasses.replace(LAST, is_final=True, drains=True), now)
     assert (found.unfed, found.is_due, found.is_final) == ((109,), True, False)
+    assert not found.drains
+    assert migrated(dataclasses.replace(LAST, drains=True), now).drains  # it goes on
     # It has not begun, if the pipeline changes once more before an epoch has run.
     moved = {**PLAN, "step More/Impulse": place(11, is_fed=True)}
     assert migrated(found, PipelineVersion(plan=moved, steps=STEPS)).unfed == (111,)

@@ -151,6 +151,8 @@ def test_the_epoch_that_begins_a_drain_is_due_at_once() -> None:
     epoch = next_timed_epoch(progress, 60, drains=True)
     assert epoch == Epoch(number=2, clock_us=60, feeds_impulses=False, drains=True)
     assert wait_us(progress, epoch, 60, 0) == 0
+    assert wait_us(progress, epoch, 60, rest_us=500) == 0
+    assert wait_us(progress, epoch, 40, 0) == 0  # the clock was set back
 
 
 @pytest.mark.parametrize("drains", [False, True])

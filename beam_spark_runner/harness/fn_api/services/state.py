@@ -9,10 +9,11 @@ from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import CheckpointStorageError, FnApiProtocolError, RunnerError
 from beam_spark_runner.core.rendering import render_error
 from beam_spark_runner.harness.bundle import SideInputLookup
 from beam_spark_runner.harness.values.spill import GroupClosedError
+from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.requests import USER_STATE, StateRequests
 
 _LOGGER = logging.getLogger(__name__)
@@ -86,6 +87,10 @@ class BundleState:
         on_pages: Called when user state is read that does not fit into one page.
 
     Threads: ``answer`` one at a time; ``keep_group`` from the bundle's thread.
+
+    Attributes:
+        failure: The last error of storage, for which user code is not to blame although the SDK
+            raises it there.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class BundleState:
         self._on_pages = on_pages
         self._groups: dict[bytes, Iterable[bytes]] = {}
         self._pages = Pages()
+        self.failure: RunnerError | None = None
 
     def keep_group(self, token: bytes, coded_values: Iterable[bytes]) -> None:
         """Let the bundle read a group's values, nested encodings, any number of times."""
@@ -108,9 +114,17 @@ class BundleState:
         """Answer one request.
 
         Raises:
+            CheckpointStorageError, CorruptDeltaError: Storage does not work; see ``failure``.
             FnApiProtocolError: The bundle has no such state.
             GroupClosedError: The bundle has no such group; it is one of another bundle.
         """
+        try:
+            return self._answer(request)
+        except (CheckpointStorageError, CorruptDeltaError) as error:
+            self.failure = error
+            raise
+
+    def _answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
         key = request.state_key
         kind = key.WhichOneof("type")
         if self._user_state is not None and kind in USER_STATE:

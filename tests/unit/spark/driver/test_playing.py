@@ -101,6 +101,15 @@ def test_a_drain_ends_the_wait_for_an_event() -> None:
     assert asked == [False, False, True]
 
 
+def test_a_drain_does_not_wait_for_events_that_have_happened() -> None:
+    """A service that is to end sends no more of them."""
+    played = playback(KnownEvents(()))
+    epoch = played.next_epoch(Progress(epoch=4, events=3), lambda: True)
+    assert epoch is not None
+    assert (epoch.events, epoch.drains) == (3, True)
+    assert played.played.has_ended
+
+
 def test_a_job_that_is_to_end_waits_for_nothing() -> None:
     def cancelled() -> None:
         raise RunnerError("cancelled")

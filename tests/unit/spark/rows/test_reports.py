@@ -14,6 +14,8 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.scheduling.attempts import Failure, Report
 from beam_spark_runner.spark.rows.reports import _report_of, error_of, failure_proto
+from beam_spark_runner.state.delta import CorruptDeltaError
+from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 
 def there_and_back(error: RunnerError) -> RunnerError:
@@ -37,6 +39,8 @@ def there_and_back(error: RunnerError) -> RunnerError:
         EnvironmentStartError("it did not connect", "its last words"),
         SdkDisconnectedError("it ended", ""),
         HarnessStreamError("OSError: No space left on device"),
+        ShardStorageError("/local/main-1-0", "OSError: No space left on device"),
+        CorruptDeltaError("main-1-0-000000000007", "there is no such file"),
     ],
     ids=lambda error: type(error).__name__,
 )
