@@ -34,7 +34,7 @@ from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
-from beam_spark_runner.job.sigterm import sigterm_raises
+from beam_spark_runner.job.sigterm import FirstSigterm, sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
@@ -237,6 +237,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def __init__(self, job: Job, metrics_url: str | None = None) -> None:
         super().__init__(job.state)
         self._job = job
+        self._first_sigterm = FirstSigterm(job.drain) if job.drains_on_sigterm else None
         self.metrics_url = metrics_url
 
     @property
@@ -259,7 +260,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         Raises:
             RunnerError: The pipeline failed. The error's class and text are the reason.
         """
-        with sigterm_raises(self._job.drain if self._job.drains_on_sigterm else None):
+        with sigterm_raises(self._first_sigterm):
             try:
                 ended = self._job.wait(None if duration is None else duration / 1000)
             except (KeyboardInterrupt, SystemExit):

@@ -392,6 +392,7 @@ class Job:
             sleep=self._control.sleep,
             wait=self._control.wait,
             drains=self._drains,
+            drain=self.drain,
         )
 
     def _check_cancelled(self) -> None:

@@ -28,5 +28,9 @@ def warn_of_last_commit(
         return
     if epoch is None:
         warn(f"no epoch was committed in {folder}: the same command starts from the beginning")
+    elif config.restart == "fresh":
+        warn(
+            f"without --restart=fresh, the same command continues after epoch {epoch:,} of {folder}"
+        )
     else:
         warn(f"the same command continues after epoch {epoch:,}, the last one in {folder}")

@@ -10,8 +10,20 @@ _LOGGER = logging.getLogger(__name__)
 _ONLY_MAIN = "wait_until_finish does not run in the main thread, which alone receives signals"
 
 
+class FirstSigterm:
+    """What the first SIGTERM does, in whichever call of ``wait_until_finish`` it arrives."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def take(self) -> Callable[[], None] | None:
+        """Return what to do, for the first SIGTERM; None: it was not the first one."""
+        act, self._act = self._act, None
+        return act
+
+
 @contextlib.contextmanager
-def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
+def sigterm_raises(first: FirstSigterm | None = None) -> Iterator[None]:
     """Make SIGTERM raise SystemExit, so that the program cleans up before it ends.
 
     The signal's default action runs no Python code, and would leave temporary folders of PySpark's
@@ -19,7 +31,7 @@ def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
     have a handler for SIGTERM.
 
     Args:
-        first: Is called at the first SIGTERM, in place of the exit. None: each SIGTERM exits.
+        first: What the first SIGTERM does, in place of the exit. None: each SIGTERM exits.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -30,10 +42,8 @@ def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
         return
 
     def leave(number: int, _: object) -> None:
-        nonlocal first
-        if first is not None:
-            instead, first = first, None
-            instead()
+        if first is not None and (act := first.take()) is not None:
+            act()
             return
         raise SystemExit(128 + number)  # as a shell reports a signal
 

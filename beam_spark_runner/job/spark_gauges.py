@@ -1,5 +1,6 @@
 """The status of a streaming pipeline as gauges of Spark's metrics system."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,8 +58,8 @@ def _values(name: str, status: EpochStatus) -> Mapping[tuple[str, ...], float]:
         values["output_watermark_ms", step] = each.output_us / 1e3
         if each.restrictions is not None:
             values["pending_restrictions", step] = each.restrictions
-            if each.backlog is not None:
-                values["backlog", step] = each.backlog
+            # A gauge keeps its last value, which would look like the present backlog.
+            values["backlog", step] = math.nan if each.backlog is None else each.backlog
     for steps, size in status.stored_bytes.items():
         values["state_bytes", steps] = size
     return {("beam", name, *path): value for path, value in values.items()}

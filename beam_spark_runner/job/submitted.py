@@ -23,7 +23,7 @@ from beam_spark_runner.core.errors import (
     OptionsError,
 )
 from beam_spark_runner.job.access import REFUSED_BY_US
-from beam_spark_runner.job.sigterm import sigterm_raises
+from beam_spark_runner.job.sigterm import FirstSigterm, sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
 
@@ -63,7 +63,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             atexit.register(functools.partial(self._cleanup, on_exit=True))
         self._streaming_jobs = StreamingJobsStub(channel)
         self._endpoint = endpoint
-        self._drains_on_sigterm = drains_on_sigterm
+        self._first_sigterm = FirstSigterm(self._begin_to_drain) if drains_on_sigterm else None
 
     @property
     def job_id(self) -> str:
@@ -86,8 +86,8 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             JobServerLostError: The server no longer answers.
         """
         with contextlib.ExitStack() as waiting:
-            if self._drains_on_sigterm:
-                waiting.enter_context(sigterm_raises(self._begin_to_drain))
+            if self._first_sigterm is not None:
+                waiting.enter_context(sigterm_raises(self._first_sigterm))
             try:
                 return str(super().wait_until_finish(duration))
             except RuntimeError:

@@ -52,20 +52,32 @@ class FencedError(RunnerError):
         )
 
 
-class IncompatibleCheckpointError(RunnerError):
-    """The checkpoint belongs to another pipeline, or to an incompatible version of this one."""
+_CHANGED = (
+    "the pipeline has changed and cannot continue from its checkpoint. Undo the changes, set "
+    "--transform_name_mapping for steps that were renamed or removed, or use another "
+    "--checkpoint_dir"
+)
+_OTHER_FORMAT = (
+    "this version of the package cannot read the checkpoint. Use the version that has written it: "
+    "to continue, or to drain the pipeline and start it anew with this version"
+)
 
-    def __init__(self, differences: tuple[str, ...]) -> None:
-        super().__init__(differences)
-        self.differences = differences
+
+class IncompatibleCheckpointError(RunnerError):
+    """The checkpoint belongs to another pipeline, or to an incompatible version of this one.
+
+    Args:
+        differences: The reasons, for people.
+        advice: What has happened, and what to do.
+    """
+
+    def __init__(self, differences: tuple[str, ...], advice: str = _CHANGED) -> None:
+        super().__init__(differences, advice)
+        self.differences, self.advice = differences, advice
 
     def __str__(self) -> str:
         listed = "".join(f"\n  - {each}" for each in self.differences)
-        return (
-            "the pipeline has changed and cannot continue from its checkpoint. Undo the changes, "
-            "set --transform_name_mapping for steps that were renamed or removed, or use another "
-            f"--checkpoint_dir:{listed}"
-        )
+        return f"{self.advice}:{listed}"
 
 
 class DeltaId(NamedTuple):
@@ -214,9 +226,10 @@ def decode(data: bytes, name: str) -> Manifest:
     if (written := fields.pop("format")) != _FORMAT:
         raise IncompatibleCheckpointError(
             (
-                f"another version of this package has written the checkpoint: its format is "
-                f"{written}, and this version reads {_FORMAT} only",
-            )
+                f"another version of this package has written {name}: its format is {written}, and "
+                f"this version reads {_FORMAT} only",
+            ),
+            _OTHER_FORMAT,
         )
     fields["heads"] = {
         (level, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))

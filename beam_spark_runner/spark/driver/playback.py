@@ -103,7 +103,9 @@ class Playback:
                     (
                         f"{self._step}: the checkpoint has {events} events of the TestStream, "
                         f"which now has only {given}",
-                    )
+                    ),
+                    "the pipeline cannot continue from its checkpoint. Use another "
+                    "--checkpoint_dir, or the TestStream with which it began",
                 )
             self._look(_LONGEST_WAIT_S)
             if self._next is not None:

@@ -49,8 +49,6 @@ _LOGGER = logging.getLogger(__name__)
 _LARGE_LAG_US = 5_000_000  # of the clock; smaller steps are usual
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
-
-
 _Result = TypeVar("_Result")
 
 
@@ -64,12 +62,14 @@ class EpochSchedule:
         sleep: sleeps for so many seconds, or until the job is to end or to be drained.
         wait: sleeps for so many seconds, or until the job is to end.
         drains: whether the job is to be drained.
+        drain: requests a drain, to complete that of an earlier run.
     """
 
     interval_us: int
     sleep: Callable[[float], object]
     wait: Callable[[float], object]
     drains: Callable[[], bool]
+    drain: Callable[[], None]
 
 
 def run_epochs(
@@ -176,11 +176,12 @@ class _StreamRun:
             self._outlasting(functools.partial(self._start.commit, mine))
         if self._last.is_final:
             _LOGGER.warning(
-                "nothing is left to do: an earlier run has %s this pipeline, with epoch %d. "
+                "nothing is left to do: an earlier run has completed this pipeline, with epoch %d. "
                 "Another --checkpoint_dir starts it anew",
-                "drained" if self._last.drains else "finished",
                 self._last.epoch,
             )
+        elif self._last.drains:
+            self._pace.drain()
         self._tally.accepted[self._metrics_of] = self._last.metrics
 
     def _adapted(self) -> Manifest | None:

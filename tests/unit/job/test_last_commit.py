@@ -12,10 +12,10 @@ from tests.unit.recovery.drivers import commit, start
 from tests.unit.recovery.files import Files
 
 
-def said(folder: Path | None) -> list[str]:
+def said(folder: Path | None, *flags: str) -> list[str]:
     """Return what is said of a job with this --checkpoint_dir."""
-    flags = [] if folder is None else [f"--checkpoint_dir={folder}"]
-    config = RunnerConfig.from_options(PipelineOptions(flags))
+    flags = flags if folder is None else (*flags, f"--checkpoint_dir={folder}")
+    config = RunnerConfig.from_options(PipelineOptions([*flags]))
     places = ShardLocations(lineage="main", deltas=str(folder), local=None, key_groups=128)
     found: list[str] = []
     warn_of_last_commit(config, places, found.append)
@@ -35,6 +35,9 @@ def test_the_last_epoch(tmp_path: Path) -> None:
     for name, content in files.files.items():
         (tmp_path / name).write_bytes(content)
     assert said(tmp_path) == [f"the same command continues after epoch 2, the last one in {where}"]
+    assert said(tmp_path, "--restart=fresh") == [
+        f"without --restart=fresh, the same command continues after epoch 2 of {where}"
+    ]
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
