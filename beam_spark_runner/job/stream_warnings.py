@@ -131,4 +131,7 @@ def time_text(time_us: int) -> str:
         return "the beginning of time"
     if time_us >= MAX_US:
         return "the end of time"
-    return str(Timestamp(micros=time_us).to_rfc3339())
+    try:
+        return str(Timestamp(micros=time_us).to_rfc3339())
+    except OverflowError:  # its year is not one of 1 to 9999, as at the end of the global window
+        return f"{time_us // 1_000_000} s of Unix time"

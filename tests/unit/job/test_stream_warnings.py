@@ -1,6 +1,7 @@
 """What is said to the user of a pipeline that does not come on."""
 
 import pytest
+from apache_beam.transforms.window import GlobalWindow
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.job.stream_warnings import StreamWarnings
@@ -36,7 +37,13 @@ def source(at_us: int) -> StepStatus:
 
 
 @pytest.mark.parametrize(
-    ("at_us", "text"), [(60_000_000, "1970-01-01T00:01:00Z"), (MIN_US, "the beginning of time")]
+    ("at_us", "text"),
+    [
+        (60_000_000, "1970-01-01T00:01:00Z"),
+        (MIN_US, "the beginning of time"),
+        (GlobalWindow().max_timestamp().micros, "9223371950454 s of Unix time"),
+        (-70_000_000_000_000_000, "-70000000000 s of Unix time"),
+    ],
 )
 def test_a_source_that_holds_the_watermark(at_us: int, text: str) -> None:
     warned = Warned()
