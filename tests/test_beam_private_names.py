@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import coders
 from apache_beam.internal import cloudpickle_pickler, pickler
-from apache_beam.io import iobase, unbounded_source
+from apache_beam.io import fileio, iobase, unbounded_source
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -103,6 +103,14 @@ class _InBatches(beam.DoFn):  # type: ignore[misc]
 PROOFS: dict[str, Callable[[], object]] = {
     "_DoFnParam": lambda: isinstance(beam.DoFn.TimestampParam, core._DoFnParam),
     "_KeyWithNone": lambda: [*core._KeyWithNone().process(1)] == [(None, 1)],
+    "_MoveTempFilesIntoFinalDestinationFn": lambda: (
+        _parameters_of(fileio._MoveTempFilesIntoFinalDestinationFn.process)
+        == ["self", "element", "w"]
+        and _is_set_by(
+            fileio._MoveTempFilesIntoFinalDestinationFn,
+            *("path", "file_naming_fn", "temporary_directory"),
+        )
+    ),
     "_OutputHandler": lambda: issubclass(common._OutputHandler, common.OutputHandler),
     "_RUNNER_MAP": lambda: runner._RUNNER_MAP["directrunner"],
     "_ReadFromUnboundedSourceDoFn": lambda: issubclass(
@@ -114,6 +122,10 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_TimingEventGenerator": lambda: issubclass(test_stream._TimingEventGenerator, beam.DoFn),
     "_all_options": lambda: PipelineOptions(parallelism=3)._all_options["parallelism"] == 3,
     "_beam_yields_batches": lambda: _InBatches.process._beam_yields_batches,
+    "_check_orphaned_files": lambda: (
+        _parameters_of(fileio._MoveTempFilesIntoFinalDestinationFn._check_orphaned_files)[1:]
+        == ["writer_key"]
+    ),
     "_coder": lambda: _is_set_by(test_stream._TestStreamFormatter, "_coder", "_output_format"),
     "_create_pardo_operation": lambda: (
         [*inspect.signature(bundle_processor._create_pardo_operation).parameters][:6]

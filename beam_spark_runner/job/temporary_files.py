@@ -26,5 +26,8 @@ def remove_temporary_files_of(
     may_be_continued = streams and (was_saved or job.config.checkpoint_dir is not None)
     if job.was_built_here and (has_succeeded or not may_be_continued):
         remove_temporary_files(
-            job.plan.graph, began_s, has_written_all=has_succeeded and not streams
+            job.plan.graph,
+            began_s,
+            has_succeeded=has_succeeded,
+            has_written_all=has_succeeded and not streams,
         )

@@ -49,6 +49,11 @@ def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
     )
 
 
+def may_be_stock(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether an environment may be an SDK as Beam ships it, without this package."""
+    return environment.urn in IN_SDK_HARNESSES and not has_our_package(environment)
+
+
 def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str | None:
     """Return the Beam version of the Python SDK that made an environment; None: another SDK did.
 

@@ -23,6 +23,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import MOVES_FILES
 from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.portable.environments import may_be_stock
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -35,23 +36,32 @@ _STRAGGLERS_S = 3.0
 """How long Python workers may still write: Spark ends those of a failed job within two seconds."""
 
 
-def remove_temporary_files(graph: Graph, since_s: float, *, has_written_all: bool) -> None:
+def remove_temporary_files(
+    graph: Graph, since_s: float, *, has_succeeded: bool, has_written_all: bool
+) -> None:
     """Delete temporary files that the sinks of a pipeline have left; errors are only logged.
 
     It must not be called for a streaming pipeline that may be restarted: what it has committed
     refers to temporary files that are still to be renamed.
 
-    Temporary folders that users chose for ``fileio`` are not deleted.
+    Temporary folders that users chose for ``fileio`` are not deleted. Neither are those in which a
+    pipeline that has succeeded may have left data, see ``_may_have_data``.
 
     Args:
         graph: The graph of a pipeline that was built in this process, and whose run has ended.
         since_s: The start of the run, Unix time: older files are those of other runs.
+        has_succeeded: Whether the pipeline has succeeded, so that all that it has written should
+            have final names.
         has_written_all: Whether a batch pipeline has succeeded, so that Beam has deleted the files
             of each ``FileBasedSink``.
     """
     try:
         beginnings = [] if has_written_all else list(_of_sinks(graph))
-        of_fileio = list(_of_fileio(graph))
+        of_fileio = [
+            folder
+            for step, folder in _of_fileio(graph)
+            if not (has_succeeded and _may_have_data(graph, step, folder))
+        ]
         if _remove(beginnings, of_fileio, since_s) and not has_written_all:
             time.sleep(_STRAGGLERS_S)
             _remove(beginnings, of_fileio, since_s)
@@ -80,14 +90,37 @@ def _of_sinks(graph: Graph) -> Iterator[str]:
                     yield FileSystems.join(base, f"beam-temp-{last}-")
 
 
-def _of_fileio(graph: Graph) -> Iterator[str]:
+def _of_fileio(graph: Graph) -> Iterator[tuple[Transform, str]]:
+    """Yield the steps that rename files of ``fileio``, with Beam's own folders of these files."""
     for step in graph.transforms.values():
         if step.name.endswith(MOVES_FILES):
             do_fn, *_ = _do_fn_info(step)
             folder = do_fn.temporary_directory
             path = folder.get() if isinstance(folder, ValueProvider) else folder
             if _FILEIOS_FOLDER.fullmatch(FileSystems.split(path)[1]):
-                yield path
+                yield step, path
+
+
+def _may_have_data(graph: Graph, step: Transform, folder: str) -> bool:
+    """Whether files in a folder may be the only copies of what a pipeline has written; warn of it.
+
+    With this package (``harness.beam.file_sinks``), a step fails if it cannot rename a file. If the
+    pipeline has succeeded, files that are left are thus those of failed attempts of tasks. A stock
+    SDK does not fail, and nothing tells such files from others.
+    """
+    assert step.environment is not None  # user code
+    coded = graph.environments[step.environment].coded
+    if not may_be_stock(beam_runner_api_pb2.Environment.FromString(coded)):
+        return False
+    (found,) = FileSystems.match([FileSystems.join(folder, "*")])
+    if found.metadata_list:
+        _LOGGER.warning(
+            "%s has files, which failed attempts of tasks have left, or which could not be "
+            "renamed. Delete them if no output of %s is missing",
+            folder,
+            step.name.removesuffix(MOVES_FILES),
+        )
+    return bool(found.metadata_list)
 
 
 def _do_fn_info(step: Transform) -> tuple[Any, ...]:

@@ -11,11 +11,10 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import WindowFn
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
-from beam_spark_runner.portable.environments import has_our_package
+from beam_spark_runner.portable.environments import may_be_stock
 from beam_spark_runner.portable.payloads import parse
 from beam_spark_runner.semantics.strategy import Strategy
 
@@ -238,11 +237,10 @@ def may_be_lifted(
         is_bounded: Whether the elements are bounded.
     """
     earliest = beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
-    is_stock = environment.urn in IN_SDK_HARNESSES and not has_our_package(environment)
     return (
         allows_lifting(strategy.trigger)
         and (is_bounded or strategy.output_time != earliest)
-        and not (_fires_early(strategy) and is_stock)
+        and not (_fires_early(strategy) and may_be_stock(environment))
     )
 
 

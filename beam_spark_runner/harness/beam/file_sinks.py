@@ -16,6 +16,21 @@ Late panes: some temporary files of a late pane may be in the folder of the prev
 searches one folder only, and removes it once it has renamed the files of the first pane. It also
 deletes final files in a step before the one that renames those that replace them, so that a
 repeated renaming finds neither.
+
+Names in the output: Beam yields the names of those files only that it renames. If the last step is
+repeated, the names of those that have been renamed before would be missing in the sink's output.
+
+UUIDs: if the template of names has the letter U, Beam makes a new UUID each time that it computes
+a name. So a repeated last step never finds the files that it has renamed.
+
+Files that were taken away: another program may move final files elsewhere as soon as they are
+there. If the last step is repeated after that, Beam finds neither file, and would fail after each
+restart of the pipeline.
+
+Files that cannot be renamed: ``fileio.WriteToFiles`` makes no folders for names such as
+``dt=1/part``, and logs errors of renaming only for debugging. So the pipeline would succeed without
+these files. It also numbers files in the order in which they arrive, which may be another one when
+the step is repeated: a file could then replace one that has been renamed.
 """
 
 import contextlib
@@ -23,15 +38,24 @@ import copy
 import functools
 import hashlib
 import itertools
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from apache_beam.io import iobase
+import apache_beam as beam
+from apache_beam.io import fileio, iobase
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
+
+_LOGGER = logging.getLogger(__name__)
+
+_UUID = re.compile(r"%\(uuid\)(\w+)")  # in the format that Beam makes of a template of names
+_NOT_REPLACED = re.compile("[UVW]+")  # in the pattern that Beam makes of it
 
 
 @functools.cache
@@ -39,7 +63,8 @@ def patch_file_sinks() -> None:
     """Patch the file sinks in this process.
 
     Source: ``FileBasedSink.finalize_windowed_write``, ``_WriteWindowedBundleDoFn``, and
-    ``_finalize_windowed_write`` of ``apache_beam.io.iobase``.
+    ``_finalize_windowed_write`` of ``apache_beam.io.iobase``;
+    ``_MoveTempFilesIntoFinalDestinationFn`` of ``apache_beam.io.fileio``.
     """
     open_writer, finalize = FileBasedSink.open_writer, FileBasedSink.finalize_windowed_write
 
@@ -52,7 +77,7 @@ def patch_file_sinks() -> None:
         sink: Any, folder: Any, results: Any, before: Any, w: Any = None
     ) -> Iterator[str]:
         if w is None:
-            return iter(finalize(sink, folder, results, before, w))
+            return _finalize_without_windows(finalize, sink, folder, sorted(results), before)
         return _finalize_window(sink, folder, sorted(results), w)
 
     FileBasedSink.open_writer = open_by_itself
@@ -60,6 +85,8 @@ def patch_file_sinks() -> None:
     FileBasedSink.pre_finalize_windowed = _delete_nothing
     iobase._finalize_write = _with_names_of_empty_shards(iobase._finalize_write)
     iobase._finalize_windowed_write = _with_names_of_empty_shards(iobase._finalize_windowed_write)
+    moves = fileio._MoveTempFilesIntoFinalDestinationFn
+    moves.process = _with_errors_of_renaming(moves.process)
 
 
 def _with_names_of_empty_shards(finalize: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,35 +115,164 @@ def _delete_nothing(sink: Any, init_result: Any, writer_results: Any, window: An
     """Do not delete the files of an earlier pane, which ``_finalize_window`` replaces."""
 
 
+def _finalize_without_windows(
+    finalize: Callable[..., Any], sink: Any, folder: Any, results: list[str], before: Any
+) -> Iterator[str]:
+    """Have Beam's own code rename the files of a write without windows, and yield all their names.
+
+    Unlike ``_finalize_window``, it fails if neither file of a shard is there. In batch, this may be
+    a loss: Spark may repeat the step that deletes the files of an earlier run of the pipeline, when
+    files of this run have their final names.
+    """
+    names, sink = _final_names(sink, results), copy.copy(sink)
+    sink._get_final_name = lambda number, *_: names[number]
+    sink.shard_name_glob_format = _NOT_REPLACED.sub("*", sink.shard_name_glob_format)
+    for _ in finalize(sink, folder, results, before):
+        pass  # it yields the names of those that are renamed now
+    yield from names
+
+
 def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) -> Iterator[str]:
-    """Rename the temporary files of a pane. May be repeated after any interruption.
+    """Rename the temporary files of a pane, and yield all their names.
+
+    May be repeated after any interruption.
 
     Raises:
-        BeamIOError: Both the temporary and the final file of a shard are missing.
+        OSError: See ``_rename``.
     """
-    names = [sink._get_final_name(number, len(results), window) for number in range(len(results))]
-    moves = []
-    for source, target in zip(results, names, strict=True):
-        if FileSystems.exists(source):
-            moves.append((source, target))
-        elif not FileSystems.exists(target):
-            raise BeamIOError(f"there is neither {source} nor {target}")
-    if _keeps_targets(sink.file_path_prefix.get()):
-        FileSystems.delete([target for _, target in moves if FileSystems.exists(target)])
-    at_once = FileSystems.get_chunk_size(sink.file_path_prefix.get())
-    for first in range(0, len(moves), at_once):
-        sources, targets = zip(*moves[first : first + at_once], strict=True)
-        FileSystems.rename(list(sources), list(targets))
+    names = _final_names(sink, results, window)
+    _rename([*zip(results, names, strict=True)])
     sink._report_sink_lineage(sink._get_final_name_glob(len(results), window), names)
     for each in {folder, *(FileSystems.split(result)[0] for result in results)}:
         _remove_if_empty(each)
-    yield from (target for _, target in moves)
+    yield from names
 
 
-def _keeps_targets(path: str) -> bool:
-    """Whether renaming to an existing file fails: in HDFS, but not locally or in object stores."""
-    system = FileSystems.get_filesystem(path)
-    return system.has_dirs() and not isinstance(system, LocalFileSystem)
+def _final_names(sink: Any, results: Sequence[str], window: Any = None) -> list[str]:
+    """Return the final names of temporary files, each time the same ones."""
+    return [
+        _with_uuid_of(result, sink)._get_final_name(number, len(results), window)
+        for number, result in enumerate(results)
+    ]
+
+
+def _with_uuid_of(result: str, sink: Any) -> Any:
+    """Copy a sink, and give names a UUID that depends on nothing but a temporary file's name."""
+    number, sink = uuid.uuid5(uuid.NAMESPACE_URL, result).int, copy.copy(sink)
+    sink.shard_name_format = _UUID.sub(
+        lambda found: f"%{found[1]}" % number, sink.shard_name_format
+    )
+    return sink
+
+
+def _with_errors_of_renaming(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Have ``WriteToFiles`` rename files by ``_rename``, and number them by their temporary names.
+
+    A final name thus depends only on the names of the temporary files.
+    """
+
+    @functools.wraps(process)
+    def rename_files(do_fn: Any, element: Any, w: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        destination, files = element[0], sorted(element[1], key=lambda file: file.file_name)
+        results = [
+            fileio.FileResult(
+                do_fn.file_naming_fn(file.window, file.pane, number, len(files), "", destination),
+                number,
+                len(files),
+                file.window,
+                file.pane,
+                destination,
+            )
+            for number, file in enumerate(files)
+        ]
+        folder = do_fn.path.get()
+        targets = [FileSystems.join(folder, result.file_name) for result in results]
+        _rename([*zip((file.file_name for file in files), targets, strict=True)])
+        yield from results
+        do_fn._check_orphaned_files((destination, w))
+
+    return rename_files
+
+
+def _rename(moves: Sequence[tuple[str, str]]) -> None:
+    """Give temporary files their final names, in place of files that have these names.
+
+    It may be repeated after any interruption.
+
+    Raises:
+        OSError: A file still has its temporary name, or may be lost.
+    """
+    left = _left(moves)
+    try:
+        _rename_all(left)
+    except BeamIOError:
+        # Another attempt of the task may have renamed files meanwhile.
+        if left := _left(left):
+            _make_room([target for _, target in left])
+            _rename_all(left)
+
+
+def _rename_all(moves: Sequence[tuple[str, str]]) -> None:
+    FileSystems.rename([source for source, _ in moves], [target for _, target in moves])
+
+
+def _left(moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those of the files that still have their temporary names.
+
+    Raises:
+        BeamIOError: See ``_report_taken_away``.
+    """
+    left = []
+    for source, target in moves:
+        if FileSystems.exists(source):
+            left.append((source, target))
+        elif not FileSystems.exists(target):
+            _report_taken_away(source, target)
+    return left
+
+
+def _report_taken_away(source: str, target: str) -> None:
+    """Log that a file was renamed and taken away since, or raise an error if it may be lost.
+
+    The name of a temporary file is committed after the file was written, and nothing but this step
+    removes one whose name is committed. So it was renamed, by an attempt that was not committed.
+    This does not hold if the storage itself is missing, such as a volume that is not mounted.
+
+    Raises:
+        BeamIOError: The folders of both files are missing, too.
+    """
+    folders = [FileSystems.split(path)[0] for path in (source, target)]
+    has_folders = FileSystems.get_filesystem(target).has_dirs()
+    if has_folders and not any(map(FileSystems.exists, folders)):
+        raise BeamIOError(f"there is neither {source} nor {target}, nor are there their folders")
+    _LOGGER.warning(
+        "there is neither %s nor %s; the file was renamed before and has been taken away since",
+        source,
+        target,
+    )
+
+
+def _make_room(targets: Sequence[str]) -> None:
+    """Make the folders of files that could not be renamed, and delete files that have their names.
+
+    Only HDFS does not replace files: in object stores and locally, an error has another reason.
+
+    Raises:
+        OSError: A folder cannot be made, or a file cannot be deleted.
+    """
+    system = FileSystems.get_filesystem(targets[0])
+    if not system.has_dirs():
+        return
+    for folder in {FileSystems.split(target)[0] for target in targets}:
+        try:
+            FileSystems.mkdirs(folder)
+        except OSError:  # also if it exists
+            if not FileSystems.exists(folder):
+                raise
+    if not isinstance(system, LocalFileSystem):
+        # Never before the renaming has failed: the file may be the one that another attempt of the
+        # task has renamed just now.
+        FileSystems.delete([target for target in targets if FileSystems.exists(target)])
 
 
 def _remove_if_empty(folder: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 from apache_beam.io import fileio
+from apache_beam.transforms import environments
 
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.sinks import remove_temporary_files
@@ -43,8 +44,52 @@ def test_only_what_the_run_itself_has_made_goes(
     folder(of_fileio)
     monkeypatch.setattr(time, "sleep", lambda _: folder(of_run))  # a straggler
 
-    remove_temporary_files(graph, began, has_written_all=has_written_all)
+    remove_temporary_files(
+        graph, began, has_succeeded=has_written_all, has_written_all=has_written_all
+    )
 
     assert of_run.exists() is has_written_all
     assert not of_fileio.exists()
     assert all(each.exists() for each in (users, older, *others))
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize(
+    ("environment", "has_succeeded", "stays"),
+    [
+        (environments.EmbeddedPythonEnvironment(), True, False),
+        (environments.ProcessEnvironment(""), True, False),
+        (environments.ProcessEnvironment("/opt/boot"), True, True),
+        (environments.DockerEnvironment("image"), True, True),
+        (environments.DockerEnvironment("image"), False, False),
+        (environments.ExternalEnvironment("localhost:1"), True, True),
+    ],
+)
+def test_files_that_a_stock_sdk_may_have_failed_to_rename_stay(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    environment: environments.Environment,
+    has_succeeded: bool,
+    stays: bool,
+    is_left: bool,
+) -> None:
+    pipeline = beam.Pipeline()
+    write = fileio.WriteToFiles(str(tmp_path))
+    pipeline | beam.Create(["a"]) | write
+    graph = from_proto(pipeline.to_runner_api(default_environment=environment))
+    temporary = Path(write._temp_directory.get())
+    temporary.mkdir()
+    if is_left:
+        (temporary / "1_2").write_text("the only copy?")
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+    remove_temporary_files(
+        graph,
+        time.time(),
+        has_succeeded=has_succeeded,
+        has_written_all=has_succeeded,
+    )
+
+    assert temporary.exists() is (stays and is_left)
+    assert (f"{temporary} has files" in caplog.text) is (stays and is_left)

@@ -1,6 +1,8 @@
 """Beam's file sinks in streaming pipelines: repeated last steps, and several files at a time."""
 
+import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import pytest
 from apache_beam.io import avroio, iobase, parquetio, textio
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import IntervalWindow
 
 from beam_spark_runner.harness.beam.file_sinks import patch_file_sinks
+
+_WINDOW = IntervalWindow(0, 8)
 
 
 @pytest.mark.parametrize("template", ["-W-SSSSS-of-NNNNN", "-V-SSSSS-of-NNNNN"])
@@ -28,16 +33,97 @@ def test_files_that_have_their_names_are_found(tmp_path: Path, template: str) ->
         Path(name).write_text(f"lines of {name}")
     names[0].write_text("renamed already")
     names[1].write_text("half copied, as in object stores")
-    renamed = [*sink.finalize_windowed_write(str(temporary), written, [], window)]
-    assert renamed == [str(name) for name in names[1:]]
+    yielded = [*sink.finalize_windowed_write(str(temporary), written, [], window)]
+    assert yielded == [str(name) for name in names]
     assert [name.read_text() for name in names] == [
         "renamed already",
         *(f"lines of {name}" for name in written[1:]),
     ]
     assert not temporary.exists()
-    names[2].unlink()
-    with pytest.raises(BeamIOError, match=r"there is neither .*temporary/c nor"):
-        list(sink.finalize_windowed_write(str(temporary), written, [], window))
+
+
+def _repeatable(
+    folder: Path, template: str = "-W-SSSSS-of-NNNNN", window: IntervalWindow | None = _WINDOW
+) -> Callable[[], list[Any]]:
+    """Write a file with a temporary name; return a last step that gives it its final name."""
+    sink = _text_sink(folder, 1, template)
+    temporary = sink.initialize_write()
+    written = [_written(sink, temporary, "a", "line")]
+    return lambda: _finalized(sink, temporary, written, 1, window)
+
+
+def test_a_file_that_was_taken_away_does_not_stop_a_repeated_last_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    finalize = _repeatable(tmp_path)
+    finalize()
+    (file,) = tmp_path.glob("out-*")
+    file.unlink()
+    finalize()
+    assert re.search(rf"neither \S*/a\.out nor {re.escape(str(file))}", caplog.text)
+    assert not list(tmp_path.glob("out-*"))
+
+
+def test_files_are_not_taken_for_taken_away_without_their_folder(tmp_path: Path) -> None:
+    """The volume may be missing, with all files on it."""
+    finalize = _repeatable(tmp_path / "volume")
+    (tmp_path / "volume").rename(tmp_path / "elsewhere")
+    with pytest.raises(BeamIOError, match=r"there is neither \S*/a\.out nor \S*/volume/out-"):
+        finalize()
+    assert not (tmp_path / "volume").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "volume")
+    finalize()
+    assert _lines(tmp_path / "volume") == ["line"]
+
+
+@pytest.mark.parametrize("template", ["-SSSSS-of-NNNNN", "-U-SSSSS-of-NNNNN"])
+@pytest.mark.parametrize("window", [_WINDOW, None])
+def test_a_repeated_last_step_emits_all_names(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    window: IntervalWindow | None,
+    template: str,
+) -> None:
+    sink, rename, lives = _text_sink(tmp_path, 4, template), FileSystems.rename, ["one"]
+    temporary = sink.initialize_write()
+    written = [_written(sink, temporary, name, name) for name in "abc"]
+
+    def rename_one(sources: list[str], targets: list[str]) -> None:
+        if lives:
+            lives.clear()
+            rename(sources[:1], targets[:1])
+        raise BeamIOError("the program is killed")
+
+    monkeypatch.setattr(FileSystems, "rename", rename_one)
+    with pytest.raises(BeamIOError, match="is killed"):
+        _finalized(sink, temporary, written, 4, window)
+    monkeypatch.undo()
+    assert len(list(tmp_path.glob("out-*"))) == 1
+    for _ in range(2):
+        emitted = _finalized(sink, temporary, written, 4, window)
+        assert sorted(emitted) == sorted(map(str, tmp_path.glob("out-*")))
+        assert len(emitted) == 4
+        assert _lines(tmp_path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("window", [_WINDOW, None])
+def test_uuids_in_names_stay_when_the_last_step_is_repeated(
+    tmp_path: Path, window: IntervalWindow | None
+) -> None:
+    finalize = _repeatable(tmp_path, "-UUU-SSSSS-of-NNNNN", window)
+    for _ in range(3):
+        finalize()
+        (file,) = tmp_path.glob("out-*")
+        assert re.fullmatch(r"out-\d{36,39}-00000-of-00001", file.name)
+        assert _lines(tmp_path) == ["line"]
+
+
+def test_files_of_a_write_have_several_uuids(tmp_path: Path) -> None:
+    sink = _text_sink(tmp_path, 2, "-U-SSSSS-of-NNNNN")
+    temporary = sink.initialize_write()
+    written = [_written(sink, temporary, name, name) for name in "ab"]
+    _finalized(sink, temporary, written, 2)
+    assert len({path.name.split("-")[1] for path in tmp_path.glob("out-*")}) == 2
 
 
 _FIELDS = [{"name": "number", "type": "long"}]
@@ -77,11 +163,9 @@ def test_files_that_are_open_at_the_same_time(tmp_path: Path, kind: Any) -> None
     assert [numbers_in(path) for path in paths] == [[1, 3, 5, 7, 9], [0, 2, 4, 6, 8]]
 
 
-def _text_sink(folder: Path, shards: int) -> Any:
+def _text_sink(folder: Path, shards: int, template: str = "-W-SSSSS-of-NNNNN") -> Any:
     patch_file_sinks()
-    return textio._TextSink(
-        str(folder / "out"), shard_name_template="-W-SSSSS-of-NNNNN", num_shards=shards
-    )
+    return textio._TextSink(str(folder / "out"), shard_name_template=template, num_shards=shards)
 
 
 def _written(sink: Any, temporary: str, name: str, line: str) -> str:
@@ -90,11 +174,19 @@ def _written(sink: Any, temporary: str, name: str, line: str) -> str:
     return str(writer.close())
 
 
-def _finalized(sink: Any, temporary: str, written: list[str], shards: int) -> list[Any]:
-    """Run the last step of a write as the SDK does, with the pane of one window."""
-    window = IntervalWindow(0, 8)
-    sink.pre_finalize_windowed(temporary, written, window)
-    done = iobase._finalize_windowed_write(None, sink, temporary, written, shards, [], w=window)
+def _finalized(
+    sink: Any,
+    temporary: str,
+    written: list[str],
+    shards: int,
+    window: IntervalWindow | None = _WINDOW,
+) -> list[Any]:
+    """Run the last step of a write as the SDK does, with the pane of one window or without any."""
+    if window is None:
+        done = iobase._finalize_write(None, sink, temporary, written, shards, [])
+    else:
+        sink.pre_finalize_windowed(temporary, written, window)
+        done = iobase._finalize_windowed_write(None, sink, temporary, written, shards, [], w=window)
     return [each.value for each in done or ()]
 
 
