@@ -308,7 +308,6 @@ def test_secured_brokers(local_session: Any, broker: Broker, topic: str, copied:
         pytest.param(
             {"ssl.ca.location": certifi.where()}, "certificate verify failed", id="certificate"
         ),
-        pytest.param({"security.protocol": "SASL_PLAINTEXT"}, "TODO", id="protocol"),
     ],
 )
 def test_brokers_that_refuse_a_client(

@@ -44,11 +44,15 @@ class Outages:
 
     Threads: any.
 
+    Attributes:
+        latest: The text of the latest error; empty: there was none.
+
     Args:
         transform: The label of the transform, for warnings and errors.
     """
 
     def __init__(self, transform: str) -> None:
+        self.latest = ""
         self._transform = transform
         self._lock = threading.Lock()
         self._warned_s = -_WARN_EVERY_S
@@ -67,7 +71,8 @@ class Outages:
         is_refusal = error.name() in error_names.REFUSED
         if error.fatal() or (is_refusal and not self._has_worked):
             self._fatal = error
-        self.warn(error.str())
+        self.latest = error.str()
+        self.warn(self.latest)
 
     def warn(self, problem: str) -> None:
         """Log a warning, unless one was logged within the last minute."""

@@ -52,6 +52,7 @@ _OWN_OF_PRODUCERS: Mapping[str, str] = {
     "on_delivery": "records that are not delivered fail their bundle",
     "delivery.report.only.error": "it is set as needed",
 }
+_CRITICAL = 2  # of syslog's levels
 _RESETS = {
     "earliest": "earliest",
     "smallest": "earliest",
@@ -106,6 +107,21 @@ def producer_config(config: Mapping[str, Any], transform: str) -> dict[str, Any]
     return {**defaults, **checked(config, transform, _OWN_OF_PRODUCERS)}
 
 
+def message_max_bytes(config: Mapping[str, Any], transform: str) -> int:
+    """Return ``message.max.bytes`` of a producer, or its default in librdkafka.
+
+    Raises:
+        KafkaAccessError: It is not a whole number.
+    """
+    given = config.get("message.max.bytes", 1_000_000)
+    try:
+        return int(given)
+    except (TypeError, ValueError) as error:
+        raise KafkaAccessError(
+            f"message.max.bytes is {given!r}, but must be a whole number", transform
+        ) from error
+
+
 def offset_reset(config: Mapping[str, Any], transform: str) -> str | None:
     """Return ``auto.offset.reset`` as ``earliest``, ``latest`` or ``error``; None: not given.
 
@@ -142,7 +158,12 @@ def of_partition_readers(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_inquiries(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of consumers that only query topics and offsets."""
-    settings = {"group.id": OWN_GROUP, **config, "enable.auto.commit": False}
+    """Return the configuration of consumers that only query topics and offsets.
+
+    While no broker answers, each query makes dozens of log lines about failed connections; the
+    same texts are in the errors that ``error_cb`` gets.
+    """
+    quiet = {} if "debug" in config else {"log_level": _CRITICAL}
+    settings = {"group.id": OWN_GROUP, **quiet, **config, "enable.auto.commit": False}
     settings.pop("auto.offset.reset", None)
     return settings

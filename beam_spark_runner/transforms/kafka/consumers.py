@@ -2,154 +2,30 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from beam_spark_runner.transforms.kafka import error_names
-from beam_spark_runner.transforms.kafka.client import (
-    LOG,
-    Outages,
-    confluent,
-    is_passing,
-    open_consumer,
-)
-from beam_spark_runner.transforms.kafka.config import of_inquiries, of_partition_readers
-from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.client import LOG, Outages, confluent, open_consumer
+from beam_spark_runner.transforms.kafka.config import of_inquiries
+from beam_spark_runner.transforms.kafka.partition_consumer import PartitionConsumer
 
 _IDLE_S = 60.0
 _ASK_END_EVERY_S = 1.0
 _ASK_END_TIMEOUT_S = 1.0
 _ASK_AGAIN_S = 3.0
+_ASK_GONE_EVERY_S = 10.0
+_ASK_GONE_AGAIN_S = 30.0
 _GONE_S = 60.0  # not all brokers know a new topic at once
+_GOES_ON_S = 30.0  # the longest pause in queries over which a topic counts as missing
 _ASK_BOUNDS_TIMEOUT_S = 30.0
-
-
-class OutOfRangeError(Exception):
-    """The offset to read is outside of the log, as after records were deleted."""
-
-
-class PartitionConsumer:
-    """Reads one partition, which is assigned to it: it does not join the consumer group.
-
-    Attributes:
-        position: The offset from which ``take`` continues.
-        has_answered: Whether the broker has sent records or an end since the last ``seek``.
-        is_at_end: Whether the broker had no more records at its last answer.
-
-    Args:
-        config: The user's configuration.
-        transform: The label of the transform, for errors.
-        topic: The topic.
-        partition: The number of the partition.
-        offset: The first offset to read.
-
-    Raises:
-        KafkaAccessError: librdkafka does not accept the configuration.
-    """
-
-    def __init__(
-        self, config: Mapping[str, Any], transform: str, topic: str, partition: int, offset: int
-    ) -> None:
-        self._module = confluent(transform)
-        self._where = f"{transform}: {topic}[{partition}]"
-        self._partition = topic, partition
-        self._outages = Outages(self._where)
-        self._has_group = "group.id" in config
-        self._consumer = open_consumer(of_partition_readers(config), self._where, self._outages)
-        self.seek(offset)
-
-    def seek(self, offset: int) -> None:
-        """Continue from another offset."""
-        self.position = offset
-        self.has_answered = self.is_at_end = False
-        self._put_back: list[Any] = []
-        self._after_put_back = offset
-        self._error: Exception | None = None  # for the next ``take``: it came after records
-        self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
-
-    def take(self, most: int, wait_s: float) -> list[Any]:
-        """Return the next records that have arrived; ``position`` may advance without any.
-
-        Args:
-            most: The most records to return.
-            wait_s: The time limit for the first record, in seconds.
-
-        Raises:
-            OutOfRangeError: The offset is outside of the log.
-            KafkaAccessError: The partition cannot be read.
-        """
-        if self._put_back:
-            records, self._put_back = self._put_back[:most], self._put_back[most:]
-            self.position = self._put_back[0].offset() if self._put_back else self._after_put_back
-            return records
-        if self._error is not None:
-            raise self._error
-        # ``consume`` waits until it has as many messages as requested, or the time is over.
-        messages = self._consumer.consume(1, wait_s)
-        if messages and most > 1 and messages[0].error() is None:
-            messages += self._consumer.consume(most - 1, 0)
-        records = []
-        try:
-            self._outages.check()
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    records.append(message)
-                    self.position = message.offset() + 1
-                    self.is_at_end = False
-                elif self._is_end(error):
-                    self.position = max(self.position, message.offset())
-                    self.is_at_end = True
-                else:
-                    continue
-                self.has_answered = True
-                self._outages.worked()
-        except (OutOfRangeError, KafkaAccessError) as error:
-            if not records:
-                raise
-            self._error = error
-        return records
-
-    def known_end(self) -> int:
-        """Return the offset after the last record, as of the broker's last answer; -1: unknown.
-
-        Records of open transactions are included.
-        """
-        partition = self._module.TopicPartition(*self._partition)
-        _, end = self._consumer.get_watermark_offsets(partition, cached=True)
-        return max(int(end), -1)
-
-    def put_back(self, records: Sequence[Any]) -> None:
-        """Have ``take`` return the last records of its earlier results again."""
-        if records:
-            if not self._put_back:  # librdkafka reports the end of a partition once
-                self._after_put_back = self.position
-            self._put_back = [*records, *self._put_back]
-            self.position = records[0].offset()
-
-    def _is_end(self, error: Any) -> bool:
-        """Whether an error is the end of the partition; False: it is to be ignored.
-
-        Raises:
-            OutOfRangeError: The offset is outside of the log.
-            KafkaAccessError: The partition cannot be read.
-        """
-        name = error.name()
-        if name == error_names.END_OF_PARTITION:
-            return True
-        if name in error_names.OUT_OF_RANGE:
-            raise OutOfRangeError(error.str())
-        if name == error_names.NO_ACCESS_TO_GROUP and not self._has_group:
-            return False  # the default group is unused; librdkafka only requires its name
-        if is_passing(error):
-            self._outages.report(error)
-            return False
-        raise KafkaAccessError(f"it cannot be read: {error.str()}", self._where)
-
-    def close(self) -> None:
-        """Close the client."""
-        self._consumer.close()
+_INQUIRERS: Mapping[str, Mapping[str, Any]] = {
+    "end": {"isolation.level": "read_uncommitted"},
+    "commit": {},
+}
+"""The uses of clients without partitions, and the settings of each."""
 
 
 @dataclass
@@ -165,14 +41,14 @@ class _End:
     Attributes:
         offset: The offset after the last record. -1: the broker did not answer.
         since_us: When the broker was asked, in microseconds since the Unix epoch.
-        next_s: When to ask again, in seconds of the monotonic clock.
+        asked_s: When the broker was asked, in seconds of the monotonic clock.
         missing_s: Since when brokers report that there is no such topic or partition, in seconds
             of the monotonic clock. None: they do not report that.
     """
 
     offset: int
     since_us: int
-    next_s: float
+    asked_s: float
     missing_s: float | None = None
 
 
@@ -192,7 +68,9 @@ class Consumers:
         self._outages = Outages(transform)
         self._parked: dict[tuple[str, int], list[_Parked]] = {}
         self._ends: dict[tuple[str, int], _End] = {}
+        self._unanswered_s = -_ASK_GONE_AGAIN_S
         self._known_ends: dict[tuple[str, int], int] = {}
+        self._silences: dict[tuple[str, int, int], float] = {}
         self._inquirers: dict[str, Any] = {}
 
     def take(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
@@ -234,48 +112,89 @@ class Consumers:
             The offset after the last record, and when the broker was asked, in microseconds since
             the Unix epoch. (-1, 0): the broker does not answer.
         """
-        key = topic, partition
-        with self._lock:
-            before = end = self._ends.get(key)
-            if end is not None and time.monotonic() < end.next_s:
-                return end.offset, end.since_us
-        module = confluent(self._transform)
-        asked_us = time.time_ns() // 1000
-        try:
-            end = _End(self._end(*key), asked_us, time.monotonic() + _ASK_END_EVERY_S)
-        except module.KafkaException as error:
-            self._outages.warn(
-                f"it is unknown whether {topic}[{partition}] has more records, so its watermark "
-                f"does not advance: {error}"
-            )
-            now_s = time.monotonic()
-            end = _End(-1, 0, now_s + _ASK_AGAIN_S)
-            if error.args[0].name() in error_names.NOT_THERE:
-                end.missing_s = (before and before.missing_s) or now_s
-        with self._lock:
-            self._ends[key] = end
+        end = self._ends.get((topic, partition))
+        if end is None or time.monotonic() >= end.asked_s + (
+            _ASK_AGAIN_S if end.offset < 0 else _ASK_END_EVERY_S
+        ):
+            end = self._ask_end(topic, partition, end)
         return end.offset, end.since_us
 
     def is_gone(self, topic: str, partition: int) -> bool:
         """Whether brokers have reported for a minute that there is no such topic or partition.
 
         False unless this process has read from it: after a restart with other brokers, these may
-        never have had it.
+        never have had it. If ``end_of`` is not called, brokers are asked only now and then, since
+        other partitions wait meanwhile.
         """
-        end = self._ends.get((topic, partition))
-        if end is None or end.missing_s is None or self.known_end_of(topic, partition) < 0:
+        if self.known_end_of(topic, partition) < 0:
             return False
-        return time.monotonic() - end.missing_s > _GONE_S
+        now_s = time.monotonic()
+        end = self._ends.get((topic, partition))
+        if (
+            end is None or now_s >= end.asked_s + _ASK_GONE_EVERY_S
+        ) and now_s >= self._unanswered_s + _ASK_GONE_AGAIN_S:
+            end = self._ask_end(topic, partition, end)
+        if end is None or end.missing_s is None:
+            return False
+        return end.asked_s - end.missing_s > _GONE_S
+
+    def _ask_end(self, topic: str, partition: int, before: _End | None) -> _End:
+        """Ask for the end of a partition's log; ``before`` is what was known of it."""
+        module = confluent(self._transform)
+        asked_us = time.time_ns() // 1000
+        try:
+            end = _End(self._end(topic, partition), asked_us, time.monotonic())
+        except module.KafkaException as error:
+            self._outages.warn(
+                f"it is unknown whether {topic}[{partition}] has more records, so its watermark "
+                f"does not advance, except with ProcessingTime: {error}"
+            )
+            now_s = time.monotonic()
+            missing_s = None
+            if error.args[0].name() in error_names.NOT_THERE:
+                missing_s = now_s
+                if before is not None and now_s < before.asked_s + _GOES_ON_S:
+                    missing_s = before.missing_s or now_s
+            else:
+                self._unanswered_s = now_s
+            end = _End(-1, 0, now_s, missing_s)
+        with self._lock:
+            self._ends[topic, partition] = end
+        return end
+
+    def silence(self, topic: str, partition: int, offset: int, more_s: float) -> float:
+        """Add to the time for which readers have waited in vain for an offset, and return it.
+
+        Args:
+            topic: The topic.
+            partition: The number of the partition.
+            offset: The offset.
+            more_s: The seconds for which the caller has waited since its last call.
+
+        Returns:
+            The seconds of all readers in this process since ``end_silence``.
+        """
+        with self._lock:
+            silent_s = self._silences.get((topic, partition, offset), 0.0) + more_s
+            self._silences[topic, partition, offset] = silent_s
+        return silent_s
+
+    def end_silence(self, topic: str, partition: int, offset: int) -> None:
+        """Forget that nothing has come for an offset, and that the partition was missing."""
+        with self._lock:
+            self._silences.pop((topic, partition, offset), None)
+            end = self._ends.get((topic, partition))
+            if end is not None and end.missing_s is not None:
+                del self._ends[topic, partition]
 
     def _end(self, topic: str, partition: int) -> int:
         module = confluent(self._transform)
         asked = module.TopicPartition(topic, partition)
         for is_last_try in (False, True):
-            with self._lock:
-                client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
             try:
-                end: int = client.get_watermark_offsets(asked, timeout=_ASK_END_TIMEOUT_S)[1]
-                return end
+                with self._inquirer("end") as client:
+                    end: int = client.get_watermark_offsets(asked, timeout=_ASK_END_TIMEOUT_S)[1]
+                    return end
             except module.KafkaException as error:
                 if is_last_try or error.args[0].name() != error_names.UNKNOWN_PARTITION:
                     raise
@@ -289,12 +208,11 @@ class Consumers:
 
         None: the broker does not answer. A warning is logged.
         """
-        with self._lock:
-            client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
         module = confluent(self._transform)
         asked = module.TopicPartition(topic, partition)
         try:
-            low, end = client.get_watermark_offsets(asked, timeout=_ASK_BOUNDS_TIMEOUT_S)
+            with self._inquirer("end") as client:
+                low, end = client.get_watermark_offsets(asked, timeout=_ASK_BOUNDS_TIMEOUT_S)
         except module.KafkaException as error:
             self._outages.warn(f"it is not known which offsets {topic}[{partition}] has: {error}")
             return None
@@ -302,12 +220,11 @@ class Consumers:
 
     def commit(self, topic: str, partition: int, offset: int) -> None:
         """Commit an offset for the group. A failure is only logged: later commits include it."""
-        with self._lock:
-            client = self._inquirer("commit", {})
         module = confluent(self._transform)
         asked = module.TopicPartition(topic, partition, offset)
         try:
-            (done,) = client.commit(offsets=[asked], asynchronous=False)
+            with self._inquirer("commit") as client:
+                (done,) = client.commit(offsets=[asked], asynchronous=False)
         except module.KafkaException as error:
             LOG.warning("%s: %s[%d] cannot be committed: %s", *self._of(topic, partition), error)
             return
@@ -331,12 +248,19 @@ class Consumers:
         for client in inquirers:
             client.close()
 
-    def _inquirer(self, use: str, more: Mapping[str, Any]) -> Any:
-        """Return the client without partitions for a use, opened once. The lock is held."""
-        if use not in self._inquirers:
-            config = {**of_inquiries(self._config), **more}
-            self._inquirers[use] = open_consumer(config, self._transform, self._outages)
-        return self._inquirers[use]
+    @contextmanager
+    def _inquirer(self, use: str) -> Iterator[Any]:
+        """Yield the client without partitions for a use, opened once; then run its callbacks."""
+        with self._lock:
+            client = self._inquirers.get(use)
+            if client is None:
+                config = {**of_inquiries(self._config), **_INQUIRERS[use]}
+                client = open_consumer(config, self._transform, Outages(self._transform))
+                self._inquirers[use] = client
+        try:
+            yield client
+        finally:
+            client.poll(0)  # otherwise its errors and log lines pile up
 
     def _close_idle(self) -> None:
         old_s = time.monotonic() - _IDLE_S

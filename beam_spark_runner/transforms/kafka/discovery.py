@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ from beam_spark_runner.transforms.kafka.topics import Topics, refuse_missing, wa
 
 _FIRST_TIMEOUT_S = 30.0
 _LATER_TIMEOUT_S = 3.0
+_GONE_S = 30  # less than the minute after which the partitions end: see ``consumers``
+_GOES_ON_S = 600  # the longest time between two queries over which a topic counts as missing
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,37 @@ class KnownPartitions(NamedTuple):
         has_begun: Whether all partitions that existed when the pipeline started are known.
         counts: The number of known partitions of each topic.
         is_done: Whether the restriction ends here: it is the primary of a split.
+        missing: The known topics that did not exist at the last queries: when the first and the
+            last of these queries were made, in seconds since the Unix epoch. A topic stays here
+            once it is gone.
     """
 
     has_begun: bool
     counts: dict[str, int]
     is_done: bool = False
+    missing: dict[str, tuple[int, int]] = {}  # noqa: RUF012  (nothing changes it)
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether a topic was missing for so long that another one of its name is not read."""
+        first_s, last_s = self.missing.get(topic, (0, 0))
+        return last_s - first_s >= _GONE_S
+
+    def after(self, found: Mapping[str, int], now_s: int) -> "KnownPartitions":
+        """Return what is known after a query.
+
+        Args:
+            found: The number of partitions of each topic that exists.
+            now_s: When it was made, in seconds since the Unix epoch.
+        """
+        missing = {}
+        for topic, count in self.counts.items():
+            if self.is_gone(topic):
+                missing[topic] = self.missing[topic]
+            elif count and not found.get(topic):
+                first_s, last_s = self.missing.get(topic, (now_s, now_s))
+                missing[topic] = (first_s if now_s - last_s <= _GOES_ON_S else now_s, now_s)
+        highest = {topic: max(count, self.counts.get(topic, 0)) for topic, count in found.items()}
+        return KnownPartitions(True, {**self.counts, **highest}, missing=missing)
 
 
 class KnownPartitionsCoder(Coder):  # type: ignore[misc]
@@ -126,10 +154,15 @@ class KnownPartitionsCoder(Coder):  # type: ignore[misc]
 
     def encode(self, value: KnownPartitions) -> bytes:
         """See Beam's ``Coder``, also for the other methods."""
-        return json.dumps(value._asdict(), sort_keys=True).encode()
+        fields = value._asdict()
+        if not value.missing:  # earlier versions of this package do not know it
+            del fields["missing"]
+        return json.dumps(fields, sort_keys=True).encode()
 
     def decode(self, encoded: bytes) -> KnownPartitions:
-        return KnownPartitions(**json.loads(encoded))
+        fields = json.loads(encoded)
+        missing = {topic: tuple(when) for topic, when in fields.pop("missing", {}).items()}
+        return KnownPartitions(**fields, missing=missing)
 
     def is_deterministic(self) -> bool:
         return True
@@ -156,9 +189,7 @@ class KnownPartitionsTracker(RestrictionTracker):  # type: ignore[misc]
     def try_claim(self, position: dict[str, int]) -> bool:
         if self._known.is_done:
             return False
-        counts = self._known.counts
-        highest = {each: max(position.get(each, 0), counts.get(each, 0)) for each in position}
-        self._known = KnownPartitions(True, {**counts, **highest})
+        self._known = self._known.after(position, int(time.time()))
         self._has_claimed = True
         return True
 
@@ -241,12 +272,21 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
             looked_us = estimator.current_watermark().micros
         for each in found if tracker.try_claim(counts) else ():
             yield TimestampedValue(each, Timestamp(micros=each.watermark_us))
+        self._warn_of_gone(known, tracker.current_restriction())
         unknown_us = self._policy.of_unknown_partitions(
             looked_us, looked_us + round(self._interval_s * 1e6)
         )
         if unknown_us > estimator.current_watermark().micros:
             estimator.set_watermark(Timestamp(micros=unknown_us))
         tracker.defer_remainder(Duration(self._interval_s))
+
+    def _warn_of_gone(self, before: KnownPartitions, after: KnownPartitions) -> None:
+        for topic in after.missing:
+            if after.is_gone(topic) and not before.is_gone(topic):
+                LOG.warning(
+                    "%s: topic %s does not exist any more. If it is made anew, it is not read",
+                    *(self._sought.transform, topic),
+                )
 
     def _look(
         self, known: KnownPartitions, watermark: Timestamp
@@ -260,6 +300,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
             new = [
                 (topic, number)
                 for topic, count in counts.items()
+                if not known.is_gone(topic)
                 for number in range(known.counts.get(topic, 0), count)
             ]
             # Partitions that were added later are read from their first record.

@@ -1,6 +1,5 @@
 """Writes records exactly once: the pipeline numbers them, commits the numbers, and writes them."""
 
-import itertools
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -124,12 +123,14 @@ class AssignShards(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, conversion: Conversion, shards: int) -> None:
         self._conversion, self._shards = conversion, shards
-        self._turn = itertools.count()
+        self._turn = 0
 
     def process(self, element: Any) -> list[tuple[int, Outgoing]]:
         """Return the pair of shard and record."""
         record = self._conversion(element)
-        return [(shard_of(record, self._shards, next(self._turn)), record)]
+        shard = shard_of(record, self._shards, self._turn)
+        self._turn += 1
+        return [(shard, record)]
 
 
 class Number(beam.DoFn):  # type: ignore[misc]

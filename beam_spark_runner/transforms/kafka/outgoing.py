@@ -1,8 +1,10 @@
 """Converts elements to records for a producer, and assigns these to shards."""
 
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
@@ -21,54 +23,114 @@ Outgoing = tuple[
 It is a tuple because the coder of tuples is the same in all versions."""
 
 
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_MOST_MS = 2**63 - 1
+_MOST_PARTITION = 2**31 - 1
+_OF_EACH_RECORD = 36  # bytes that librdkafka counts besides key, value and headers
+
+
 @dataclass(frozen=True)
 class Conversion:
-    """Converts elements to records.
+    """Converts elements to records that producers take.
+
+    Exactly-once writes store records before they are written. A record that no producer takes would
+    stop the pipeline at each start, so all that is known without brokers is checked here.
 
     Attributes:
         topic: The topic of records that name none. None: all must name one.
         key_serializer: Converts keys to bytes. None: they are bytes.
         value_serializer: Converts values to bytes. None: they are bytes.
         transform: The label of the transform, for errors.
+        most_bytes: The largest size of a record, as librdkafka counts it. None: it is not checked.
+
+    Raises:
+        KafkaAccessError: Kafka allows no topic of this name.
     """
 
     topic: str | None
     key_serializer: Callable[[Any], bytes] | None
     value_serializer: Callable[[Any], bytes] | None
     transform: str
+    most_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.topic is not None:
+            self._checked_topic(self.topic)
 
     def __call__(self, element: Any) -> Outgoing:
         """Convert an element.
 
         Raises:
             KafkaAccessError: The element is neither a pair nor a ``ProducerRecord``, names no
-                topic, or its key, value or timestamp is invalid.
+                topic, one of its fields is invalid, or it is too large.
         """
-        if isinstance(element, ProducerRecord):
-            topic, partition = element.topic or self.topic, element.partition
-            key, value = element.key, element.value
-            timestamp = element.timestamp
-            headers = [(name, content) for name, content in element.headers]
-        elif isinstance(element, tuple) and len(element) == 2:
-            key, value = element
-            topic, partition, timestamp, headers = self.topic, None, None, []
-        else:
+        is_record = isinstance(element, ProducerRecord)
+        if not is_record and not (isinstance(element, tuple) and len(element) == 2):
             raise KafkaAccessError(
                 f"an element is neither a pair of key and value nor a ProducerRecord: {element!r}",
                 self.transform,
             )
-        if timestamp is not None and timestamp < 1:  # librdkafka takes 0 for the current time
-            raise KafkaAccessError(
-                f"a timestamp is {timestamp}, but must be at least 1", self.transform
-            )
+        own_topic = element.topic if is_record else None
+        topic = self.topic if own_topic is None else self._checked_topic(own_topic)
         if topic is None:
             raise KafkaAccessError(
                 f"an element names no topic, and neither does the transform: {element!r}",
                 self.transform,
             )
+        key, value = (element.key, element.value) if is_record else element
         key = self._bytes("key", key, self.key_serializer)
         value = self._bytes("value", value, self.value_serializer)
-        return topic, partition, key, value, timestamp, headers
+        partition, timestamp, headers = None, None, []
+        if is_record:
+            partition = self._number(topic, "partition", element.partition, 0, _MOST_PARTITION)
+            timestamp = self._number(topic, "timestamp", element.timestamp, 1, _MOST_MS)
+            headers = [self._header(topic, each) for each in element.headers]
+        record = topic, partition, key, value, timestamp, headers
+        if self.most_bytes is not None and (size := size_of(record)) > self.most_bytes:
+            raise self._wrong(
+                topic,
+                f"it has {size} bytes, but message.max.bytes is {self.most_bytes}: increase "
+                "message.max.bytes in producer_config, and max.message.bytes of the topic",
+            )
+        return record
+
+    def _checked_topic(self, topic: Any) -> str:
+        if isinstance(topic, str) and _TOPIC.fullmatch(topic):
+            return topic
+        raise KafkaAccessError(
+            f"a topic is {topic!r}, but must be a text of 1 to 249 letters (a to z, A to Z), "
+            "digits, dots, underscores and hyphens. None: the topic of the transform",
+            self.transform,
+        )
+
+    def _number(self, topic: str, name: str, given: Any, least: int, most: int) -> int | None:
+        # librdkafka takes the timestamp 0 for the current time, and a negative partition for None.
+        if given is None:
+            return None
+        if not isinstance(given, bool) and isinstance(given, Integral):
+            number = int(given)
+            if least <= number <= most:
+                return number
+        raise self._wrong(
+            topic,
+            f"a {name} is {given!r}, but must be at least {least} and at most {most}, and an int. "
+            "None: the producer chooses",
+        )
+
+    def _header(self, topic: str, given: Any) -> tuple[str, bytes | None]:
+        match given:
+            case (str(name), bytes() | None as content) if _is_unicode(name):
+                return name, content
+            case (str(name), str(text)) if _is_unicode(name) and _is_unicode(text):
+                return name, text.encode()
+        raise self._wrong(
+            topic,
+            f"a header is {given!r}, but must be a pair of name and value: a text, and bytes, a "
+            "text or None. Texts must not contain lone surrogates",
+        )
+
+    def _wrong(self, topic: str, problem: str) -> KafkaAccessError:
+        return KafkaAccessError(f"a record for topic {topic}: {problem}", self.transform)
 
     def _bytes(
         self, name: str, given: Any, serializer: Callable[[Any], bytes] | None
@@ -82,6 +144,32 @@ class Conversion:
             f"{name}_serializer must be a function that returns bytes, such as str.encode",
             self.transform,
         )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def size_of(record: Outgoing) -> int:
+    """Return the size of a record that librdkafka compares with ``message.max.bytes``.
+
+    Source: ``rd_kafka_msg_max_wire_size`` and ``rd_kafka_header_add`` of librdkafka.
+    """
+    _, _, key, value, _, headers = record
+    size = _OF_EACH_RECORD + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        for part in (name.encode(), content or b""):
+            size += len(part) + _size_of_varint(len(part))
+    return size
+
+
+def _size_of_varint(number: int) -> int:
+    """Return the number of bytes of a number as a varint, whose last bit is the sign."""
+    return max(1, -(-(2 * number).bit_length() // 7))
 
 
 def shard_of(record: Outgoing, shards: int, turn: int) -> int:

@@ -13,11 +13,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.transforms.kafka.client import LOG
-from beam_spark_runner.transforms.kafka.consumers import (
-    Consumers,
-    OutOfRangeError,
-    PartitionConsumer,
-)
+from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import (
     ELEMENT_TYPE,
@@ -26,6 +22,7 @@ from beam_spark_runner.transforms.kafka.offsets import (
     OffsetsProvider,
     WholePartitionsProvider,
 )
+from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError, PartitionConsumer
 from beam_spark_runner.transforms.kafka.records import KafkaHeader, KafkaRecord
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
@@ -117,8 +114,8 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         start = claimed
         consumer = self._consumers.take(topic, number, claimed)
         end = consumer.known_end()
-        silent_s = time.monotonic() + _SILENT_S
-        waits_s = time.monotonic() + self._reading.polling_timeout_s
+        waited_s = time.monotonic()
+        waits_s = waited_s + self._reading.polling_timeout_s
         try:
             while not self._is_done(tracker, claimed):
                 wait_s = _WAIT_S if consumer.has_answered else _STEP_S
@@ -128,25 +125,22 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     self._go_to_an_offset_that_exists(consumer, topic, number, error)
                     records = []
                 if records or consumer.position > claimed:
+                    self._consumers.end_silence(topic, number, claimed)
                     records, upto = self._claimed(tracker, claimed, records, consumer)
                     claimed = upto
                     yield from self._elements.of(records, estimator)
-                    silent_s = time.monotonic() + _SILENT_S
-                    waits_s = time.monotonic() + self._reading.polling_timeout_s
+                    waited_s = time.monotonic()
+                    waits_s = waited_s + self._reading.polling_timeout_s
                     if end <= start:
                         end = consumer.known_end()
                     if start < end <= claimed and tracker.current_restriction().stop is None:
                         # Caught up: end here, so that a busy topic does not delay these results.
                         tracker.defer_remainder(Duration(_CAUGHT_UP_S))
                         break
-                elif tracker.current_restriction().stop is not None:
-                    if time.monotonic() > silent_s:
-                        raise KafkaAccessError(
-                            f"{topic}[{number}]: nothing has come after offset {claimed} for "
-                            f"{_SILENT_S:.0f} s, but there should be records below "
-                            f"{tracker.current_restriction().stop}",
-                            self._reading.transform,
-                        )
+                elif (stop := tracker.current_restriction().stop) is not None:
+                    now_s = time.monotonic()
+                    self._check_silence(topic, number, claimed, stop, now_s - waited_s)
+                    waited_s = now_s
                 elif self._is_behind(consumer) and time.monotonic() < waits_s:
                     continue
                 elif (
@@ -172,6 +166,23 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         self._consumers.give_back(topic, number, consumer)
         if finalizer is not None and claimed > start:
             finalizer.register(partial(self._consumers.commit, topic, number, claimed))
+
+    def _check_silence(
+        self, topic: str, number: int, claimed: int, stop: int, more_s: float
+    ) -> None:
+        """Raise if readers have waited too long for an offset below ``stop``.
+
+        Raises:
+            KafkaAccessError: They have. If the step is retried, they wait as long again.
+        """
+        if self._consumers.silence(topic, number, claimed, more_s) <= _SILENT_S:
+            return
+        self._consumers.end_silence(topic, number, claimed)
+        raise KafkaAccessError(
+            f"{topic}[{number}]: nothing has come after offset {claimed} for {_SILENT_S:.0f} s, "
+            f"but there should be records below {stop}",
+            self._reading.transform,
+        )
 
     @staticmethod
     def _is_done(tracker: Any, claimed: int) -> bool:

@@ -168,7 +168,8 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         if start is None and "group.id" not in config:
             return Position(default if reset in (None, "error") else reset)
         words = (EARLIEST, LATEST, COMMITTED)
-        position = position_of(start or COMMITTED, "start", words, self._name)
+        given = COMMITTED if start is None else start
+        position = position_of(given, "start", words, self._name)
         if position.word == COMMITTED and "group.id" not in config:
             raise KafkaAccessError("start='committed' needs a group.id", self._name)
         return replace(position, reset=reset or default) if position.word == COMMITTED else position

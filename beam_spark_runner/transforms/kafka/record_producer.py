@@ -56,14 +56,12 @@ class RecordProducer:
                 self.producer.produce(topic, value=value, key=key, on_delivery=self._note, **more)
                 break
             except BufferError:
-                self._serve(self.producer.poll, _WAIT_S)
-                self.check()
+                self.serve(_WAIT_S)
             except self._module.KafkaException as error:
                 raise self._error(str(topic), error.args[0]) from error
         self._count += 1
         if self._count % _SERVE_EVERY == 0:
-            self._serve(self.producer.poll, 0)
-            self.check()
+            self.serve()
 
     def flush(self) -> None:
         """Wait until all records are delivered, or one has failed, as after ``message.timeout.ms``.
@@ -75,6 +73,23 @@ class RecordProducer:
             self._outages.check()
         self.check()
         self.is_clean = True
+
+    def serve(self, wait_s: float = 0.0) -> None:
+        """Run the callbacks that are due; without any, wait for one.
+
+        Args:
+            wait_s: The longest wait, in seconds.
+
+        Raises:
+            KafkaAccessError: A record was not delivered, or a broker refuses this client.
+        """
+        self._serve(self.producer.poll, wait_s)
+        self.check()
+
+    @property
+    def latest_problem(self) -> str:
+        """The latest error that the client has reported about its brokers; empty: none."""
+        return self._outages.latest
 
     def check(self) -> None:
         """Raise a KafkaAccessError if a record was not delivered, or the client is refused."""

@@ -7,7 +7,6 @@ lower numbers, and is skipped.
 Source: Java ``KafkaExactlyOnceSink``.
 """
 
-import contextlib
 import json
 import threading
 import time
@@ -165,8 +164,10 @@ class ShardWriter:
         self._name, self._transform = name, transform
         self._delivery = RecordProducer({**config, "transactional.id": name}, transform)
         # Connect first: librdkafka retries after half a second if it has no connection yet.
-        with contextlib.suppress(self._module.KafkaException):
+        try:
             self._delivery.producer.list_topics(topic, _CONNECT_S)
+        except self._module.KafkaException:
+            self._delivery.serve()  # a refusal ends it here
         self._call("begin", self._delivery.producer.init_transactions, _TIMEOUT_S)
         self._offset = topic, 0
         common = {key: config[key] for key in config if key.startswith(_OF_ALL_CLIENTS)}
@@ -234,7 +235,7 @@ class ShardWriter:
             arguments: The arguments of the method.
 
         Raises:
-            KafkaAccessError: The call failed.
+            KafkaAccessError: The call failed, or a broker refuses this client.
         """
         until_s = time.monotonic() + _RETRY_S
         while True:
@@ -243,19 +244,21 @@ class ShardWriter:
                 return
             except self._module.KafkaException as error:
                 cause = error.args[0]
-                if cause.retriable() and time.monotonic() < until_s:
-                    LOG.warning("%s: %s: %s; trying again", self._transform, self._name, cause)
-                    time.sleep(_PAUSE_S)
-                    continue
-                raise KafkaAccessError(
-                    f"the transaction of {self._name} cannot {what}: {cause.str()}",
-                    self._transform,
-                ) from error
+                problem = cause.str()
+                if cause.retriable():
+                    self._delivery.serve()  # runs ``error_cb``, whose errors have the cause
+                    if time.monotonic() < until_s:
+                        LOG.warning("%s: %s: %s; trying again", self._transform, self._name, cause)
+                        time.sleep(_PAUSE_S)
+                        continue
+                    problem += f". Its latest error was: {self._delivery.latest_problem or 'none'}"
+                raise self._failed(what, problem) from error
             except SystemError as error:  # see ``RecordProducer``: fatal, while a callback returned
-                raise KafkaAccessError(
-                    f"the transaction of {self._name} cannot {what}: {error.__cause__ or error}",
-                    self._transform,
-                ) from error
+                raise self._failed(what, error.__cause__ or error) from error
+
+    def _failed(self, what: str, problem: object) -> KafkaAccessError:
+        text = f"the transaction of {self._name} cannot {what}: {problem}"
+        return KafkaAccessError(text, self._transform)
 
     def _is_taken(self, error: BaseException | None) -> bool:
         while error is not None:

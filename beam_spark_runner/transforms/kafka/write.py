@@ -43,8 +43,8 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
         exactly_once: Writes each record exactly once, in transactions. None: at least once.
 
     Raises:
-        KafkaAccessError: The configuration has settings of Java clients, or the package
-            ``confluent-kafka`` is missing.
+        KafkaAccessError: The configuration has settings of Java clients, the topic has a name that
+            Kafka does not allow, or the package ``confluent-kafka`` is missing.
 
     Example:
         totals | WriteToKafka({"bootstrap.servers": "broker:9092"}, "totals",
@@ -76,11 +76,15 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
                     self._name,
                 )
         self._config = configs.producer_config(producer_config, self._name)
-        self._conversion = Conversion(topic, key_serializer, value_serializer, self._name)
+        most_bytes = None  # with at least once, the producer refuses what is too large
         self._sink = None
         if exactly_once is not None:
             place = checked(exactly_once, topic, self._name)
+            most_bytes = configs.message_max_bytes(self._config, self._name)
             self._sink = Sink(uuid.uuid4().hex, self._config, place, exactly_once, self._name)
+        self._conversion = Conversion(
+            topic, key_serializer, value_serializer, self._name, most_bytes
+        )
 
     def default_label(self) -> str:
         """Return a label with the topic."""

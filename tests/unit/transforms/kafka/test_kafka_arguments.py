@@ -10,6 +10,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner.transforms import ReadFromKafka, WriteToKafka
 from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError
 from beam_spark_runner.transforms.kafka.config import (
+    of_inquiries,
     of_partition_readers,
     offset_reset,
     producer_config,
@@ -51,6 +52,7 @@ def test_settings_that_cannot_be_used_are_refused_with_what_can(
         ({"topics": ["a"], "start": "somewhere"}, "may be earliest, latest, committed"),
         ({"topics": ["a"], "start": {("a", "0"): 1}}, r"dict of \(topic, partition\)"),
         ({"topics": ["a"], "start": {("a", 0): -1}}, r"dict of \(topic, partition\)"),
+        ({"topics": ["a"], "start": {}}, r"start is \{\}; it may be earliest, latest, committed"),
         ({"topics": ["a"], "stop": "earliest"}, "stop is 'earliest'; it may be latest"),
         ({"topics": ["a"], "start": "latest", "start_read_time": 5}, "either start or start_read"),
         ({"topics": ["a"], "start": "committed"}, "needs a group.id"),
@@ -65,6 +67,11 @@ def test_settings_that_cannot_be_used_are_refused_with_what_can(
 def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], problem: str) -> None:
     with pytest.raises(KafkaAccessError, match=problem):
         ReadFromKafka(SERVERS, **arguments)
+
+
+def test_no_offset_at_all_is_no_start_for_a_group_either() -> None:
+    with pytest.raises(KafkaAccessError, match=r"start is \{\}; it may be earliest"):
+        ReadFromKafka({**SERVERS, "group.id": "g"}, ["a"], start={})
 
 
 def test_unknown_arguments_are_errors_of_the_program() -> None:
@@ -104,6 +111,12 @@ def test_readers_of_partitions_commit_nothing_and_reset_nothing() -> None:
     assert (config["group.id"], config["fetch.min.bytes"]) == ("g", 5)
 
 
+def test_clients_for_queries_log_only_what_users_ask_for() -> None:
+    assert of_inquiries(SERVERS)["log_level"] == 2
+    assert of_inquiries({**SERVERS, "log_level": 6})["log_level"] == 6
+    assert "log_level" not in of_inquiries({**SERVERS, "debug": "broker"})
+
+
 def test_resets_have_several_spellings() -> None:
     spellings = {"beginning": "earliest", "largest": "latest", "none": "error"}
     for spelling, word in spellings.items():
@@ -126,6 +139,11 @@ def test_producers_choose_partitions_as_javas_do() -> None:
         (SERVERS, {"value_serializer": "org.apache.Bytes"}, "functions that return bytes"),
         (SERVERS, {"exactly_once": ExactlyOnce(0, "x")}, "at least one shard"),
         (SERVERS, {"exactly_once": ExactlyOnce(1, "")}, "a sink_group_id"),
+        (
+            {**SERVERS, "message.max.bytes": "many"},
+            {"exactly_once": ExactlyOnce(1, "x")},
+            "message.max.bytes is 'many', but must be a whole number",
+        ),
     ],
 )
 def test_what_cannot_be_written(
@@ -133,6 +151,25 @@ def test_what_cannot_be_written(
 ) -> None:
     with pytest.raises(KafkaAccessError, match=rf"WriteToKafka\(a\): .*{problem}"):
         WriteToKafka(config, "a", **arguments)
+
+
+def test_topics_that_cannot_be_are_refused() -> None:
+    for topic in ("", "a b"):
+        with pytest.raises(KafkaAccessError, match=f"a topic is '{topic}', but must be a text"):
+            WriteToKafka(SERVERS, topic)
+
+
+@pytest.mark.parametrize(
+    ("more", "most"),
+    [({}, 1_000_000), ({"message.max.bytes": 2000}, 2000), ({"message.max.bytes": "2000"}, 2000)],
+)
+def test_only_exactly_once_needs_to_know_beforehand_how_long_records_may_be(
+    more: dict[str, Any], most: int
+) -> None:
+    once = ExactlyOnce(1, "x")
+    config = {**SERVERS, **more}
+    assert WriteToKafka(config, "a", exactly_once=once)._conversion.most_bytes == most
+    assert WriteToKafka(config, "a")._conversion.most_bytes is None
 
 
 def test_transactions_need_a_topic() -> None:

@@ -1,7 +1,9 @@
 """Elements as records, and their shards."""
 
+import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from apache_beam import coders
 from hypothesis import given
@@ -13,7 +15,7 @@ from beam_spark_runner.transforms.kafka import (
     KafkaRecord,
     ProducerRecord,
 )
-from beam_spark_runner.transforms.kafka.exactly_once import BATCH_TYPE
+from beam_spark_runner.transforms.kafka.exactly_once import BATCH_TYPE, AssignShards
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, shard_of
 
 PLAIN = Conversion("t", None, None, "w")
@@ -32,6 +34,21 @@ TEXT = Conversion("t", str.encode, str.encode, "w")
             ProducerRecord("v", "k", "other", 3, 1234, [("h", b"x"), ("h", None)]),  # type: ignore[arg-type]
             ("other", 3, b"k", b"v", 1234, [("h", b"x"), ("h", None)]),
         ),
+        (
+            PLAIN,
+            ProducerRecord(b"v", headers=[KafkaHeader("h", b"x"), ("ä", "ö")]),  # type: ignore[list-item]
+            ("t", None, None, b"v", None, [("h", b"x"), ("ä", "ö".encode())]),
+        ),
+        (
+            PLAIN,
+            ProducerRecord(b"v", partition=2**31 - 1, timestamp=2**63 - 1),
+            ("t", 2**31 - 1, None, b"v", 2**63 - 1, []),
+        ),
+        (
+            PLAIN,
+            ProducerRecord(b"v", partition=np.int32(0), timestamp=np.int64(1)),
+            ("t", 0, None, b"v", 1, []),
+        ),
     ],
 )
 def test_elements_become_records(conversion: Conversion, element: Any, record: Any) -> None:
@@ -49,11 +66,57 @@ def test_elements_become_records(conversion: Conversion, element: Any, record: A
         (Conversion("t", None, len, "w"), (b"k", b"v"), "value that value_serializer has returned"),  # type: ignore[arg-type]
         (PLAIN, ProducerRecord(b"v", timestamp=0), "a timestamp is 0, but must be at least 1"),
         (Conversion(None, None, None, "w"), (b"k", b"v"), "names no topic"),
+        (PLAIN, ProducerRecord(b"v", topic=""), "a topic is '', but must be a text of 1 to 249"),
+        (PLAIN, ProducerRecord(b"v", topic="a b"), "a topic is 'a b', but must be"),
+        (PLAIN, ProducerRecord(b"v", topic="a" * 250), "but must be a text of 1 to 249"),
+        (PLAIN, ProducerRecord(b"v", topic=".."), "but must be a text"),
+        (PLAIN, ProducerRecord(b"v", topic=b"a"), "a topic is b'a', but must be a text"),  # type: ignore[arg-type]
+        *(
+            (PLAIN, ProducerRecord(b"v", timestamp=each), f"topic t: a timestamp is {each!r}, but")  # type: ignore[arg-type]
+            for each in (1.5, True, 2**63, -1, "1")
+        ),
+        *(
+            (PLAIN, ProducerRecord(b"v", partition=each), f"topic t: a partition is {each!r}, but")  # type: ignore[arg-type]
+            for each in (1.0, False, 2**31, -1)
+        ),
+        *(
+            (PLAIN, ProducerRecord(b"v", topic="u", headers=each), "topic u: a header is .*, but")  # type: ignore[arg-type]
+            for each in (
+                [(b"h", b"x")],
+                [(None, b"x")],
+                [("h", 5)],
+                [("h", bytearray(b"x"))],
+                [("h",)],
+                {"ab": b"x"},
+                [("\udc80", b"x")],  # with which confluent-kafka ends the process
+                [("h", "\udc80")],
+            )
+        ),
     ],
 )
 def test_what_is_no_record(conversion: Conversion, element: Any, problem: str) -> None:
     with pytest.raises(KafkaAccessError, match=f"w: .*{problem}"):
         conversion(element)
+
+
+@pytest.mark.parametrize(
+    ("headers", "longest"),
+    [
+        ([], 964),
+        ([("abc", None)], 959),
+        ([("ä", b"x" * 100)], 859),
+        ([("abc", b"x" * 63), ("abc", b"x" * 64)], 826),
+    ],
+)
+def test_records_are_as_long_as_librdkafka_takes_them(headers: Any, longest: int) -> None:
+    """Where it stops was tried with ``confluent-kafka`` 2.16."""
+    limited = Conversion("t", None, None, "w", most_bytes=1000)
+    for key, value in ((b"", longest), (b"k" * 100, longest - 100)):
+        element = ProducerRecord(b"x" * value, key, headers=headers)
+        assert limited(element) == PLAIN(element)
+        problem = "w: a record for topic t: it has 1001 bytes, .* is 1000: increase message"
+        with pytest.raises(KafkaAccessError, match=problem):
+            limited(element._replace(value=b"x" * (value + 1)))
 
 
 @given(st.binary(), st.integers(1, 50), st.integers(0), st.integers(0))
@@ -66,6 +129,15 @@ def test_records_of_a_partition_have_one_shard_and_others_take_turns() -> None:
     given_one = PLAIN(ProducerRecord(b"v", b"k", partition=7))
     assert {shard_of(given_one, 3, turn) for turn in range(9)} == {1}
     assert [shard_of(PLAIN((None, b"v")), 3, turn) for turn in range(4)] == [0, 1, 2, 0]
+
+
+def test_shards_are_assigned_by_what_every_python_pickles() -> None:
+    """Python 3.14 does not pickle objects of ``itertools``."""
+    before = AssignShards(PLAIN, 3)
+    assert [before.process((None, b"v"))[0][0] for _ in range(2)] == [0, 1]
+    pickled = pickle.dumps(before)
+    assert b"itertools" not in pickled
+    assert [pickle.loads(pickled).process((None, b"v"))[0][0]] == [2]
 
 
 def test_batches_survive_their_coder() -> None:

@@ -12,14 +12,11 @@ from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRest
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.transforms.kafka import consumers, error_names
-from beam_spark_runner.transforms.kafka.consumers import (
-    Consumers,
-    OutOfRangeError,
-    PartitionConsumer,
-)
+from beam_spark_runner.transforms.kafka import consumers, error_names, partition_consumer
+from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
+from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError, PartitionConsumer
 from beam_spark_runner.transforms.kafka.partitions import (
     Reading,
     ReadPartitionsForever,
@@ -88,6 +85,8 @@ class Answers:
         assert not records
 
     def give_back(self, *_: Any) -> None: ...
+
+    def end_silence(self, *_: Any) -> None: ...
 
     def end_of(self, topic: str, partition: int) -> tuple[int, int]:
         return self._end, 0
@@ -209,8 +208,8 @@ class Client:
 
 def consumer_of(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> PartitionConsumer:
     module = SimpleNamespace(TopicPartition=lambda *place: place)
-    monkeypatch.setattr(consumers, "confluent", lambda _: module)
-    monkeypatch.setattr(consumers, "open_consumer", lambda *_: Client(*messages))
+    monkeypatch.setattr(partition_consumer, "confluent", lambda _: module)
+    monkeypatch.setattr(partition_consumer, "open_consumer", lambda *_: Client(*messages))
     return PartitionConsumer({"bootstrap.servers": "nowhere"}, "Read", "topic", 0, 7)
 
 
@@ -321,3 +320,36 @@ def test_only_a_partition_that_was_there_has_gone(monkeypatch: pytest.MonkeyPatc
     assert known.is_gone("topic", 0)
     assert not known.is_gone("topic", 1)  # which this process has never seen
     assert not known.is_gone("topic", 2)
+
+
+class Asked:
+    """A client without partitions that answers nothing but refusals."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+
+    def get_watermark_offsets(self, *_: Any, timeout: float) -> tuple[int, int]:
+        raise KafkaException(SimpleNamespace(name=lambda: "_TRANSPORT"))
+
+    def commit(self, *, offsets: Any, asynchronous: bool) -> list[Any]:
+        return [SimpleNamespace(error="refused")]
+
+    def poll(self, wait_s: float) -> None:
+        assert wait_s == 0
+        self.polls += 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("end_of", ("topic", 0)), ("bounds_of", ("topic", 0)), ("commit", ("topic", 0, 5))],
+)
+def test_clients_for_queries_report_their_errors(
+    monkeypatch: pytest.MonkeyPatch, name: str, arguments: Any
+) -> None:
+    """Errors and log lines wait in a client until it is polled."""
+    client = Asked()
+    module = SimpleNamespace(TopicPartition=lambda *place: place, KafkaException=KafkaException)
+    monkeypatch.setattr(consumers, "confluent", lambda _: module)
+    monkeypatch.setattr(consumers, "open_consumer", lambda *_: client)
+    getattr(Consumers({}, "Read"), name)(*arguments)
+    assert client.polls == 1
