@@ -86,8 +86,7 @@ def empty_side_inputs(
         finishing: the rules for its plan.
         finished: what has finished, see ``finished_now``.
     """
-    known = {each.now.dest for each in moved_stages(last, version)}
-    empty = finishing.completed(finished) - known
+    empty = _new_and_finished(last, version, finishing, finished)
     return [
         name
         for name, place in version.plan.items()
@@ -113,8 +112,8 @@ def migration_after(
     """
     now, metrics = migrated(last, version), last.metrics
     finished = finished_now(last, version, finishing)
-    # A new stage that has finished never runs, so that it reports no watermark.
-    ended = dict.fromkeys(finishing.completed(finished), MAX_US)
+    # They never run, so that they report no watermark.
+    ended = dict.fromkeys(_new_and_finished(last, version, finishing, finished), MAX_US)
     if dict(last.steps) != dict(version.steps):
         metrics = relabelled(metrics, step_ids(last, version))
     return dataclasses.replace(
@@ -127,6 +126,13 @@ def migration_after(
         finished=finished,
         metrics=metrics,
     )
+
+
+def _new_and_finished(
+    last: Manifest, version: PipelineVersion, finishing: Finishing, finished: Finished
+) -> frozenset[int]:
+    """Return the destinations of new stages that have finished, since all upstream of them has."""
+    return finishing.completed(finished) - {each.now.dest for each in moved_stages(last, version)}
 
 
 def finished_now(last: Manifest, version: PipelineVersion, finishing: Finishing) -> Finished:
