@@ -68,13 +68,8 @@ def start_azure_store(folder: Path) -> Iterator[AzureStore]:
     (port,) = free_ports(1)
     log = folder / "azurite.log"
     command = [
-        *(
-            str(AZURITE / "node_modules" / ".bin" / "azurite-blob"),
-            "--silent",
-            "--disableTelemetry",
-        ),
-        # It lags behind the versions of the protocol that its clients have.
-        *("--inMemoryPersistence", "--skipApiVersionCheck"),
+        *(str(_SERVER), "--silent", "--disableTelemetry", "--inMemoryPersistence"),
+        "--skipApiVersionCheck",  # new clients use versions that it does not know yet
         *("--blobHost", "127.0.0.1", "--blobPort", str(port)),
     ]
     with log.open("wb") as output:

@@ -24,7 +24,7 @@ from tests.spark.asking import Asking
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(1800)]
 
-COUNT = 24
+COUNT = 96
 KILLS = 3
 
 

@@ -109,8 +109,9 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
         unfed=tuple(sorted(unfed)),
         is_due=last.is_due or bool(unfed),
         is_final=last.is_final and not unfed,
-        # The drain that ended the earlier version does not concern what begins now.
-        drains=last.drains and not (last.is_final and unfed),
+        # The drain that ended the earlier version does not concern what begins now, except where it
+        # has ended a TestStream, which would go on.
+        drains=last.drains and not (last.is_final and unfed and not last.events),
     )
 
 

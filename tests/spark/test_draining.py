@@ -87,7 +87,7 @@ def test_what_an_earlier_run_has_left_is_drained(spark_session: Any, tmp_path: P
 
 def test_a_failed_drain_goes_on_with_the_next_run(spark_session: Any, tmp_path: Path) -> None:
     """That the pipeline is drained is committed with the first epoch that does so."""
-    stop, seen = tmp_path / "stop", tmp_path / "seen"
+    stop, wait, seen = tmp_path / "stop", tmp_path / "wait", tmp_path / "seen"
     stop.touch()
     seen.mkdir()
 
@@ -95,6 +95,7 @@ def test_a_failed_drain_goes_on_with_the_next_run(spark_session: Any, tmp_path: 
         def check(pair: Any) -> int:
             if pair[1] == 7 and stop.exists():
                 raise RuntimeError("stopped")
+            wait_for(lambda: not wait.exists())
             return int(pair[1])
 
         numbers = p | beam.Create([("a", FOR_EVER)]) | count(UntilTen())
@@ -108,8 +109,35 @@ def test_a_failed_drain_goes_on_with_the_next_run(spark_session: Any, tmp_path: 
         first.wait_until_finish()
     assert first.state == "FAILED"
     stop.unlink()
-    assert started(spark_session, build, checkpoints).wait_until_finish() == "DRAINED"
+    wait.touch()
+    second = started(spark_session, build, checkpoints)
+    wait_for(lambda: second.state == "DRAINING")
+    wait.unlink()
+    assert second.wait_until_finish() == "DRAINED"
     assert sorted(map(int, noted(seen))) == list(range(10))
+
+
+def test_what_comes_after_a_drain(
+    spark_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same pipeline has nothing to do; a source that is new in a later version begins."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+
+    def build(p: beam.Pipeline) -> None:
+        _ = p | beam.Create([1]) | beam.Map(str)
+
+    def build_more(p: beam.Pipeline) -> None:
+        build(p)
+        _ = p | "New" >> beam.Create([2, 3]) | beam.ParDo(Note(seen))
+
+    flags = "--streaming", f"--checkpoint_dir={tmp_path / 'checkpoints'}"
+    assert started(spark_session, build, *flags, "--drain").wait_until_finish() == "DRAINED"
+    assert "nothing is left to do" not in caplog.text
+    assert started(spark_session, build, *flags).wait_until_finish() == "DRAINED"
+    assert "nothing is left to do: an earlier run has completed this pipeline" in caplog.text
+    assert started(spark_session, build_more, *flags).wait_until_finish() == "DONE"
+    assert sorted(noted(seen)) == ["2", "3"]
 
 
 def test_a_test_stream_ends_where_it_is(spark_session: Any, tmp_path: Path) -> None:

@@ -23,10 +23,6 @@ repeated, the names of those that have been renamed before would be missing in t
 UUIDs: if the template of names has the letter U, Beam makes a new UUID each time that it computes
 a name. So a repeated last step never finds the files that it has renamed.
 
-Files that were taken away: another program may move final files elsewhere as soon as they are
-there. If the last step is repeated after that, Beam finds neither file, and would fail after each
-restart of the pipeline.
-
 Files that cannot be renamed: ``fileio.WriteToFiles`` makes no folders for names such as
 ``dt=1/part``, and logs errors of renaming only for debugging. So the pipeline would succeed without
 these files. It also numbers files in the order in which they arrive, which may be another one when
@@ -38,7 +34,6 @@ import copy
 import functools
 import hashlib
 import itertools
-import logging
 import os
 import re
 import uuid
@@ -51,8 +46,6 @@ from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
-
-_LOGGER = logging.getLogger(__name__)
 
 _UUID = re.compile(r"%\(uuid\)(\w+)")  # in the format that Beam makes of a template of names
 _NOT_REPLACED = re.compile("[UVW]+")  # in the pattern that Beam makes of it
@@ -220,36 +213,20 @@ def _left(moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return those of the files that still have their temporary names.
 
     Raises:
-        BeamIOError: See ``_report_taken_away``.
+        FileNotFoundError: A file has neither name. If its temporary file was lost, so are elements;
+            nothing distinguishes this from a final file that another program has taken away.
     """
     left = []
     for source, target in moves:
         if FileSystems.exists(source):
             left.append((source, target))
         elif not FileSystems.exists(target):
-            _report_taken_away(source, target)
+            raise FileNotFoundError(
+                f"there is neither {source} nor {target}. If {target} was renamed before, and "
+                "another program has moved or deleted it since, create a file of this name, which "
+                "may be empty, and start the pipeline again"
+            )
     return left
-
-
-def _report_taken_away(source: str, target: str) -> None:
-    """Log that a file was renamed and taken away since, or raise an error if it may be lost.
-
-    The name of a temporary file is committed after the file was written, and nothing but this step
-    removes one whose name is committed. So it was renamed, by an attempt that was not committed.
-    This does not hold if the storage itself is missing, such as a volume that is not mounted.
-
-    Raises:
-        BeamIOError: The folders of both files are missing, too.
-    """
-    folders = [FileSystems.split(path)[0] for path in (source, target)]
-    has_folders = FileSystems.get_filesystem(target).has_dirs()
-    if has_folders and not any(map(FileSystems.exists, folders)):
-        raise BeamIOError(f"there is neither {source} nor {target}, nor are there their folders")
-    _LOGGER.warning(
-        "there is neither %s nor %s; the file was renamed before and has been taken away since",
-        source,
-        target,
-    )
 
 
 def _make_room(targets: Sequence[str]) -> None:

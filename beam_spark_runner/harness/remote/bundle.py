@@ -275,6 +275,8 @@ class RemoteBundle:
         self._act(InputEnded())
         self._send_end()
         response = self._await_response()
+        if self._state.failure is not None:  # user code has caught it
+            raise self._state.failure
         infos = response.monitoring_infos
         for info in infos:
             if info.urn == LOG_MARK_URN:

@@ -75,7 +75,7 @@ class Playback:
             self._advance_to(progress.events, drains)
         wait_s = 0.0
         while True:
-            is_drained = progress.drains or drains()
+            is_drained = drains() or progress.drains
             if is_drained:
                 self.played = self.played.drained()
             elif not (progress.is_final or self.played.has_ended):

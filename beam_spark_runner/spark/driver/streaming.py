@@ -286,6 +286,8 @@ class _StreamRun:
             raise
 
     def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(CheckpointStorageError):
+            self._start.check_fence()
         self._pace.wait(seconds)
         self._settings.check_cancelled()
 

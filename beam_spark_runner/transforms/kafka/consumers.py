@@ -19,7 +19,7 @@ _ASK_AGAIN_S = 3.0
 _ASK_GONE_EVERY_S = 10.0
 _ASK_GONE_AGAIN_S = 30.0
 _GONE_S = 60.0  # not all brokers know a new topic at once
-_GOES_ON_S = 30.0  # the longest pause in queries over which a topic counts as missing
+_LONGEST_GAP_S = 600.0  # between two queries over which a topic counts as missing
 _ASK_BOUNDS_TIMEOUT_S = 30.0
 _INQUIRERS: Mapping[str, Mapping[str, Any]] = {
     "end": {"isolation.level": "read_uncommitted"},
@@ -153,7 +153,7 @@ class Consumers:
             missing_s = None
             if error.args[0].name() in error_names.NOT_THERE:
                 missing_s = now_s
-                if before is not None and now_s < before.asked_s + _GOES_ON_S:
+                if before is not None and now_s < before.asked_s + _LONGEST_GAP_S:
                     missing_s = before.missing_s or now_s
             else:
                 self._unanswered_s = now_s

@@ -27,8 +27,9 @@ from beam_spark_runner.transforms.kafka.topics import Topics, refuse_missing, wa
 
 _FIRST_TIMEOUT_S = 30.0
 _LATER_TIMEOUT_S = 3.0
-_GONE_S = 30  # less than the minute after which the partitions end: see ``consumers``
-_GOES_ON_S = 600  # the longest time between two queries over which a topic counts as missing
+_GONE_S = 60  # as for its partitions: see ``consumers``
+_LEAST_LOOKS = 3  # of which none has found the topic
+_LONGEST_GAP_S = 600  # between two of these
 
 
 @dataclass(frozen=True)
@@ -117,19 +118,19 @@ class KnownPartitions(NamedTuple):
         counts: The number of known partitions of each topic.
         is_done: Whether the restriction ends here: it is the primary of a split.
         missing: The known topics that did not exist at the last queries: when the first and the
-            last of these queries were made, in seconds since the Unix epoch. A topic stays here
-            once it is gone.
+            last of these queries were made, in seconds since the Unix epoch, and how many there
+            were. A topic stays here once it is gone.
     """
 
     has_begun: bool
     counts: dict[str, int]
     is_done: bool = False
-    missing: dict[str, tuple[int, int]] = {}  # noqa: RUF012  (nothing changes it)
+    missing: dict[str, tuple[int, int, int]] = {}  # noqa: RUF012  (nothing changes it)
 
     def is_gone(self, topic: str) -> bool:
         """Whether a topic was missing for so long that another one of its name is not read."""
-        first_s, last_s = self.missing.get(topic, (0, 0))
-        return last_s - first_s >= _GONE_S
+        first_s, last_s, looks = self.missing.get(topic, (0, 0, 0))
+        return last_s - first_s >= _GONE_S and looks >= _LEAST_LOOKS
 
     def after(self, found: Mapping[str, int], now_s: int) -> "KnownPartitions":
         """Return what is known after a query.
@@ -143,8 +144,10 @@ class KnownPartitions(NamedTuple):
             if self.is_gone(topic):
                 missing[topic] = self.missing[topic]
             elif count and not found.get(topic):
-                first_s, last_s = self.missing.get(topic, (now_s, now_s))
-                missing[topic] = (first_s if now_s - last_s <= _GOES_ON_S else now_s, now_s)
+                first_s, last_s, looks = self.missing.get(topic, (now_s, now_s, 0))
+                if now_s - last_s > _LONGEST_GAP_S:
+                    first_s, looks = now_s, 0
+                missing[topic] = first_s, now_s, looks + 1
         highest = {topic: max(count, self.counts.get(topic, 0)) for topic, count in found.items()}
         return KnownPartitions(True, {**self.counts, **highest}, missing=missing)
 

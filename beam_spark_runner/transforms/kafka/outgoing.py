@@ -71,7 +71,7 @@ class Conversion:
                 self.transform,
             )
         own_topic = element.topic if is_record else None
-        topic = self.topic if own_topic is None else self._checked_topic(own_topic)
+        topic = self._checked_topic(own_topic) if own_topic else self.topic
         if topic is None:
             raise KafkaAccessError(
                 f"an element names no topic, and neither does the transform: {element!r}",

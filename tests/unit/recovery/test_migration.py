@@ -87,6 +87,8 @@ def test_a_new_source_begins() -> None:
     assert (found.unfed, found.is_due, found.is_final) == ((109,), True, False)
     assert not found.drains
     assert migrated(dataclasses.replace(LAST, drains=True), now).drains  # it goes on
+    played = dataclasses.replace(LAST, is_final=True, drains=True, events=3)
+    assert migrated(played, now).drains
     # It has not begun, if the pipeline changes once more before an epoch has run.
     moved = {**PLAN, "step More/Impulse": place(11, is_fed=True)}
     assert migrated(found, PipelineVersion(plan=moved, steps=STEPS)).unfed == (111,)
