@@ -257,11 +257,7 @@ class _StreamRun:
             try:
                 self._start.give_up()
             except CheckpointStorageError as error:
-                _LOGGER.warning(
-                    "stored rows of an epoch could not be deleted, and remain until the next "
-                    "start: %s",
-                    error,
-                )
+                _LOGGER.warning("stored rows of an epoch remain until the next start: %s", error)
             raise
         finally:
             self._sweeper.shutdown()
