@@ -158,15 +158,19 @@ class JobServerRefusedError(RunnerError):
         return f"the job server at {self.endpoint} refuses: {self.reason}"
 
 
-class CheckpointStorageError(RunnerError):
+class StoredDataError(RunnerError):
+    """The stored data of a streaming pipeline cannot be read or written: no step is to blame."""
+
+    _tagged_with_step = True  # so that Beam raises it unchanged, also from within user code
+
+
+class CheckpointStorageError(StoredDataError):
     """A disk or folder that a streaming pipeline commits to is full, unavailable, or broken.
 
     Args:
         place: The file or folder.
         problem: What is wrong with it.
     """
-
-    _tagged_with_step = True  # so that neither Beam nor ``harness.failures`` blames a step
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(place, problem)

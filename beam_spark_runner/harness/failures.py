@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from types import TracebackType
 
-from beam_spark_runner.core.errors import BundleFailedError, RunnerError
+from beam_spark_runner.core.errors import BundleFailedError, StoredDataError
 from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
     message_of,
@@ -25,13 +25,13 @@ _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_
 def failures_of(stage_name: str) -> Iterator[None]:
     """Assign exceptions of the block to their step, or to the stage if no step is known.
 
-    Errors of storage (``CheckpointStorageError``, ``CorruptDeltaError``) are raised unchanged.
+    A StoredDataError is raised unchanged.
     """
     try:
         yield
+    except StoredDataError:
+        raise
     except BaseException as error:  # user code may call sys.exit
-        if isinstance(error, RunnerError) and is_charged(error):
-            raise
         raise failure_of(error, stage_name) from error
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import zstandard
 
 from beam_spark_runner._generated import store_pb2
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import StoredDataError
 from beam_spark_runner.recovery import sweep
 from beam_spark_runner.state.chain import Chain, ShardVersion, chain_of, coded_chain
 
@@ -33,15 +33,13 @@ _DELETED = -1
 _READ_BYTES = 1 << 20  # of one read, so that a damaged length does not exhaust memory
 
 
-class CorruptDeltaError(RunnerError):
+class CorruptDeltaError(StoredDataError):
     """A delta is missing or damaged.
 
     Args:
         name: The name of its file.
         why: What is wrong with it.
     """
-
-    _tagged_with_step = True  # so that neither Beam nor ``harness.failures`` blames a step
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name, why)

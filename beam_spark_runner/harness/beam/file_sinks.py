@@ -113,9 +113,8 @@ def _finalize_without_windows(
 ) -> Iterator[str]:
     """Have Beam's own code rename the files of a write without windows, and yield all their names.
 
-    Unlike ``_finalize_window``, it fails if neither file of a shard is there. In batch, this may be
-    a loss: Spark may repeat the step that deletes the files of an earlier run of the pipeline, when
-    files of this run have their final names.
+    It also removes the folder with temporary files of failed attempts, since no other step of the
+    pipeline needs it.
     """
     names, sink = _final_names(sink, results), copy.copy(sink)
     sink._get_final_name = lambda number, *_: names[number]

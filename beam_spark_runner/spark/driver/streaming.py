@@ -34,6 +34,7 @@ from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.playback import Elements
+from beam_spark_runner.scheduling.slow_clock import SlowClock
 from beam_spark_runner.scheduling.source_budget import SourceBudget
 from beam_spark_runner.scheduling.stream_status import StreamStatus
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
@@ -46,7 +47,6 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.state.delta import CorruptDeltaError
 
 _LOGGER = logging.getLogger(__name__)
-_LARGE_LAG_US = 5_000_000  # of the clock; smaller steps are usual
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 _Result = TypeVar("_Result")
@@ -136,7 +136,7 @@ class _StreamRun:
             and not plan.stages[destination.stage].is_splittable
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
-        self._has_slow_clock = False
+        self._slow_clock = SlowClock()
         self._budget = SourceBudget(pace.interval_us)
         self._status = StreamStatus(plan)
         partitions = settings.least_partitions
@@ -304,7 +304,9 @@ class _StreamRun:
             return self._playback.next_epoch(progress, self._pace.drains)
         while True:
             now_us = time.time_ns() // 1_000
-            self._warn_of_slow_clock(now_us)
+            warning = self._slow_clock.warning(processing_us=self._last.clock_us, now_us=now_us)
+            if warning is not None:
+                _LOGGER.warning(warning)
             epoch = next_timed_epoch(progress, now_us, drains=self._pace.drains())
             if epoch is None:
                 return None
@@ -317,18 +319,6 @@ class _StreamRun:
             self._pace.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
             self._settings.on_idle()
             self._settings.check_cancelled()
-
-    def _warn_of_slow_clock(self, now_us: int) -> None:
-        """Warn once if this machine's clock is well before processing time, which stands still."""
-        lag_us = self._last.clock_us - now_us
-        if lag_us > _LARGE_LAG_US and not self._has_slow_clock:
-            self._has_slow_clock = True
-            _LOGGER.warning(
-                "the clock of this machine lags the processing time of the last epoch by %d s. "
-                "Processing time stands still until the clock has caught up: delays of sources and "
-                "processing-time timers wait",
-                lag_us // 1_000_000,
-            )
 
     def _rows(self, epoch: Epoch, budget_us: int) -> Rows:
         """Return the rows for the first level: the epoch's mark, and elements of its sources."""

@@ -9,11 +9,10 @@ from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.core.errors import CheckpointStorageError, FnApiProtocolError, RunnerError
+from beam_spark_runner.core.errors import FnApiProtocolError, StoredDataError
 from beam_spark_runner.core.rendering import render_error
 from beam_spark_runner.harness.bundle import SideInputLookup
 from beam_spark_runner.harness.values.spill import GroupClosedError
-from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.requests import USER_STATE, StateRequests
 
 _LOGGER = logging.getLogger(__name__)
@@ -104,7 +103,7 @@ class BundleState:
         self._on_pages = on_pages
         self._groups: dict[bytes, Iterable[bytes]] = {}
         self._pages = Pages()
-        self.failure: RunnerError | None = None
+        self.failure: StoredDataError | None = None
 
     def keep_group(self, token: bytes, coded_values: Iterable[bytes]) -> None:
         """Let the bundle read a group's values, nested encodings, any number of times."""
@@ -114,13 +113,13 @@ class BundleState:
         """Answer one request.
 
         Raises:
-            CheckpointStorageError, CorruptDeltaError: Storage does not work; see ``failure``.
+            StoredDataError: Storage does not work; see ``failure``.
             FnApiProtocolError: The bundle has no such state.
             GroupClosedError: The bundle has no such group; it is one of another bundle.
         """
         try:
             return self._answer(request)
-        except (CheckpointStorageError, CorruptDeltaError) as error:
+        except StoredDataError as error:
             self.failure = error
             raise
 
