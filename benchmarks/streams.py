@@ -6,6 +6,7 @@ the path of a Prism, on which ``backlog`` runs, too.
 """
 
 import argparse
+import contextlib
 import itertools
 import statistics
 import sys
@@ -266,8 +267,10 @@ def timers(session: Any, folder: Path) -> None:
         commits, ended = [time.monotonic()], threading.Event()
         watcher = threading.Thread(target=_watch, args=(checkpoints, commits, ended))
         watcher.start()
-        _run(session, build, f"--checkpoint_dir={checkpoints}", *flags)
-        ended.set()
+        try:
+            _run(session, build, f"--checkpoint_dir={checkpoints}", *flags)
+        finally:
+            ended.set()
         watcher.join()
         # The first epoch reads and stores the elements.
         longest = max(later - at for at, later in itertools.pairwise(commits[1:]))
@@ -289,13 +292,27 @@ class _FewSums(_Sums):
             end.set(_AFTER_ALL)
 
 
+class _NotesFirst(beam.DoFn):  # type: ignore[misc]
+    """Creates a file when the first element arrives."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._is_first = file, True
+
+    def process(self, element: object) -> None:
+        if self._is_first:
+            self._is_first = False
+            with contextlib.suppress(FileExistsError):
+                self._file.touch(exist_ok=False)
+
+
 def keys(session: Any, folder: Path) -> None:
     """Measure very many keys in state, a tenth of which has a timer; all timers are due at once."""
+    first = folder / "first timer"
 
     def build(p: beam.Pipeline) -> None:
         shares = p | beam.Create([(shard, _KEYS // _SHARDS) for shard in range(_SHARDS)])
         pairs = shares | beam.ParDo(_UnboundedSource(_KEYS)).with_output_types(tuple[int, int])
-        pairs | beam.ParDo(_FewSums()) | beam.Map(len)
+        pairs | beam.ParDo(_FewSums()) | beam.ParDo(_NotesFirst(first))
 
     flags = ("--unaligned_splittable_timers", f"--checkpoint_dir={folder / 'keys'}")
     commits, ended, peaks = [time.monotonic()], threading.Event(), {"": 0}
@@ -305,16 +322,26 @@ def keys(session: Any, folder: Path) -> None:
     ]
     for each in watchers:
         each.start()
-    seconds = _run(session, build, *flags)
-    ended.set()
+    try:
+        seconds = _run(session, build, *flags)
+    finally:
+        ended.set()
     for each in watchers:
         each.join()
-    between = [later - at for at, later in itertools.pairwise(commits[1:])]
+    fires_s = time.monotonic() - (time.time() - first.stat().st_mtime)
+    reading: list[float] = []
+    firing: list[float] = []  # without the epoch in which the input ends and the first one fires
+    for at, later in itertools.pairwise(commits[1:]):
+        (reading if at < fires_s else firing).append(later - at)
     print(
-        f"{_KEYS:,} keys, {_KEYS // 10:,} timers: {seconds:.0f} s, {len(commits) - 1} epochs; "
-        f"the longest took {max(between):.1f} s, half of them {statistics.median(between):.1f} s; "
-        f"the largest worker had {max(peaks.values()) >> 20} MB besides pages of files"
+        f"{_KEYS:,} keys, {_KEYS // 10:,} timers: {seconds:.0f} s; the largest worker had "
+        f"{max(peaks.values()) >> 20} MB besides pages of files"
     )
+    for what, took in (("reads its backlog", reading), ("fires its timers", firing)):
+        print(
+            f"while it {what}: {len(took)} epochs, half of them of at most "
+            f"{statistics.median(took):.1f} s, the longest of {max(took):.1f} s"
+        )
 
 
 def _watch_memory(peaks: dict[str, int], ended: threading.Event) -> None:
