@@ -11,6 +11,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import SteppedInput, StoringInput
 from beam_spark_runner.harness.remote import keyed_bundle
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
@@ -40,6 +41,7 @@ class Epochs:
 
         self.stage: RemoteStage = stage_in(environment, build, stage=1)
         self.store = MemoryState(lambda *_: 1)
+        self.begun = 0
 
     def run(self, to: Instant, **elements: int) -> list[Any]:
         """Process one element for each of a few keys; return the output, sorted."""
@@ -55,7 +57,11 @@ class Epochs:
         return sorted(map(OUTPUT.decode, collected.values), key=repr)
 
     def fire(self, to: Instant, batch: int, keys: str) -> list[Any]:
-        """Fire what is due of some keys, in order, until that is interrupted after a batch."""
+        """Fire what is due of some keys, in order, until that is interrupted after a batch.
+
+        Sets ``begun`` to the number of keys that had their turn.
+        """
+        self.begun = 0
         collected, interruption = Collected(), Interruption(lambda: 1, 0, batch)
         bundle = self.stage.start_bundle(
             dict.fromkeys(self.stage.output_coders, collected),
@@ -68,6 +74,7 @@ class Epochs:
                 break
             keyed.begin_key(BytesCoder().get_impl().encode_nested(key.encode()))
             keyed.advance_key()
+            self.begun += 1
         bundle.finish()
         return list(map(OUTPUT.decode, collected.values))
 
@@ -183,6 +190,20 @@ def test_firing_is_interrupted_between_two_batches(epochs: Epochs) -> None:
         keys = keys[len(out) :]
     assert fired == [["a", "b"], ["c", "d"], ["e"]]
     assert epochs.fire(until(50), 2, "abcde") == []
+
+
+def test_the_end_of_windows_is_interrupted_between_two_batches(epochs: Epochs) -> None:
+    """What is stored of windows that have expired is deleted, without any timer of the DoFn."""
+    keys = "abcde"
+    epochs.run(until(0), **dict.fromkeys(keys, 3))
+    epochs.run(until(50, 900), **dict.fromkeys(keys, 0))  # all timers fire; the state is cleared
+    epochs.run(until(60, 900), **dict.fromkeys(keys, 3))
+    turns = []
+    while keys:
+        epochs.fire(Instant(MAX_US, 900 * SECOND), 2, keys)
+        turns.append(epochs.begun)
+        keys = keys[epochs.begun :]
+    assert turns == [2, 2, 1]
 
 
 @pytest.mark.parametrize("most_calls", [2, 8192])

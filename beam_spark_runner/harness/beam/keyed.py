@@ -194,10 +194,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             if timer.id.family:
                 self._fire(timer)
                 self.count(1)
-                if interruption is not None:
-                    interruption.fired()
                 if loops is not None and timers.set_again:
                     loops.fired(timer.id.family, timers.set_again)
+            if interruption is not None:
+                interruption.fired()
             if self._is_storing and timer.domain is Domain.WINDOW_EXPIRATION:
                 self.states.drop_window(timer.id.window)
                 self._forget_call()

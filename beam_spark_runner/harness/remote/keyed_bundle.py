@@ -323,8 +323,8 @@ class RemoteKeyedBundle:
                 for family, coded_timers in due.timers.items():
                     bundle.fire(family, coded_timers)
                 self._close()
-                if interruption is not None:
-                    interruption.fired()
+            if interruption is not None:
+                interruption.fired()
             if store is not None:
                 self._timers.drop(store, due.expired)
 

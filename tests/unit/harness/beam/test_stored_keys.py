@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import TimerSpec, on_timer
+from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
@@ -186,6 +186,27 @@ def test_firing_is_interrupted_and_goes_on() -> None:
         assert fired(running, store, 4) == ([4], False)
         assert fired(running, store, 5) == ([5], False)
         assert fired(running, store, 9) == ([], False)
+
+
+class Sums(beam.DoFn):  # type: ignore[misc]
+    """Has state and no timers."""
+
+    SUM = CombiningValueStateSpec("sum", sum)
+
+    def process(self, pair: tuple[int, int], total: Any = beam.DoFn.StateParam(SUM)) -> None:
+        total.add(pair[1])
+
+
+def test_the_end_of_windows_is_interrupted() -> None:
+    """What is stored of windows that have expired is deleted, without any timer of the DoFn."""
+    store = new_store()
+    with running_stage(Sums(), FixedWindows(10)) as numbers:
+        numbers.bundle = numbers.start(KeyPolicy(Instant(0, 0), store))
+        numbers.key(1, [3], (IntervalWindow(0, 10), IntervalWindow(10, 20)))
+        numbers.bundle.finish()
+        assert fired(numbers, store, 30) == ([], True)
+        assert fired(numbers, store, 30) == ([], False)
+    assert not any(store._keys.values())
 
 
 def test_what_waits_for_a_clock_is_not_interrupted() -> None:
