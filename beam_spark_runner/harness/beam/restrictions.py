@@ -1,5 +1,13 @@
-"""Splittable DoFns: assigns errors to their steps, as Beam does not, and windows from a cache."""
+"""Splittable DoFns: errors name their steps, windows come from a cache, results go in chunks.
 
+A DoFn of this package with the attribute ``send_new_results`` gets a function there when it is set
+up. It may call this function within ``process``, with a list of values to which nothing else refers
+and a list of the same values with timestamps and windows, rather than yield these one by one. The
+watermark estimator does not observe such timestamps.
+"""
+
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.internal import pickler
@@ -9,8 +17,13 @@ from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
+from beam_spark_runner.harness.beam.chunks import main_tag
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import charge, note_element
+from beam_spark_runner.harness.values.constants import Kind
+
+_LOADED = threading.local()  # ``fn``: the DoFn that the thread has unpickled last
 
 
 class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[misc]
@@ -19,6 +32,17 @@ class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[m
     def __init__(self, name: Any, spec: Any, *others: Any, **more: Any) -> None:
         pickled = pickler.dumps(_WithKnownWindows(spec.serialized_fn))
         super().__init__(name, spec._replace(serialized_fn=pickled), *others, **more)
+        self.readers: Sequence[operations.Operation] = ()  # of the main output
+
+    def setup(self, data_sampler: Any = None) -> None:
+        """See Beam's ``Operation``."""
+        super().setup(data_sampler)
+        fn, _LOADED.fn = _LOADED.fn, None
+        if not hasattr(fn, "send_new_results"):
+            return
+        main = self.spec.output_tags.index(main_tag(self.spec.output_tags))
+        send = ChunkEdge(self.receivers[main], self.readers).send
+        fn.send_new_results = lambda values, windowed: send(values, windowed, Kind.OWN)
 
     def process(self, restriction: WindowedValue) -> None:
         """See Beam's ``Operation``."""
@@ -47,7 +71,7 @@ def _create(
     consumers: dict[str, list[operations.Operation]],
 ) -> Any:
     info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
-    return bundle_processor._create_pardo_operation(
+    operation = bundle_processor._create_pardo_operation(
         factory,
         transform_id,
         transform,
@@ -56,6 +80,8 @@ def _create(
         payload,
         operation_cls=ChargedRestrictions,
     )
+    operation.readers = consumers.get(main_tag(operation.spec.output_tags), ())
+    return operation
 
 
 class _WithKnownWindows:
@@ -78,4 +104,5 @@ class _WithKnownWindows:
 def _load(pickled: Any) -> Any:
     fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
     windowing.windowfn = Assignment(windowing.windowfn)
+    _LOADED.fn = fn
     return fn, args, kwargs, side_inputs, windowing

@@ -21,6 +21,8 @@ from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant, may_be_shared
 
+_WINDOWS, _TIMESTAMP = map(operator.attrgetter, ("windows", "timestamp_micros"))
+
 
 class Step(Protocol):
     """One step that processes chunks of values."""
@@ -289,10 +291,17 @@ class AssigningWindows:
     ) -> None:
         """See ``Step.run``. Values are passed on as one chunk if user code cannot change them."""
         # Beam emits a value once for each window that it was in.
-        come_once = all(len(origin.windows) == 1 for origin in origins)
+        come_once = set(map(len, map(_WINDOWS, origins))) == {1}
         if not ((self._is_beams and come_once) or may_be_shared(values, kind)):
             _run_each(self, values, origins, output)
             return
+        if come_once:
+            times_us = [*map(_TIMESTAMP, origins)]
+            windows = self._assignment.windows_at_all(times_us)
+            if windows is not None:
+                assigned = [*map(create, values, times_us, windows)]
+                output.send(values, assigned, kind, are_values=True)
+                return
         windows_of = self._assignment.windows_of
         assigned = [
             create(value, origin.timestamp_micros, windows_of(value, origin, window))

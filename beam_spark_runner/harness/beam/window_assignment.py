@@ -1,7 +1,7 @@
 """Assigns windows to elements, with a cache of the window fn's results."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from apache_beam.transforms.window import (
@@ -38,6 +38,13 @@ class Assignment:
             WindowFn.AssignContext(origin.timestamp, value, window)
         )
         return windows
+
+    def windows_at_all(self, times_us: Iterable[int]) -> list[Sequence[Any]] | None:
+        """Return the windows of elements by their timestamps, or None if these do not suffice."""
+        if self._period is None:
+            return None
+        (length, offset), known = self._period, self._windows_of_period
+        return [known((at_us - offset) // length) for at_us in times_us]
 
     def assign(self, context: WindowFn.AssignContext) -> Sequence[Any]:
         """See ``WindowFn.assign``."""

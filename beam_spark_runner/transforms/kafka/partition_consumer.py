@@ -68,6 +68,7 @@ class PartitionConsumer:
             OutOfRangeError: The offset is outside of the log.
             KafkaAccessError: The partition cannot be read.
         """
+        records: list[Any]
         if self._put_back:
             records, self._put_back = self._put_back[:most], self._put_back[most:]
             self.position = self._put_back[0].offset() if self._put_back else self._after_put_back
@@ -79,25 +80,28 @@ class PartitionConsumer:
         if messages and most > 1 and messages[0].error() is None:
             messages += self._consumer.consume(most - 1, 0)
         records = []
+        end: int | None = None  # of the log, if no record came after it
         try:
             self._outages.check()
             for message in messages:
                 error = message.error()
                 if error is None:
                     records.append(message)
-                    self.position = message.offset() + 1
-                    self.is_at_end = False
+                    end = None
                 elif self._is_end(error):
-                    self.position = max(self.position, message.offset())
-                    self.is_at_end = True
-                else:
-                    continue
-                self.has_answered = True
-                self._outages.worked()
+                    end = message.offset()
         except (OutOfRangeError, KafkaAccessError) as error:
             if not records:
                 raise
             self._error = error
+        if records:
+            self.position = records[-1].offset() + 1
+        if end is not None:
+            self.position = max(self.position, end)
+        if records or end is not None:
+            self.is_at_end = end is not None
+            self.has_answered = True
+            self._outages.worked()
         return records
 
     def known_end(self) -> int:

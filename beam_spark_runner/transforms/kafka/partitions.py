@@ -1,8 +1,8 @@
 """Reads partitions: a splittable DoFn whose restrictions are offsets."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,11 @@ from beam_spark_runner.transforms.kafka.offsets import (
     WholePartitionsProvider,
 )
 from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError, PartitionConsumer
-from beam_spark_runner.transforms.kafka.records import KafkaHeader, KafkaRecord
+from beam_spark_runner.transforms.kafka.reading import Reading, RecordConverter
 from beam_spark_runner.transforms.kafka.sharing import release, shared
-from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
 
 _MOST_AT_ONCE = 1000
+_CHUNK = 128  # records that are sent together
 _WAIT_S = 0.02  # for a consumer whose fetch requests are under way
 _STEP_S = 0.1  # of longer waits: in between, a restriction may be split
 _IDLE_S = 0.1
@@ -35,37 +35,6 @@ _CAUGHT_UP_S = 0.01
 _IS_BEHIND = 1000  # records that the broker has reported, and not sent yet
 _SILENT_S = 120.0  # the longest wait of a bounded read for records
 _GLOBAL = (GlobalWindow(),)
-_FIRST_US, _LAST_US = MIN_TIMESTAMP.micros, GlobalWindow().max_timestamp().micros
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How partitions are read.
-
-    Attributes:
-        id: The key by which instances in one process share consumers; unique for the transform.
-        config: The configuration of consumers.
-        policy: The timestamp policy.
-        key_deserializer: Converts keys from bytes. None: they stay bytes.
-        value_deserializer: Converts values from bytes. None: they stay bytes.
-        with_metadata: Whether elements are ``KafkaRecord``s.
-        reset: Where to continue if an offset is outside of the log: ``earliest`` or ``latest``.
-            None: this is an error.
-        polling_timeout_s: The seconds for which a new consumer waits for its first records.
-        commits: Whether offsets are committed for the consumer group.
-        transform: The label of the transform, for errors.
-    """
-
-    id: str
-    config: dict[str, Any]
-    policy: TimestampPolicy
-    key_deserializer: Callable[[bytes], Any] | None
-    value_deserializer: Callable[[bytes], Any] | None
-    with_metadata: bool
-    reset: str | None
-    polling_timeout_s: float
-    commits: bool
-    transform: str
 
 
 class _FromTheElement(beam.transforms.core.WatermarkEstimatorProvider):  # type: ignore[misc]
@@ -85,13 +54,18 @@ _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheElement())
 class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
     """Reads partitions; subclasses declare the parameters of ``process``.
 
+    Attributes:
+        send_new_results: See ``harness.beam.restrictions``. Other runners do not set it.
+
     Args:
         reading: How partitions are read.
     """
 
+    send_new_results: Callable[[list[Any], list[WindowedValue]], None] | None = None
+
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._elements = RecordConverter(reading)
+        self._converter = RecordConverter(reading)
 
     def setup(self) -> None:
         """Get the consumers that all instances in this process share."""
@@ -128,7 +102,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     self._consumers.end_silence(topic, number, claimed)
                     records, upto = self._claimed(tracker, claimed, records, consumer)
                     claimed = upto
-                    yield from self._elements.of(records, estimator)
+                    yield from self._emitted(records, estimator)
                     waited_s = time.monotonic()
                     waits_s = waited_s + self._reading.polling_timeout_s
                     if end <= start:
@@ -167,6 +141,26 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         if finalizer is not None and claimed > start:
             finalizer.register(partial(self._consumers.commit, topic, number, claimed))
 
+    def _emitted(self, records: list[Any], estimator: Any) -> Iterator[WindowedValue]:
+        """Emit records, and then advance the watermark."""
+        if not records:
+            return
+        now_us = time.time_ns() // 1000
+        send_new_results = self.send_new_results if self._converter.makes_new_values else None
+        newest_us = MIN_TIMESTAMP.micros
+        for start in range(0, len(records), _CHUNK):
+            some = records[start : start + _CHUNK]
+            values, times_us = self._converter.of(some, now_us)
+            windowed = map(create, values, times_us, itertools.repeat(_GLOBAL))
+            if send_new_results is None:
+                yield from windowed
+            else:
+                send_new_results(values, [*windowed])
+            newest_us = max(newest_us, *times_us)
+        watermark = Timestamp(micros=self._reading.policy.after(newest_us, now_us))
+        if watermark > estimator.current_watermark():
+            estimator.set_watermark(watermark)
+
     def _check_silence(
         self, topic: str, number: int, claimed: int, stop: int, more_s: float
     ) -> None:
@@ -203,6 +197,8 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             The claimed records, and the offset below which all offsets are claimed.
         """
         upto = consumer.position
+        if tracker.try_claim(upto):
+            return records, upto
         while not tracker.try_claim(upto):
             upto = max(claimed, tracker.current_restriction().stop)
         mine = [each for each in records if each.offset() < upto]
@@ -309,82 +305,3 @@ class ReadPartitionsForeverAndCommit(_ReadsForever):
     ) -> Iterator[WindowedValue]:
         """Read a restriction up to the end of the log, and defer the rest."""
         return self.read(element, tracker, estimator, finalizer)
-
-
-class RecordConverter:
-    """Converts records to elements with timestamps.
-
-    Args:
-        reading: The kind of elements, and their timestamp policy.
-    """
-
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-
-    def of(self, records: list[Any], estimator: Any) -> Iterator[WindowedValue]:
-        """Yield the elements of records in order, and then advance the watermark.
-
-        Raises:
-            KafkaAccessError: A record has no valid timestamp, or cannot be deserialized.
-        """
-        if not records:
-            return
-        policy = self._reading.policy
-        reads_records, of_message = policy.reads_records, policy.of_message
-        make = self._record if self._reading.with_metadata else self._pair()
-        now_us = time.time_ns() // 1000
-        newest_us = time_us = None
-        for message in records:
-            try:
-                if reads_records:
-                    time_us = policy.of_record(self._record(message))
-                else:
-                    kind, timestamp_ms = message.timestamp()
-                    time_us = of_message(kind, timestamp_ms, now_us)
-                if not _FIRST_US <= time_us <= _LAST_US:
-                    raise ValueError(f"{time_us} microseconds is no time that Beam has")
-            except Exception as error:
-                problem = error.problem if isinstance(error, KafkaAccessError) else repr(error)
-                raise self._wrong(message, f"has no timestamp: {problem}") from error
-            if newest_us is None or time_us > newest_us:
-                newest_us = time_us
-            yield create(make(message), time_us, _GLOBAL)
-        assert newest_us is not None
-        watermark = Timestamp(micros=policy.after(newest_us, now_us))
-        if watermark > estimator.current_watermark():
-            estimator.set_watermark(watermark)
-
-    @staticmethod
-    def _record(message: Any) -> KafkaRecord:
-        kind, timestamp = message.timestamp()
-        return KafkaRecord(
-            message.topic(),
-            message.partition(),
-            message.offset(),
-            timestamp if kind else -1,
-            TIMESTAMP_TYPES[kind],
-            message.key(),
-            message.value(),
-            [KafkaHeader(*each) for each in message.headers() or ()],
-        )
-
-    def _pair(self) -> Callable[[Any], tuple[Any, Any]]:
-        of_key, of_value = self._reading.key_deserializer, self._reading.value_deserializer
-        if of_key is None and of_value is None:
-            return lambda message: (message.key(), message.value())
-
-        def pair(message: Any) -> tuple[Any, Any]:
-            key, value = message.key(), message.value()
-            try:
-                return (
-                    key if key is None or of_key is None else of_key(key),
-                    value if value is None or of_value is None else of_value(value),
-                )
-            except Exception as error:
-                raise self._wrong(message, f"cannot be deserialized: {error!r}") from error
-
-        return pair
-
-    def _wrong(self, message: Any, problem: str) -> KafkaAccessError:
-        place = f"{message.topic()}[{message.partition()}] at offset {message.offset()}"
-        return KafkaAccessError(f"the record of {place} {problem}", self._reading.transform)

@@ -17,7 +17,6 @@ from beam_spark_runner.transforms.kafka.discovery import (
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE
 from beam_spark_runner.transforms.kafka.partitions import (
-    Reading,
     ReadPartitions,
     ReadPartitionsAndCommit,
     ReadPartitionsForever,
@@ -30,6 +29,7 @@ from beam_spark_runner.transforms.kafka.positions import (
     Position,
     position_of,
 )
+from beam_spark_runner.transforms.kafka.reading import Reading
 from beam_spark_runner.transforms.kafka.records import KafkaRecord
 from beam_spark_runner.transforms.kafka.timestamps import policy_of
 from beam_spark_runner.transforms.kafka.topics import Topics

@@ -17,11 +17,8 @@ from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
 from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError, PartitionConsumer
-from beam_spark_runner.transforms.kafka.partitions import (
-    Reading,
-    ReadPartitionsForever,
-    RecordConverter,
-)
+from beam_spark_runner.transforms.kafka.partitions import ReadPartitionsForever
+from beam_spark_runner.transforms.kafka.reading import Reading, RecordConverter
 from beam_spark_runner.transforms.kafka.timestamps import CreateTime, EventTime, TimestampPolicy
 
 
@@ -170,9 +167,9 @@ def test_a_record_without_a_time_is_named(
     policy: TimestampPolicy, timestamp_ms: int, problem: str
 ) -> None:
     reading = Reading("id", {}, policy, None, None, False, None, 5.0, False, "Read")
-    estimator = ManualWatermarkEstimator(Timestamp(0))
+    before = [] if policy.reads_records else [Record(2)]
     with pytest.raises(KafkaAccessError) as raised:
-        list(RecordConverter(reading).of([Record(3, timestamp_ms)], estimator))
+        RecordConverter(reading).of([*before, Record(3, timestamp_ms)], 0)
     assert str(raised.value).startswith("Read: the record of topic[0] at offset 3 has no timestamp")
     assert problem in str(raised.value)
 

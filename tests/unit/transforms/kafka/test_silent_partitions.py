@@ -14,10 +14,10 @@ from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
 from beam_spark_runner.transforms.kafka.partitions import (
-    Reading,
     ReadPartitions,
     ReadPartitionsForever,
 )
+from beam_spark_runner.transforms.kafka.reading import Reading
 from beam_spark_runner.transforms.kafka.timestamps import (
     CreateTime,
     ProcessingTime,
