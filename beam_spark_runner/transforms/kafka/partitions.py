@@ -197,10 +197,10 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             The claimed records, and the offset below which all offsets are claimed.
         """
         upto = consumer.position
-        if tracker.try_claim(upto):
-            return records, upto
         while not tracker.try_claim(upto):
             upto = max(claimed, tracker.current_restriction().stop)
+        if upto == consumer.position:
+            return records, upto
         mine = [each for each in records if each.offset() < upto]
         consumer.put_back(records[len(mine) :])
         return mine, upto
