@@ -84,11 +84,28 @@ def test_each_of_them_is_counted(spark_session: Any) -> None:
     assert counts.count(12) == 1  # the chunks
 
 
-def test_an_error_downstream_names_its_own_step(spark_session: Any) -> None:
+def fail(pair: tuple[str, list[int]]) -> float:
+    return 1 / (pair[1][0] - 700)
+
+
+class FailOneByOne(beam.DoFn):  # type: ignore[misc]
+    """Does not take chunks, because of its parameter."""
+
+    def process(self, pair: tuple[str, list[int]], at: Any = beam.DoFn.TimestampParam) -> None:
+        if pair[1] == [700]:
+            raise StopIteration("at 700")
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [(beam.Map(fail), "ZeroDivisionError"), (beam.ParDo(FailOneByOne()), "StopIteration: at 700")],
+)
+def test_an_error_downstream_names_its_own_step(spark_session: Any, step: Any, cause: str) -> None:
     def build(p: beam.Pipeline) -> None:
-        counted(p).pairs | "fails" >> beam.Map(lambda pair: 1 // (pair[1][0] - 700))
+        counted(p).pairs | "fails" >> step
 
     with pytest.raises(BundleFailedError) as raised:
         run(spark_session, build)
     assert raised.value.step == "fails"
+    assert cause in str(raised.value)
     assert "Element: ('a', [700])" in str(raised.value)

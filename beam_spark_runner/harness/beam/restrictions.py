@@ -1,12 +1,11 @@
 """Splittable DoFns: errors name their steps, windows come from a cache, results go in chunks.
 
-A DoFn of this package with the attribute ``send_new_results`` gets a function there when it is set
-up. It may call this function within ``process``, with a list of values to which nothing else refers
-and a list of the same values with timestamps and windows, rather than yield these one by one. The
-watermark estimator does not observe such timestamps.
+A DoFn of this package whose class has the attribute ``send_new_results`` gets a function there when
+it is set up. While it processes a restriction in one window, it may call this function with a list
+of values to which nothing else refers, and a list of the same values with timestamps and windows,
+rather than yield these one by one. The watermark estimator does not observe such timestamps.
 """
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,31 +17,42 @@ from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
+from beam_spark_runner.harness.beam.chunked_steps import Unpickled
 from beam_spark_runner.harness.beam.chunks import main_tag
 from beam_spark_runner.harness.beam.window_assignment import Assignment
-from beam_spark_runner.harness.failures import charge, note_element
+from beam_spark_runner.harness.failures import charge, failure_of, note_element
 from beam_spark_runner.harness.values.constants import Kind
-
-_LOADED = threading.local()  # ``fn``: the DoFn that the thread has unpickled last
 
 
 class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[misc]
     """Beam's operation of a splittable DoFn, whose errors name the step and the element."""
 
     def __init__(self, name: Any, spec: Any, *others: Any, **more: Any) -> None:
-        pickled = pickler.dumps(_WithKnownWindows(spec.serialized_fn))
-        super().__init__(name, spec._replace(serialized_fn=pickled), *others, **more)
+        fn, args, kwargs, side_inputs, windowing = pickler.loads(spec.serialized_fn)
+        # Beam calls the window fn for each ``TimestampedValue``, which takes more time than the
+        # rest of what it does with one.
+        windowing.windowfn = Assignment(windowing.windowfn)
+        unpickled = Unpickled((fn, args, kwargs, side_inputs, windowing))
+        super().__init__(
+            name, spec._replace(serialized_fn=pickler.dumps(unpickled)), *others, **more
+        )
+        self._unpickled = unpickled  # lives as long as the operation, which may be set up again
+        self._fn = fn
         self.readers: Sequence[operations.Operation] = ()  # of the main output
 
     def setup(self, data_sampler: Any = None) -> None:
         """See Beam's ``Operation``."""
         super().setup(data_sampler)
-        fn, _LOADED.fn = _LOADED.fn, None
-        if not hasattr(fn, "send_new_results"):
-            return
-        main = self.spec.output_tags.index(main_tag(self.spec.output_tags))
-        send = ChunkEdge(self.receivers[main], self.readers).send
-        fn.send_new_results = lambda values, windowed: send(values, windowed, Kind.OWN)
+        if hasattr(type(self._fn), "send_new_results"):
+            main = self.spec.output_tags.index(main_tag(self.spec.output_tags))
+            self._edge = ChunkEdge(self.receivers[main], self.readers)
+            self._fn.send_new_results = self._send
+
+    def _send(self, values: list[Any], windowed: list[WindowedValue]) -> None:
+        try:
+            self._edge.send(values, windowed, Kind.OWN)
+        except StopIteration as error:  # it would end the generator that has called
+            raise failure_of(error, self.step_name) from error
 
     def process(self, restriction: WindowedValue) -> None:
         """See Beam's ``Operation``."""
@@ -82,27 +92,3 @@ def _create(
     )
     operation.readers = consumers.get(main_tag(operation.spec.output_tags), ())
     return operation
-
-
-class _WithKnownWindows:
-    """What Beam unpickles in the place of a DoFn, its arguments and its windowing: the same.
-
-    But its windowing assigns the windows of ``TimestampedValue``s from a cache. Beam calls the
-    window fn for each of them, which takes more time than the rest of what it does with one.
-
-    Args:
-        pickled: The bytes that Beam would unpickle.
-    """
-
-    def __init__(self, pickled: Any) -> None:
-        self._pickled = pickled
-
-    def __reduce__(self) -> Any:
-        return _load, (self._pickled,)
-
-
-def _load(pickled: Any) -> Any:
-    fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
-    windowing.windowfn = Assignment(windowing.windowfn)
-    _LOADED.fn = fn
-    return fn, args, kwargs, side_inputs, windowing

@@ -297,7 +297,7 @@ class AssigningWindows:
             return
         if come_once:
             times_us = [*map(_TIMESTAMP, origins)]
-            windows = self._assignment.windows_at_all(times_us)
+            windows = self._assignment.windows_at_each(times_us)
             if windows is not None:
                 assigned = [*map(create, values, times_us, windows)]
                 output.send(values, assigned, kind, are_values=True)

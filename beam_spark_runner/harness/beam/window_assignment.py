@@ -39,12 +39,12 @@ class Assignment:
         )
         return windows
 
-    def windows_at_all(self, times_us: Iterable[int]) -> list[Sequence[Any]] | None:
+    def windows_at_each(self, times_us: Iterable[int]) -> list[Sequence[Any]] | None:
         """Return the windows of elements by their timestamps, or None if these do not suffice."""
         if self._period is None:
             return None
-        (length, offset), known = self._period, self._windows_of_period
-        return [known((at_us - offset) // length) for at_us in times_us]
+        (length, offset), windows_of = self._period, self._windows_of_period
+        return [windows_of((at_us - offset) // length) for at_us in times_us]
 
     def assign(self, context: WindowFn.AssignContext) -> Sequence[Any]:
         """See ``WindowFn.assign``."""

@@ -83,6 +83,8 @@ class PartitionConsumer:
         end: int | None = None  # of the log, if no record came after it
         try:
             self._outages.check()
+            if messages and messages[0].error() is None:
+                self._outages.worked()  # an error that follows may be transient
             for message in messages:
                 error = message.error()
                 if error is None:
@@ -90,6 +92,7 @@ class PartitionConsumer:
                     end = None
                 elif self._is_end(error):
                     end = message.offset()
+                    self._outages.worked()
         except (OutOfRangeError, KafkaAccessError) as error:
             if not records:
                 raise
@@ -101,7 +104,6 @@ class PartitionConsumer:
         if records or end is not None:
             self.is_at_end = end is not None
             self.has_answered = True
-            self._outages.worked()
         return records
 
     def known_end(self) -> int:

@@ -1,5 +1,6 @@
 """Reads partitions: a splittable DoFn whose restrictions are offsets."""
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from beam_spark_runner.transforms.kafka.reading import Reading, RecordConverter
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 
 _MOST_AT_ONCE = 1000
-_CHUNK = 128  # records that are sent together
+_CHUNK = 128  # records that are sent together; librdkafka limits their bytes
 _WAIT_S = 0.02  # for a consumer whose fetch requests are under way
 _STEP_S = 0.1  # of longer waits: in between, a restriction may be split
 _IDLE_S = 0.1
@@ -55,7 +56,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
     """Reads partitions; subclasses declare the parameters of ``process``.
 
     Attributes:
-        send_new_results: See ``harness.beam.restrictions``. Other runners do not set it.
+        send_new_results: See ``harness.beam.restrictions``. SDK harnesses of Beam do not set it.
 
     Args:
         reading: How partitions are read.
@@ -135,7 +136,8 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                         tracker.defer_remainder(Duration(_IDLE_S))
                     break
         except BaseException:  # records that the consumer has returned may be lost
-            consumer.close()
+            with contextlib.suppress(Exception):
+                consumer.close()
             raise
         self._consumers.give_back(topic, number, consumer)
         if finalizer is not None and claimed > start:
@@ -150,11 +152,13 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         newest_us = MIN_TIMESTAMP.micros
         for start in range(0, len(records), _CHUNK):
             some = records[start : start + _CHUNK]
-            values, times_us = self._converter.of(some, now_us)
-            windowed = map(create, values, times_us, itertools.repeat(_GLOBAL))
-            if send_new_results is None:
-                yield from windowed
+            times_us = self._converter.times_us(some, now_us)
+            elements = self._converter.elements(some)
+            if send_new_results is None:  # a deserializer may return one object again and again
+                yield from map(create, elements, times_us, itertools.repeat(_GLOBAL))
             else:
+                values = [*elements]
+                windowed = map(create, values, times_us, itertools.repeat(_GLOBAL))
                 send_new_results(values, [*windowed])
             newest_us = max(newest_us, *times_us)
         watermark = Timestamp(micros=self._reading.policy.after(newest_us, now_us))

@@ -1,7 +1,7 @@
 """How partitions are read: the arguments of ``ReadFromKafka``, and records as elements."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,25 +60,31 @@ class RecordConverter:
         deserializers = reading.key_deserializer, reading.value_deserializer
         self.makes_new_values = deserializers == (None, None)
 
-    def of(self, records: list[Any], now_us: int) -> tuple[list[Any], list[int]]:
-        """Return the elements of records, and their timestamps in microseconds.
+    def elements(self, records: list[Any]) -> Iterator[Any]:
+        """Return the elements of records, each of which is made when it is taken.
 
         Args:
             records: The records, in the form of ``confluent_kafka.Message``.
+
+        Raises:
+            KafkaAccessError: A record cannot be deserialized.
+        """
+        return map(self._record if self._reading.with_metadata else self._pair(), records)
+
+    def times_us(self, records: list[Any], now_us: int) -> list[int]:
+        """Return the timestamps of records in microseconds.
+
+        Args:
+            records: The records, at least one.
             now_us: When they were read.
 
         Raises:
-            KafkaAccessError: A record has no valid timestamp, or cannot be deserialized.
+            KafkaAccessError: A record has no valid timestamp.
         """
-        times_us = self._times_us(records, now_us)
-        make = self._record if self._reading.with_metadata else self._pair()
-        return [make(each) for each in records], times_us
-
-    def _times_us(self, records: list[Any], now_us: int) -> list[int]:
         policy = self._reading.policy
         if not policy.reads_records:
             of_message = policy.of_message
-            with contextlib.suppress(KafkaAccessError):  # raised again below, with the record
+            with contextlib.suppress(Exception):  # raised again below, with the record
                 stamps = [each.timestamp() for each in records]
                 times_us = [of_message(kind, time_ms, now_us) for kind, time_ms in stamps]
                 if min(times_us) >= _FIRST_US and max(times_us) <= _LAST_US:

@@ -162,7 +162,7 @@ class DecodeRows(beam.DoFn):  # type: ignore[misc]
         required: See ``_checked``.
     """
 
-    makes_new_results = True  # see ``harness.beam.steps.Making``
+    makes_new_results = True  # see ``harness.beam.steps.NewResultsLoop``
 
     def __init__(self, required: str) -> None:
         self._required = required

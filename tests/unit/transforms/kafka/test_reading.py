@@ -154,6 +154,47 @@ def test_elements_have_the_times_of_records_and_the_global_window() -> None:
     assert len(first.windows) == 1
 
 
+def test_records_are_sent_in_chunks_before_the_watermark_advances() -> None:
+    reading = Reading("id", {}, CreateTime(), None, None, False, None, 5.0, False, "Read")
+    fn, estimator = ReadPartitionsForever(reading), ManualWatermarkEstimator(Timestamp(0))
+    fn._consumers = Answers([(300, 300)])  # type: ignore[assignment]
+    sent: list[tuple[Any, WindowedValue]] = []
+
+    def send(values: list[Any], windowed: list[WindowedValue]) -> None:
+        assert 0 < len(values) <= 128
+        assert estimator.current_watermark() == Timestamp(0)
+        sent.extend(zip(values, windowed, strict=True))
+
+    fn.send_new_results = send
+    tracker = ThreadsafeRestrictionTracker(OffsetsTracker(OffsetInterval(0, None)))
+    assert not [*fn.read(("topic", 0, 0, -1, 0), RestrictionTrackerView(tracker), estimator)]
+    assert [value for value, _ in sent] == [(b"key", b"%d" % each) for each in range(300)]
+    for value, windowed in sent:
+        assert (windowed.value, windowed.timestamp, len(windowed.windows)) == (
+            value,
+            Timestamp(7),
+            1,
+        )
+    assert estimator.current_watermark() == Timestamp(7)
+
+
+def test_a_deserializer_may_return_one_object_again_and_again() -> None:
+    buffer = bytearray()
+
+    def deserialize(value: bytes) -> bytearray:
+        buffer[:] = value
+        return buffer
+
+    reading = Reading("id", {}, CreateTime(), None, deserialize, False, None, 5.0, False, "Read")
+    fn, estimator = ReadPartitionsForever(reading), ManualWatermarkEstimator(Timestamp(0))
+    fn._consumers = Answers([(5, 5)])  # type: ignore[assignment]
+    fn.send_new_results = lambda values, windowed: pytest.fail("it may change the values")
+    tracker = ThreadsafeRestrictionTracker(OffsetsTracker(OffsetInterval(0, None)))
+    elements = fn.read(("topic", 0, 0, -1, 0), RestrictionTrackerView(tracker), estimator)
+    seen = [(key, bytes(value)) for key, value in (each.value for each in elements)]
+    assert seen == [(b"key", b"%d" % each) for each in range(5)]
+
+
 @pytest.mark.parametrize(
     ("policy", "timestamp_ms", "problem"),
     [
@@ -169,7 +210,7 @@ def test_a_record_without_a_time_is_named(
     reading = Reading("id", {}, policy, None, None, False, None, 5.0, False, "Read")
     before = [] if policy.reads_records else [Record(2)]
     with pytest.raises(KafkaAccessError) as raised:
-        RecordConverter(reading).of([*before, Record(3, timestamp_ms)], 0)
+        RecordConverter(reading).times_us([*before, Record(3, timestamp_ms)], 0)
     assert str(raised.value).startswith("Read: the record of topic[0] at offset 3 has no timestamp")
     assert problem in str(raised.value)
 
@@ -221,6 +262,26 @@ def test_the_end_stays_known_when_records_are_put_back(monkeypatch: pytest.Monke
     consumer.put_back([first])
     assert len(consumer.take(1000, 0)) == 2
     assert consumer.position == 10
+
+
+class Gone(End):
+    """What librdkafka reports if the next offset does not exist."""
+
+    def name(self) -> str:
+        return "OFFSET_OUT_OF_RANGE"
+
+    def str(self) -> str:
+        return "out of range"
+
+
+def test_an_error_after_records_is_raised_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = consumer_of(monkeypatch, Record(7), Record(8), Gone(-1001))
+    assert len(consumer.take(1000, 0)) == 2
+    assert (consumer.position, consumer.has_answered, consumer.is_at_end) == (9, True, False)
+    with pytest.raises(OutOfRangeError, match="out of range"):
+        consumer.take(1000, 0)
 
 
 class Unreached(Answers):
