@@ -12,45 +12,15 @@ from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRest
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.transforms.kafka import consumers, error_names, partition_consumer
+from beam_spark_runner.transforms.kafka import consumers
 from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
-from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError, PartitionConsumer
+from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError
 from beam_spark_runner.transforms.kafka.partitions import ReadPartitionsForever
 from beam_spark_runner.transforms.kafka.reading import Reading, RecordConverter
 from beam_spark_runner.transforms.kafka.timestamps import CreateTime, EventTime, TimestampPolicy
-
-
-class Record:
-    """One with a time of seven seconds."""
-
-    def __init__(self, offset: int, timestamp_ms: int = 7000) -> None:
-        self._offset, self._timestamp_ms = offset, timestamp_ms
-
-    def error(self) -> None:
-        return None
-
-    def topic(self) -> str:
-        return "topic"
-
-    def partition(self) -> int:
-        return 0
-
-    def headers(self) -> None:
-        return None
-
-    def offset(self) -> int:
-        return self._offset
-
-    def key(self) -> bytes:
-        return b"key"
-
-    def value(self) -> bytes:
-        return b"%d" % self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._timestamp_ms
+from tests.unit.transforms.kafka.messages import Record
 
 
 class Answers:
@@ -213,75 +183,6 @@ def test_a_record_without_a_time_is_named(
         RecordConverter(reading).times_us([*before, Record(3, timestamp_ms)], 0)
     assert str(raised.value).startswith("Read: the record of topic[0] at offset 3 has no timestamp")
     assert problem in str(raised.value)
-
-
-class End:
-    """What librdkafka reports once when all has been read. The last offset is a marker's."""
-
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def offset(self) -> int:
-        return self._offset
-
-    def error(self) -> "End":
-        return self
-
-    def name(self) -> str:
-        return error_names.END_OF_PARTITION
-
-
-class Client:
-    """Stands for a consumer of ``confluent-kafka`` that has some messages."""
-
-    def __init__(self, *messages: Any) -> None:
-        self._messages = [*messages]
-
-    def assign(self, partitions: Any) -> None: ...
-
-    def consume(self, most: int, wait_s: float) -> list[Any]:
-        found, self._messages = self._messages[:most], self._messages[most:]
-        return found
-
-
-def consumer_of(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> PartitionConsumer:
-    module = SimpleNamespace(TopicPartition=lambda *place: place)
-    monkeypatch.setattr(partition_consumer, "confluent", lambda _: module)
-    monkeypatch.setattr(partition_consumer, "open_consumer", lambda *_: Client(*messages))
-    return PartitionConsumer({"bootstrap.servers": "nowhere"}, "Read", "topic", 0, 7)
-
-
-def test_the_end_stays_known_when_records_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = consumer_of(monkeypatch, Record(7), Record(8), End(10))
-    taken = consumer.take(1000, 0)
-    assert (len(taken), consumer.position, consumer.is_at_end) == (2, 10, True)
-    consumer.put_back(taken)
-    assert consumer.position == 7
-    (first,) = consumer.take(1, 0)
-    assert consumer.position == 8
-    consumer.put_back([first])
-    assert len(consumer.take(1000, 0)) == 2
-    assert consumer.position == 10
-
-
-class Gone(End):
-    """What librdkafka reports if the next offset does not exist."""
-
-    def name(self) -> str:
-        return "OFFSET_OUT_OF_RANGE"
-
-    def str(self) -> str:
-        return "out of range"
-
-
-def test_an_error_after_records_is_raised_by_the_next_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    consumer = consumer_of(monkeypatch, Record(7), Record(8), Gone(-1001))
-    assert len(consumer.take(1000, 0)) == 2
-    assert (consumer.position, consumer.has_answered, consumer.is_at_end) == (9, True, False)
-    with pytest.raises(OutOfRangeError, match="out of range"):
-        consumer.take(1000, 0)
 
 
 class Unreached(Answers):
