@@ -34,6 +34,8 @@ _LEVELS = {
     _Severity.ERROR: logging.ERROR,
     _Severity.CRITICAL: logging.CRITICAL,
 }
+_NAMES = {number: name for name, number in _Severity.Enum.items()}
+"""Without values that later versions of Beam may add."""
 _GO_CLIENT = "/go/pkg/beam/runners/universal/runnerlib/"
 _CATEGORY = "beam_spark_runner:warning"
 _DEFAULT_LEVEL = "default_sdk_harness_log_level"
@@ -134,7 +136,7 @@ class Stderr:
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Write a line."""
-        level = beam_fn_api_pb2.LogEntry.Severity.Enum.Name(entry.severity)
+        level = _NAMES.get(entry.severity, f"SEVERITY {entry.severity}")
         step = f" [{entry.transform_id}]" if entry.transform_id else ""
         trace = f"\n{entry.trace}" if entry.trace else ""
         with contextlib.suppress(OSError, ValueError):  # stderr is closed

@@ -70,7 +70,9 @@ class LiveTasks:
         """Return the merged metrics of all running tasks: serialised MonitoringInfos."""
         with self._lock:
             tasks = list(self._tasks.values())
-        return merge(info for each in tasks for info in each.monitoring_infos)
+        infos = (info for each in tasks for info in each.monitoring_infos)
+        # Metrics that are dropped are named when the tasks have ended.
+        return merge(infos, dropped=lambda info, problem: None)
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
         """Return the residuals of splittable DoFns, by transform.

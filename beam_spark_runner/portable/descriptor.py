@@ -276,7 +276,10 @@ class _Builder:
         self._add_coders(read_payload(transform.urn, transform.payload, transform.name).coders)
         payload = transform.payload
         if self._wire is not None and _is_stateful(transform):
-            payload = _on_wire(payload, self._wire, *self._key_and_window_coders(transform))
+            key, window = self._key_and_window_coders(transform)
+            payload = _on_wire(
+                payload, self._wire, key=key, window=window, environment=transform.environment
+            )
         self.descriptor.transforms[id_].CopyFrom(
             beam_runner_api_pb2.PTransform(
                 unique_name=transform.name,
@@ -323,7 +326,14 @@ class _Builder:
         add_coders(self.graph, self.descriptor.coders, wanted)
 
 
-def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: CoderId) -> bytes:
+def _on_wire(
+    payload: bytes,
+    wire: WireCoders,
+    *,
+    key: CoderId | None,
+    window: CoderId,
+    environment: EnvironmentId | None,
+) -> bytes:
     """Give a stateful ParDo coders by which the runner can read its timers, and count values.
 
     The Python SDK may derive the coder of timers from a side input
@@ -335,6 +345,7 @@ def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: Code
         key: The coder of the main input's keys; None: it is not a KV coder, and the payload's is
             used.
         window: The coder of the main input's windows.
+        environment: The environment of the DoFn.
     """
     par_do = beam_runner_api_pb2.ParDoPayload.FromString(payload)
     for family in par_do.timer_family_specs.values():
@@ -344,7 +355,7 @@ def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: Code
     for state in par_do.state_specs.values():
         if state.HasField("multimap_spec"):
             spec = state.multimap_spec
-            spec.value_coder_id = wire.values(CoderId(spec.value_coder_id))
+            spec.value_coder_id = wire.values(CoderId(spec.value_coder_id), environment)
     return bytes(par_do.SerializeToString(deterministic=True))
 
 

@@ -9,6 +9,7 @@ from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
 
 _PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
+_JAVA = "apache/beam_java"
 
 
 def has_remote_code(graph: Graph) -> bool:
@@ -41,6 +42,12 @@ def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
     return not declared or capability in declared
 
 
+def is_of_java(graph: Graph, id_: EnvironmentId) -> bool:
+    """Whether the SDK of an environment is Java's."""
+    coded = graph.environments[id_].coded
+    return sdk_of(beam_runner_api_pb2.Environment.FromString(coded)).startswith(_JAVA)
+
+
 def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
     """Whether an environment is a Python process that this runner starts, with this package."""
     return bool(
@@ -52,6 +59,20 @@ def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
 def may_be_stock(environment: beam_runner_api_pb2.Environment) -> bool:
     """Whether an environment may be an SDK as Beam ships it, without this package."""
     return environment.urn in IN_SDK_HARNESSES and not has_our_package(environment)
+
+
+def sdk_of(environment: beam_runner_api_pb2.Environment) -> str:
+    """Return the name and version of an environment's SDK, for messages.
+
+    Example:
+        "apache/beam_java17_sdk:2.65.0"
+
+    Source: Java ``Environments.getJavaCapabilities``, and the same of Python and Go.
+    """
+    for each in environment.capabilities:
+        if each.startswith(SDK_VERSION_CAPABILITY_PREFIX):
+            return str(each.removeprefix(SDK_VERSION_CAPABILITY_PREFIX))
+    return "of unknown name"
 
 
 def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str | None:

@@ -1,30 +1,25 @@
 """Metrics: merges the MonitoringInfos of many bundles, and converts them to MetricResults."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+import logging
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from apache_beam.coders import IterableCoder, StrUtf8Coder, VarIntCoder
 from apache_beam.metrics import monitoring_infos
-from apache_beam.metrics.cells import (
-    BoundedTrieData,
-    DistributionData,
-    DistributionResult,
-    GaugeData,
-    GaugeResult,
-    HistogramData,
-    HistogramResult,
-)
+from apache_beam.metrics.cells import GaugeData
 from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.metrics.metric import MetricResults, MetricsFilter
 from apache_beam.metrics.metricbase import MetricName
 from apache_beam.portability.api import metrics_pb2
+from google.protobuf.message import DecodeError
 
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.portable.bounded import MalformedBytesError
+from beam_spark_runner.portable.metric_values import KINDS, counter_value, kind_of, value_of
 
-STRING_SET_LIMIT_CHARS = 1_000_000
-"""The limit of one merged set of strings, the same as Beam's limit for one bundle."""
+_LOGGER = logging.getLogger(__name__)
+_TEXT = reprlib.Repr()
+_TEXT.maxstring = 300
 
 METRICS_NAMESPACE = "beam_spark_runner"
 PENDING_RESIDUALS = "sdf_pending_residuals"
@@ -33,20 +28,30 @@ INPUT_WATERMARK = "input_watermark"
 OUTPUT_WATERMARK = "output_watermark"
 DROPPED_DUE_TO_LATENESS = "dropped_due_to_lateness"
 
-_STRINGS = IterableCoder(StrUtf8Coder())
+MOST_METRICS = 100_000
+"""How many metrics are kept for one job; the others are dropped."""
+MOST_METRICS_BYTES = 64 << 20
+"""How large all metrics of a job together may be, encoded."""
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]  # URN, type, sorted labels
+Dropped: TypeAlias = Callable[[metrics_pb2.MonitoringInfo, str], None]
+"""Is called with a metric that is dropped, and the problem."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """How values of one MonitoringInfo type are read, merged and shown to users."""
+def name_of(info: metrics_pb2.MonitoringInfo) -> str:
+    """Return the name of a metric, with its step, for messages."""
+    namespace, name = (
+        info.labels.get(label, "")
+        for label in (monitoring_infos.NAMESPACE_LABEL, monitoring_infos.NAME_LABEL)
+    )
+    step = info.labels.get(monitoring_infos.PTRANSFORM_LABEL, "")
+    named = f"{namespace}:{name}" if name else info.urn
+    return _TEXT.repr(f"{named} of {step}" if step else named)
 
-    group: str  # key in the answer of ``MetricResults.query``
-    decode: Callable[[metrics_pb2.MonitoringInfo], Any]
-    combine: Callable[[Any, Any], Any]
-    encode: Callable[[Any], bytes]
-    to_result: Callable[[Any], Any]
+
+def warn_of_dropped(info: metrics_pb2.MonitoringInfo, problem: str) -> None:
+    """Log that a metric is dropped."""
+    _LOGGER.warning("the metric %s is dropped: %s", name_of(info), problem)
 
 
 def relabelled(coded_infos: Iterable[bytes], ids: Mapping[str, str]) -> tuple[bytes, ...]:
@@ -58,8 +63,7 @@ def relabelled(coded_infos: Iterable[bytes], ids: Mapping[str, str]) -> tuple[by
             left out.
     """
     found = []
-    for coded in coded_infos:
-        info = metrics_pb2.MonitoringInfo.FromString(coded)
+    for info in _parsed(coded_infos):
         id_ = ids.get(info.labels.get(monitoring_infos.PTRANSFORM_LABEL, ""))
         if id_ is not None:
             info.labels[monitoring_infos.PTRANSFORM_LABEL] = id_
@@ -67,15 +71,19 @@ def relabelled(coded_infos: Iterable[bytes], ids: Mapping[str, str]) -> tuple[by
     return tuple(found)
 
 
-def merge(coded_infos: Iterable[bytes]) -> tuple[bytes, ...]:
+def merge(coded_infos: Iterable[bytes], dropped: Dropped = warn_of_dropped) -> tuple[bytes, ...]:
     """Reduce the MonitoringInfos of any number of bundles to one for each metric.
 
     Associative and commutative, so that tasks may merge what reaches them in any order.
     (Only a bounded trie that has exceeded its bound depends on the order: it has other,
     equally valid prefixes.) Of an unknown type, the greatest payload is the result.
 
+    It never fails: metrics whose values cannot be decoded, or do not fit to another one of the
+    same name, and those beyond ``MOST_METRICS`` or ``MOST_METRICS_BYTES``, are dropped.
+
     Args:
         coded_infos: Serialised MonitoringInfos.
+        dropped: Is called for each metric that is dropped.
 
     Returns:
         Serialised MonitoringInfos, one for each URN, type and labels, in their order.
@@ -83,10 +91,17 @@ def merge(coded_infos: Iterable[bytes]) -> tuple[bytes, ...]:
 
     Source: proto MonitoringInfoTypeUrns; Beam Python ``monitoring_infos.consolidate``.
     """
-    return tuple(
-        info.SerializeToString(deterministic=True)
-        for info in _merged(metrics_pb2.MonitoringInfo.FromString(coded) for coded in coded_infos)
-    )
+    found = []
+    room = MOST_METRICS_BYTES
+    for info in _merged(_parsed(coded_infos), dropped):
+        coded = info.SerializeToString(deterministic=True)
+        room -= len(coded)
+        if room < 0:
+            dropped(info, f"all metrics together have more than {MOST_METRICS_BYTES} bytes")
+            room += len(coded)
+        else:
+            found.append(coded)
+    return tuple(found)
 
 
 def to_metric_results(
@@ -179,11 +194,13 @@ def element_counts(coded_infos: Iterable[bytes]) -> Mapping[str, int]:
         The counts by the ids of collections.
     """
     counts: dict[str, int] = {}
-    for info in map(metrics_pb2.MonitoringInfo.FromString, coded_infos):
+    for info in _parsed(coded_infos):
         if info.urn == monitoring_infos.ELEMENT_COUNT_URN:
             collection = info.labels[monitoring_infos.PCOLLECTION_LABEL]
-            count = monitoring_infos.extract_counter_value(info)
-            counts[collection] = counts.get(collection, 0) + count
+            try:
+                counts[collection] = counts.get(collection, 0) + counter_value(info)
+            except MalformedBytesError as error:
+                warn_of_dropped(info, str(error))
     return counts
 
 
@@ -201,7 +218,7 @@ class PipelineMetrics(MetricResults):  # type: ignore[misc]
         committed_values = _values(self._coded_committed, step_names, user_metrics_only)
         attempted_values = _values(attempted, step_names, user_metrics_only)
         groups: dict[str, dict[MetricKey, MetricResult]] = {
-            kind.group: {} for kind in _KINDS.values()
+            kind.group: {} for kind in KINDS.values()
         }
         for group, key in {**committed_values, **attempted_values}:
             groups[group][key] = MetricResult(
@@ -226,23 +243,38 @@ class PipelineMetrics(MetricResults):  # type: ignore[misc]
         return [metrics_pb2.MonitoringInfo.FromString(coded) for coded in self._coded_committed]
 
 
+def _parsed(coded_infos: Iterable[bytes]) -> Iterator[metrics_pb2.MonitoringInfo]:
+    for coded in coded_infos:
+        try:
+            yield metrics_pb2.MonitoringInfo.FromString(coded)
+        except DecodeError:
+            _LOGGER.warning("%d bytes are dropped, which are no metric", len(coded))
+
+
 def _merged(
-    infos: Iterable[metrics_pb2.MonitoringInfo],
+    infos: Iterable[metrics_pb2.MonitoringInfo], dropped: Dropped
 ) -> list[metrics_pb2.MonitoringInfo]:
     values: dict[_Key, Any] = {}
     for info in infos:
         if info.type == monitoring_infos.PROGRESS_TYPE:
             continue
-        kind = _KINDS.get(info.type, _UNKNOWN)
         key = (info.urn, info.type, tuple(sorted(info.labels.items())))
-        value = kind.decode(info)
-        values[key] = kind.combine(values[key], value) if key in values else value
+        try:
+            value = value_of(info)
+            if key in values:
+                values[key] = kind_of(info.type).combine(values[key], value)
+            elif len(values) < MOST_METRICS:
+                values[key] = value
+            else:
+                dropped(info, f"there are more than {MOST_METRICS} metrics")
+        except MalformedBytesError as error:
+            dropped(info, str(error))
     return [
         metrics_pb2.MonitoringInfo(
             urn=key[0],
             type=key[1],
             labels=dict(key[2]),
-            payload=_KINDS.get(key[1], _UNKNOWN).encode(values[key]),
+            payload=kind_of(key[1]).encode(values[key]),
         )
         for key in sorted(values)
     ]
@@ -254,10 +286,9 @@ def _values(
     user_metrics_only: bool,
 ) -> dict[tuple[str, MetricKey], Any]:
     infos = []
-    for coded in coded_infos:
-        info = metrics_pb2.MonitoringInfo.FromString(coded)
+    for info in _parsed(coded_infos):
         is_user = monitoring_infos.is_user_monitoring_info(info)
-        if info.type not in _KINDS or (user_metrics_only and not is_user):
+        if info.type not in KINDS or (user_metrics_only and not is_user):
             continue
         step = monitoring_infos.get_step_name(info)
         if step is not None:
@@ -265,7 +296,7 @@ def _values(
         infos.append(info)
 
     values = {}
-    for info in _merged(infos):
+    for info in _merged(infos, warn_of_dropped):
         namespace, name = monitoring_infos.parse_namespace_and_name(info)
         # A user's metric is identified by step and name; others may differ only in
         # other labels (element counts, by collection).
@@ -275,111 +306,6 @@ def _values(
             MetricName(namespace, name),
             None if is_user else dict(info.labels),
         )
-        kind = _KINDS[info.type]
-        values[kind.group, key] = kind.to_result(kind.decode(info))
+        kind = KINDS[info.type]
+        values[kind.group, key] = kind.to_result(value_of(info))
     return values
-
-
-def _wrapped(value: int) -> int:
-    """Return a sum modulo 2^64, as a signed number: Beam's counters have 64 bits."""
-    return (value + 2**63) % 2**64 - 2**63
-
-
-def _encode_distribution(data: DistributionData) -> bytes:
-    wrapped = DistributionData(_wrapped(data.sum), data.count, data.min, data.max)
-    coded: bytes = monitoring_infos.int64_distribution("", wrapped).payload
-    return coded
-
-
-def _decode_gauge(info: metrics_pb2.MonitoringInfo) -> tuple[float, int, bytes]:
-    seconds, value = monitoring_infos.extract_gauge_value(info)
-    return seconds, value, info.payload  # in this order, max() is the latest
-
-
-def _union(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
-    """Unite two sets; beyond the limit, keep the first strings in order, which is associative."""
-    union = some | others
-    if sum(map(len, union)) <= STRING_SET_LIMIT_CHARS:
-        return union
-    ordered = sorted(union)
-    ends = accumulate(map(len, ordered))
-    return frozenset(
-        text for text, end in zip(ordered, ends, strict=True) if end <= STRING_SET_LIMIT_CHARS
-    )
-
-
-def _decode_trie(info: metrics_pb2.MonitoringInfo) -> tuple[int, BoundedTrieData]:
-    bound = metrics_pb2.BoundedTrie.FromString(info.payload).bound
-    return bound, monitoring_infos.extract_bounded_trie_value(info)
-
-
-def _combine_tries(
-    some: tuple[int, BoundedTrieData], others: tuple[int, BoundedTrieData]
-) -> tuple[int, BoundedTrieData]:
-    bound = min(some[0], others[0])
-    # Beam's combine() trims to the lesser bound, but its result forgets that bound.
-    return bound, BoundedTrieData(root=some[1].combine(others[1]).as_trie(), bound=bound)
-
-
-def _encode_trie(value: tuple[int, BoundedTrieData]) -> bytes:
-    coded: bytes = value[1].to_proto().SerializeToString(deterministic=True)
-    return coded
-
-
-def _encode_histogram(data: HistogramData) -> bytes:
-    coded: bytes = data.to_proto().SerializeToString(deterministic=True)
-    return coded
-
-
-_KINDS: Mapping[str, _Kind] = {
-    monitoring_infos.SUM_INT64_TYPE: _Kind(
-        group=MetricResults.COUNTERS,
-        decode=monitoring_infos.extract_counter_value,
-        combine=lambda some, other: _wrapped(some + other),
-        encode=VarIntCoder().encode,
-        to_result=lambda value: value,
-    ),
-    monitoring_infos.DISTRIBUTION_INT64_TYPE: _Kind(
-        group=MetricResults.DISTRIBUTIONS,
-        decode=lambda info: monitoring_infos.extract_metric_result_map_value(info).data,
-        combine=lambda some, other: some.combine(other),
-        encode=_encode_distribution,
-        to_result=DistributionResult,
-    ),
-    monitoring_infos.LATEST_INT64_TYPE: _Kind(
-        group=MetricResults.GAUGES,
-        decode=_decode_gauge,
-        combine=max,
-        encode=lambda value: value[2],
-        to_result=lambda value: GaugeResult(GaugeData(value[1], value[0])),
-    ),
-    monitoring_infos.STRING_SET_TYPE: _Kind(
-        group=MetricResults.STRINGSETS,
-        decode=lambda info: frozenset(monitoring_infos.extract_string_set_value(info)),
-        combine=_union,
-        encode=lambda value: _STRINGS.encode(sorted(value)),
-        to_result=set,
-    ),
-    monitoring_infos.BOUNDED_TRIE_TYPE: _Kind(
-        group=MetricResults.BOUNDED_TRIES,
-        decode=_decode_trie,
-        combine=_combine_tries,
-        encode=_encode_trie,
-        to_result=lambda value: value[1],
-    ),
-    monitoring_infos.HISTOGRAM_TYPE: _Kind(
-        group=MetricResults.HISTOGRAMS,
-        decode=monitoring_infos.extract_histogram_value,
-        combine=lambda some, other: some.combine(other),
-        encode=_encode_histogram,
-        to_result=HistogramResult,
-    ),
-}
-
-_UNKNOWN = _Kind(
-    group="",
-    decode=lambda info: info.payload,
-    combine=max,
-    encode=lambda payload: payload,
-    to_result=lambda payload: payload,
-)

@@ -14,6 +14,7 @@ from apache_beam.portability import python_urns
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import main_input, windowing
 from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.portable.bounded import BoundedReader, decode_window
 from beam_spark_runner.portable.environments import coded_environment
 from beam_spark_runner.portable.payloads import window_mapping_fn
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -117,6 +118,8 @@ def coded_question(window: bytes) -> bytes:
 def answer_reader(description: StageDescription) -> Callable[[bytes], tuple[bytes, SideWindow]]:
     """Return a decoder for the stage's output: the window of the question, and its mapping.
 
+    The decoder raises MalformedBytesError if the bytes are no KV of a nonce and a window.
+
     Args:
         description: The description of the stage.
     """
@@ -126,11 +129,13 @@ def answer_reader(description: StageDescription) -> Callable[[bytes], tuple[byte
     for part in (0, 1, 0):  # length prefix -> KV -> its value, length prefix -> window
         id_ = descriptor.coders[id_].component_coder_ids[part]
     coder = window_coder_seen_by_the_runner(descriptor, id_)
-    decode, name = coder.decode, window_namer(coder)
+    name = window_namer(coder)
 
     def read(answer: bytes) -> tuple[bytes, SideWindow]:
-        nonce, coded = _QUESTION.decode(answer)
-        window = decode(coded)
+        reader = BoundedReader(answer)
+        nonce, coded = reader.prefixed(), reader.prefixed()
+        reader.end()
+        window = decode_window(coder, coded)
         return nonce, SideWindow(window.max_timestamp().micros, name(window))
 
     return read

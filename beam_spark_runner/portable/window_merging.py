@@ -7,14 +7,13 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import Graph, Windowing
+from beam_spark_runner.portable.bounded import BoundedReader
 from beam_spark_runner.portable.environments import coded_environment
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.window_questions import WindowQuestions
 
 _WINDOWS = IterableCoder(BytesCoder())
 _QUESTION = TupleCoder([BytesCoder(), _WINDOWS])
-_MERGED = IterableCoder(TupleCoder([BytesCoder(), _WINDOWS]))
-_ANSWER = TupleCoder([BytesCoder(), TupleCoder([_WINDOWS, _MERGED])])
 
 
 def coded_question(windows: Iterable[bytes]) -> bytes:
@@ -26,9 +25,16 @@ def decoded_answer(answer: bytes) -> list[tuple[bytes, list[bytes]]]:
     """Return each merged window with the windows that were merged into it.
 
     The stage emits KV<nonce, KV<unmerged windows, KVs of a merged window and its parts>>.
+
+    Raises:
+        MalformedBytesError: The bytes are no such KV.
     """
-    _, (_, merged) = _ANSWER.decode(answer)
-    return [(window, list(parts)) for window, parts in merged]
+    reader = BoundedReader(answer)
+    reader.prefixed()
+    reader.items(BoundedReader.prefixed)
+    merged = reader.items(lambda each: (each.prefixed(), each.items(BoundedReader.prefixed)))
+    reader.end()
+    return merged
 
 
 def is_of_an_sdk(graph: Graph, windowing: Windowing) -> bool:

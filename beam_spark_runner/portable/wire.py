@@ -27,9 +27,10 @@ from apache_beam.runners.pipeline_context import PipelineContext
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError, InvariantError
-from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.core.varint import read_varint
 from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.portable.environments import is_of_java
 
 _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PREFIX})
 """Coders whose nested encoding begins with a length already."""
@@ -173,8 +174,18 @@ class WireCoders:
         prefixed = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
         return self._add(urns.CODER_CUSTOM_WINDOW, (prefixed,))
 
-    def values(self, id_: CoderId) -> CoderId:
-        """Return the coder for values of the coder ``id_`` that the runner has to count."""
+    def values(self, id_: CoderId, environment: EnvironmentId | None) -> CoderId:
+        """Return the coder for values of multimaps, which the runner has to count.
+
+        Java's SDK encodes them by the coder that the DoFn has, whatever the descriptor asks for.
+
+        Args:
+            id_: The SDK's coder of the values.
+            environment: The environment of the DoFn.
+        """
+        if environment is not None and is_of_java(self._graph, environment):
+            add_coders(self._graph, self._coders, [id_])
+            return id_
         return self._part(id_)
 
     def _part(self, id_: CoderId) -> CoderId:
@@ -212,13 +223,6 @@ def timer_coders_seen_by_the_runner(
     """Return the runner's coders for key and window of timers of the coder ``id_``."""
     key, window = descriptor.coders[id_].component_coder_ids
     return _seen(descriptor, key), window_coder_seen_by_the_runner(descriptor, window)
-
-
-def value_coder_seen_by_the_runner(
-    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
-) -> Coder:
-    """Return the runner's coder for values that it counts."""
-    return _seen(descriptor, id_)
 
 
 def window_namer(coder: Coder) -> Callable[[Any], bytes]:

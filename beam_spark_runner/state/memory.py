@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
-from beam_spark_runner.core.varint import read_varint
+from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesError
 from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
     Address,
@@ -29,7 +29,16 @@ _TOKEN = struct.Struct(">qqq")  # the cell's generation, the next piece, the end
 _COUNT = struct.Struct(">i")
 
 CountValues: TypeAlias = Callable[[Cell, bytes], int]
-"""Returns how many values a concatenation of encoded multimap values has."""
+"""Returns how many values a concatenation of encoded multimap values has, or ``UNCOUNTED``."""
+UNCOUNTED = -1
+"""The number of values whose coder the runner does not know."""
+_MOST_VALUES = (1 << 31) - 1
+
+
+def count_with(count: int, more: int) -> int:
+    """Add numbers of values, of which one may be ``UNCOUNTED``, or more than an iterable has."""
+    known = UNCOUNTED not in (count, more) and count + more <= _MOST_VALUES
+    return count + more if known else UNCOUNTED
 
 
 class _Spilled(NamedTuple):
@@ -129,6 +138,8 @@ class MemoryState:
                 return self._page(multimap.values.get(map_key, ()), multimap.generation, token)
             case MapEntries(cell):
                 multimap = self._find(cell, _Map)
+                if UNCOUNTED in multimap.counts.values():
+                    raise wrong_requests.cannot_count(cell)
                 return self._page(list(multimap.values), multimap.generation, token, multimap)
 
     def append(self, address: Address, data: bytes) -> None:
@@ -142,7 +153,7 @@ class MemoryState:
                 multimap = self._make(cell, _Map)
                 count = self._count_values(cell, data)
                 multimap.values.setdefault(map_key, []).append(self._pieces.keep(data))
-                multimap.counts[map_key] = multimap.counts.get(map_key, 0) + count
+                multimap.counts[map_key] = count_with(multimap.counts.get(map_key, 0), count)
             case ListRange(cell):
                 values = self._make(cell, _List)
                 values.generation = next(self._generations)
@@ -306,15 +317,11 @@ def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
 
     Source: proto StateAppendRequest, OrderedListEntry.
     """
-    position = 0
-    while position < len(data):
+    reader = BoundedReader(data)
+    while reader.left:
+        start = len(data) - reader.left
         try:
-            sort_key, after = read_varint(data, position)
-            length, start = read_varint(data, after)
-        except ValueError as error:
+            sort_key, _ = reader.signed(), reader.prefixed()
+        except MalformedBytesError as error:
             raise FnApiProtocolError(f"an entry of an ordered list is wrong: {error}") from error
-        end = start + length
-        if end > len(data):
-            raise FnApiProtocolError("an entry of an ordered list is cut off")
-        yield sort_key - (1 << 64) if sort_key >= 1 << 63 else sort_key, data[position:end]
-        position = end
+        yield sort_key, data[start : len(data) - reader.left]

@@ -1,16 +1,16 @@
 """Serves the Fn API's state requests from a backend, for embedded and remote harnesses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from apache_beam.coders import Coder
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-from apache_beam.runners.pipeline_context import PipelineContext
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesError, skipper
+from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
@@ -22,7 +22,7 @@ from beam_spark_runner.state.backend import (
     Page,
     StateBackend,
 )
-from beam_spark_runner.state.memory import CountValues
+from beam_spark_runner.state.memory import UNCOUNTED, CountValues
 
 StateKey: TypeAlias = beam_fn_api_pb2.StateKey
 
@@ -167,21 +167,34 @@ class StateRequests:
 def value_counter(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
     declared: Mapping[tuple[str, str], DeclaredState],
-    coder_of: Callable[[str], Coder] | None = None,
 ) -> CountValues:
     """Return a function that counts encoded multimap values, by the coders that DoFns declare.
+
+    It reads past the values, and decodes none. It raises FnApiProtocolError if the bytes are no
+    values of the coder.
 
     Args:
         descriptor: The descriptor of the stage.
         declared: See ``declared_states``.
-        coder_of: Returns a coder by its id; None: coders are made from the descriptor.
     """
-    if coder_of is None:
-        context = PipelineContext(beam_runner_api_pb2.Components(coders=descriptor.coders))
-        coder_of = context.coders.get_by_id
+    skips = {
+        key: skipper(descriptor.coders, state.value_coder)
+        for key, state in declared.items()
+        if state.value_coder
+    }
 
     def count(cell: Cell, data: bytes) -> int:
-        coder = coder_of(declared[cell.transform, cell.state].value_coder)
-        return sum(1 for _ in coder.get_impl().decode_all(data))
+        skip = skips.get((cell.transform, cell.state))
+        if skip is None:
+            return UNCOUNTED
+        reader = BoundedReader(data)
+        values = 0
+        try:
+            while reader.left:
+                skip(reader)
+                values += 1
+        except MalformedBytesError as error:
+            raise wrong_requests.malformed_values(cell, str(error)) from error
+        return values
 
     return count

@@ -17,13 +17,14 @@ from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
+    Cell,
     ListRange,
     MapEntries,
     MapKeys,
     MapValues,
     Page,
 )
-from beam_spark_runner.state.memory import CountValues, list_entries
+from beam_spark_runner.state.memory import UNCOUNTED, CountValues, count_with, list_entries
 from beam_spark_runner.state.store_keys import StoreKeys, numbered, ordered, part
 
 _BAG, _LIST, _MAP = b"b", b"l", b"m"
@@ -244,7 +245,8 @@ class StoredCells:
             self._records.put(prefix + _BY_NUMBER + numbered(entry.number), map_key)
         pieces = prefix + _VALUES + numbered(entry.number)
         self._records.put(pieces + numbered(entry.pieces), data)
-        coded = _ENTRY.pack(entry.number, entry.values + count, entry.pieces + 1)
+        values = count_with(entry.values, count)
+        coded = _ENTRY.pack(entry.number, values, entry.pieces + 1)
         self._records.put(prefix + _BY_KEY + part(map_key), coded)
 
     def _entry(self, prefix: bytes, map_key: bytes) -> _MapEntry | None:
@@ -258,7 +260,7 @@ class StoredCells:
             if room <= 0:
                 return Page(b"".join(data), _TOKEN.pack(head.stamp, end) + place)
             if isinstance(address, MapEntries):
-                piece = self._whole_entry(prefix, piece)
+                piece = self._whole_entry(prefix, piece, address.cell)
             data.append(piece)
             room -= len(piece)
         return Page(data[0] if len(data) == 1 else b"".join(data), b"")
@@ -301,10 +303,12 @@ class StoredCells:
                 return
             yield place, value
 
-    def _whole_entry(self, prefix: bytes, map_key: bytes) -> bytes:
+    def _whole_entry(self, prefix: bytes, map_key: bytes, cell: Cell) -> bytes:
         """Encode KV(key, iterable of its values); the iterable begins with their number."""
         entry = self._entry(prefix, map_key)
         assert entry is not None  # the key is listed
+        if entry.values == UNCOUNTED:
+            raise wrong_requests.cannot_count(cell)
         values = self._records.scan(prefix + _VALUES + numbered(entry.number))
         return b"".join([map_key, _COUNT.pack(entry.values), *(value for _, value in values)])
 

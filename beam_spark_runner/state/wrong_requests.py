@@ -29,6 +29,22 @@ def cannot_clear(address: Address) -> FnApiProtocolError:
     )
 
 
+def cannot_count(cell: Cell) -> FnApiProtocolError:
+    """Return the error for the entries of a multimap whose values the runner cannot count."""
+    return FnApiProtocolError(
+        f"the SDK asked for the entries of the state {cell.state}, which begin with the number of "
+        "their values, but the runner does not know the coder of these values, and the SDK does "
+        "not prefix them with their length: give them a coder of Beam's model"
+    )
+
+
+def malformed_values(cell: Cell, problem: str) -> FnApiProtocolError:
+    """Return the error for bytes that are no values of a multimap's coder."""
+    return FnApiProtocolError(
+        f"the SDK appended bytes to the state {cell.state} that are no encoded values: {problem}"
+    )
+
+
 def of_another_kind(cell: Cell) -> FnApiProtocolError:
     """Return the error for a cell that has been written as another kind of state."""
     return FnApiProtocolError(f"the state {cell.state} was written as another kind of state")

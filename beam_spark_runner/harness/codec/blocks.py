@@ -1,8 +1,8 @@
 """Blocks of elements on the data stream, whose keys and values are bytes to the runner.
 
-Beam's coders are written out here, because its compiled streams do not check where a block
-of another process ends; and because most elements of a block have the same timestamp, windows
-and pane, so that decoding only their values takes a quarter of the time.
+Beam's coders are written out (for reading, in ``portable.bounded``), because its compiled streams
+do not check where a block of another process ends; and because most elements of a block have the
+same timestamp, windows and pane, so that decoding only their values takes a quarter of the time.
 
 Source: Beam coders ``windowed_value``, ``kv``, ``iterable``, ``length_prefix``, ``double``.
 """
@@ -19,21 +19,21 @@ from apache_beam.coders import (
     TupleCoder,
     WindowedValueCoder,
 )
-from apache_beam.coders.coder_impl import create_InputStream
-from apache_beam.coders.coders import (
-    GlobalWindowCoder,
-    IntervalWindowCoder,
-    TimestampPrefixingOpaqueWindowCoder,
-)
 from apache_beam.transforms.userstate import Timer
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.rendering import text_of
-from beam_spark_runner.core.varint import coded_varint, read_varint
+from beam_spark_runner.core.varint import coded_varint
+from beam_spark_runner.portable.bounded import (
+    MalformedBytesError,
+    end_of_pane,
+    end_of_timestamp,
+    end_of_windows,
+    read_bytes_at,
+    reader_at,
+)
 
 Origins: TypeAlias = list[WindowedValue]
-_Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 _Writer: TypeAlias = Callable[[Any, list[bytes]], None]
 
 _AT_ONCE = 1024
@@ -41,8 +41,9 @@ _COUNT = struct.Struct(">i")
 _DOUBLE = struct.Struct(">d")
 _TIMESTAMP_BYTES = 8
 _SMALL = 1 << 14
-_MOST_WINDOWS = 1 << 20
 _MOST_HEADERS = 1 << 10
+_LONGEST_KNOWN = 1 << 12
+"""Longer headers, in bytes, are of very many windows, and are decoded each time."""
 
 
 _REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
@@ -51,10 +52,6 @@ _REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
 
 class GroupToken(bytes):
     """Replaces the values of a group: the key with which the SDK reads them from the state."""
-
-
-class MalformedBlockError(Exception):
-    """The bytes of a block are not encoded elements or timers."""
 
 
 class HeaderWriter:
@@ -166,25 +163,28 @@ class HeaderReader:
 
         Raises:
             IndexError, struct.error: The header does not end within the block.
-            MalformedBlockError: The bytes are no header.
+            MalformedBytesError: The bytes are no header.
         """
-        position = _end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
-        position = _end_of_pane(block, position)
+        position = end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
+        position = end_of_pane(block, position)
         header = block[start:position]
         origin = self._origins.get(header)
         if origin is None:
             if position > len(block):
-                raise MalformedBlockError("it ends within an element")
+                raise MalformedBytesError("it ends within an element")
+            end_of_timestamp(block, start)
             if len(self._origins) >= _MOST_HEADERS:
                 self._origins.clear()
-            origin = self._origins[header] = self._coder.decode(header + b"\0")
+            origin = self._coder.decode(header + b"\0")
+            if len(header) <= _LONGEST_KNOWN:
+                self._origins[header] = origin
         return header, origin, position
 
     def decode(self, header: bytes) -> WindowedValue:
         """Return the origin that a header encodes.
 
         Raises:
-            MalformedBlockError: The bytes are no header.
+            MalformedBytesError: The bytes are no header.
         """
         origin = self._origins.get(header)
         if origin is not None:
@@ -192,9 +192,9 @@ class HeaderReader:
         try:
             _, origin, end = self.read(header, 0)
         except (IndexError, struct.error) as error:
-            raise MalformedBlockError("it ends within a header") from error
+            raise MalformedBytesError("it ends within a header") from error
         if end != len(header):
-            raise MalformedBlockError("a header is longer than what it says")
+            raise MalformedBytesError("a header is longer than what it says")
         return origin
 
 
@@ -207,7 +207,7 @@ class BlockReader:
 
     def __init__(self, coder: WindowedValueCoder) -> None:
         self._headers = HeaderReader(coder)
-        self._read_value = _reader(coder.wrapped_value_coder)
+        self._read_value = reader_at(coder.wrapped_value_coder)
         self._header = b""  # of the previous element; empty: there was none
         self._origin: WindowedValue | None = None
 
@@ -215,7 +215,7 @@ class BlockReader:
         """Yield the elements of a block, some at a time.
 
         Raises:
-            MalformedBlockError: The block ends within an element, or has other bytes.
+            MalformedBytesError: The block ends within an element, or has other bytes.
         """
         position, end = 0, len(block)
         read_value, begins_with = self._read_value, block.startswith
@@ -233,9 +233,9 @@ class BlockReader:
                     values.append(value)
                     origins.append(origin)
             except (IndexError, struct.error) as error:
-                raise MalformedBlockError("it ends within an element") from error
+                raise MalformedBytesError("it ends within an element") from error
             if position > end:
-                raise MalformedBlockError("it ends within an element")
+                raise MalformedBytesError("it ends within an element")
             yield values, origins
         self._header, self._origin = header, origin
 
@@ -251,7 +251,7 @@ class TimerCodec:
 
     def __init__(self, key_coder: Coder, window_coder: Coder, timer_coder: Coder) -> None:
         self._window_coder = window_coder
-        self._read_key = _reader(key_coder)
+        self._read_key = reader_at(key_coder)
         coder = timer_coder.get_impl()
         self._decode, self._encode = coder.decode, coder.encode_nested
 
@@ -264,7 +264,7 @@ class TimerCodec:
         """Yield the timers of a block.
 
         Raises:
-            MalformedBlockError: The block ends within a timer, or has other bytes.
+            MalformedBytesError: The block ends within a timer, or has other bytes.
         """
         start = 0
         while start < len(block):
@@ -274,108 +274,20 @@ class TimerCodec:
                     raise IndexError
                 timer: Timer = self._decode(block[start:end])
             except (IndexError, struct.error) as error:
-                raise MalformedBlockError("it ends within a timer") from error
+                raise MalformedBytesError("it ends within a timer") from error
             except UnicodeDecodeError as error:
-                raise MalformedBlockError(f"the tag of a timer is no text: {error}") from error
+                raise MalformedBytesError(f"the tag of a timer is no text: {error}") from error
+            if not timer.windows:
+                raise MalformedBytesError("a timer is in no window")
             yield timer
             start = end
 
     def _end(self, block: bytes, start: int) -> int:
         _, position = self._read_key(block, start)
-        _, position = _read_bytes(block, position)  # the tag
-        position = _end_of_windows(self._window_coder, block, position)
+        _, position = read_bytes_at(block, position)  # the tag
+        position = end_of_windows(self._window_coder, block, position)
         is_cleared = block[position]
         position += 1
         if is_cleared > 1:
-            raise MalformedBlockError(f"a timer is cleared or set, and not {is_cleared}")
-        return position if is_cleared else _end_of_pane(block, position + 2 * _TIMESTAMP_BYTES)
-
-
-def _end_of_windows(coder: Coder, block: bytes, position: int) -> int:
-    (count,) = _COUNT.unpack_from(block, position)
-    position += _COUNT.size
-    if not 0 <= count <= _MOST_WINDOWS:  # sliding windows may have gaps between them
-        raise MalformedBlockError(f"an element or a timer is in {count} windows")
-    for _ in range(count):
-        position = _end_of_window(coder, block, position)
-    return position
-
-
-def _end_of_window(coder: Coder, block: bytes, position: int) -> int:
-    if isinstance(coder, GlobalWindowCoder):
-        return position
-    if isinstance(coder, IntervalWindowCoder):
-        return _read_length(block, position + _TIMESTAMP_BYTES)[1]
-    if isinstance(coder, TimestampPrefixingOpaqueWindowCoder):
-        length, position = _read_length(block, position + _TIMESTAMP_BYTES)
-        return position + length
-    stream = create_InputStream(block[position:])
-    try:
-        coder.get_impl().decode_from_stream(stream, True)
-    except Exception as error:
-        raise MalformedBlockError(f"a window cannot be decoded: {text_of(error)}") from error
-    return len(block) - int(stream.size())
-
-
-def _end_of_pane(block: bytes, position: int) -> int:
-    kind = block[position] >> 4
-    position += 1
-    if kind > 2:
-        raise MalformedBlockError(f"a pane is of kind {kind}")
-    for _ in range(kind):
-        _, position = _read_length(block, position)
-    return position
-
-
-def _read_length(block: bytes, position: int) -> tuple[int, int]:
-    first = block[position]
-    if first < 0x80:
-        return first, position + 1
-    second = block[position + 1]
-    if second < 0x80:  # most lengths are small
-        return (second << 7) + first - 0x80, position + 2
-    try:
-        return read_varint(block, position)
-    except ValueError as error:
-        raise MalformedBlockError(f"a length is wrong: {error}") from error
-
-
-def _reader(coder: Coder) -> _Reader:
-    if isinstance(coder, TupleCoder):
-        first, second = map(_reader, coder.coders())
-
-        def read_pair(block: bytes, position: int) -> tuple[Any, int]:
-            key, position = first(block, position)
-            value, position = second(block, position)
-            return (key, value), position
-
-        return _read_pair_of_bytes if first is second is _read_bytes else read_pair
-    if isinstance(coder, FloatCoder):
-        return lambda block, position: (_DOUBLE.unpack_from(block, position)[0], position + 8)
-    if isinstance(coder, BytesCoder):
-        return _read_bytes
-    raise InvariantError(f"nothing of the coder {coder} is read in blocks")
-
-
-def _read_bytes(block: bytes, position: int) -> tuple[bytes, int]:
-    length = block[position]
-    position += 1
-    if length > 0x7F:
-        length, position = _read_length(block, position - 1)
-    end = position + length
-    return block[position:end], end
-
-
-def _read_pair_of_bytes(block: bytes, position: int) -> tuple[tuple[bytes, bytes], int]:
-    """Read two byte strings; ``_read_bytes`` is written out, since most edges have such pairs."""
-    length = block[position]
-    position += 1
-    if length > 0x7F:
-        length, position = _read_length(block, position - 1)
-    end = position + length
-    length = block[end]
-    start = end + 1
-    if length > 0x7F:
-        length, start = _read_length(block, end)
-    last = start + length
-    return (block[position:end], block[start:last]), last
+            raise MalformedBytesError(f"a timer is cleared or set, and not {is_cleared}")
+        return position if is_cleared else end_of_pane(block, position + 2 * _TIMESTAMP_BYTES)

@@ -29,9 +29,9 @@ from beam_spark_runner.harness.codec.blocks import (
     GroupToken,
     HeaderReader,
     HeaderWriter,
-    MalformedBlockError,
     Origins,
 )
+from beam_spark_runner.portable.bounded import MalformedBytesError
 
 _COUNTS = struct.Struct("<III")
 _U32 = np.dtype("<u4")
@@ -154,9 +154,9 @@ class ColumnReader:
             try:
                 count, headers, size = _COUNTS.unpack_from(block, position)
             except struct.error as error:
-                raise MalformedBlockError("it ends within the counts") from error
+                raise MalformedBytesError("it ends within the counts") from error
             if not count or headers not in (1, count):
-                raise MalformedBlockError(f"{count} elements have {headers} headers")
+                raise MalformedBytesError(f"{count} elements have {headers} headers")
             position += _COUNTS.size
             end = position + size
             match self._shape:
@@ -186,7 +186,7 @@ class ColumnReader:
 
 def _u32s(block: bytes, start: int, count: int) -> "np.ndarray[Any, np.dtype[np.uint32]]":
     if start + count * _U32.itemsize > len(block):
-        raise MalformedBlockError("it ends within an element")
+        raise MalformedBytesError("it ends within an element")
     return np.frombuffer(block, _U32, count, start)
 
 
@@ -196,9 +196,9 @@ def _cut(block: bytes, start: int, end: int, count: int) -> list[bytes]:
     first = start + count * _U32.itemsize
     ends = (lengths.cumsum(dtype=np.int64) + first).tolist()
     if end > len(block):
-        raise MalformedBlockError("it ends within an element")
+        raise MalformedBytesError("it ends within an element")
     if ends[-1] != end:
-        raise MalformedBlockError("the lengths of its elements are not those of their bytes")
+        raise MalformedBytesError("the lengths of its elements are not those of their bytes")
     return [block[at:to] for at, to in zip([first, *ends], ends, strict=False)]
 
 

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 from apache_beam.coders import Coder
 from apache_beam.transforms.window import BoundedWindow, WindowFn
 
-from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
+from beam_spark_runner.portable.bounded import MalformedBytesError, decode_window
 from beam_spark_runner.portable.windowing import decode_strategy
 from beam_spark_runner.semantics.strategy import Strategy
 
@@ -62,13 +63,23 @@ class SdkWindowFn(WindowFn):  # type: ignore[misc]
         return self._merge is not None
 
     def merge(self, merge_context: WindowFn.MergeContext) -> None:
-        """Have the SDK merge the windows, if there are several."""
+        """Have the SDK merge the windows, if there are several.
+
+        Raises:
+            FnApiProtocolError: The SDK has merged windows into bytes that are no window.
+        """
         windows = list(merge_context.windows)
         if self._merge is None or len(windows) < 2:
             return
         coded = {self._coder.encode(window): window for window in windows}
         for result, parts in self._merge(tuple(sorted(coded))):
-            merge_context.merge([coded[part] for part in parts], self._coder.decode(result))
+            try:
+                merged = decode_window(self._coder, result)
+            except MalformedBytesError as error:
+                raise FnApiProtocolError(
+                    f"an SDK has merged windows into one that is malformed: {error}"
+                ) from error
+            merge_context.merge([coded[part] for part in parts], merged)
 
     def get_window_coder(self) -> Coder:
         return self._coder

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -26,7 +25,6 @@ from beam_spark_runner.harness.bundle import (
     Receiver,
     SideInputLookup,
 )
-from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.fn_api.protocol import (
     BundleProtocol,
     Complete,
@@ -44,10 +42,12 @@ from beam_spark_runner.harness.remote.callbacks import RemoteCallbacks
 from beam_spark_runner.harness.remote.failures import user_failure
 from beam_spark_runner.harness.remote.input import RemoteInput
 from beam_spark_runner.harness.remote.keyed_bundle import TimersTaker, UserState
-from beam_spark_runner.harness.remote.progress import HarnessProgress, coded_infos
+from beam_spark_runner.harness.remote.progress import HarnessProgress
 from beam_spark_runner.harness.remote.pushed import InvalidSplitError, PushedElements
+from beam_spark_runner.harness.remote.residuals import ResidualChecks
 from beam_spark_runner.harness.remote.sdk_harness import ConnectedHarness
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.stage_description import StageDescription
 
 _LOGGER = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ class RemoteBundle:
         self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
         self._descriptor = descriptor
         self._is_splittable = description.is_splittable
+        self._residuals = ResidualChecks(input_coder, worker.sdk) if self._is_splittable else None
+        self._metrics = worker.metrics
         self._pushed = PushedElements(descriptor, description.source)
         self._events = 0
         self._waits = False  # whether the thread waits for the harness
@@ -119,6 +121,7 @@ class RemoteBundle:
         self._protocol = BundleProtocol(self._instruction, self._sinks, families)
         self._progress = HarnessProgress(
             self._connection,
+            self._metrics,
             self._instruction,
             description.step_names,
             is_splittable=description.is_splittable,
@@ -231,7 +234,7 @@ class RemoteBundle:
         if answer.error:
             raise self._user_failure(answer.error)
         response = answer.process_bundle_split
-        residuals = list(response.residual_roots)
+        residuals = self._checked(response.residual_roots)
         try:
             for channel in response.channel_splits:
                 residuals += self._pushed.cut(channel)
@@ -280,17 +283,28 @@ class RemoteBundle:
         infos = response.monitoring_infos
         for info in infos:
             if info.urn == LOG_MARK_URN:
-                mark = extract_counter_value(info)
-                self._connection.logs.wait_for(mark, _LAST_LINES_S)
+                mark = self._metrics.counter(info)
+                self._connection.logs.wait_for(mark or 0, _LAST_LINES_S)
+        residuals = self._checked(response.residual_roots)
         callbacks: tuple[RemoteCallbacks, ...] = ()
         if response.requires_finalization:
             callbacks = (RemoteCallbacks(self._name, self._instruction, self._worker),)
         self._end(keep=bool(callbacks))
         return BundleResult(
             callbacks=callbacks,
-            monitoring_infos=tuple(coded_infos(infos)),
-            residual_roots=(*response.residual_roots, *self._pushed.too_late()),
+            monitoring_infos=tuple(self._metrics.sound(infos)),
+            residual_roots=(*residuals, *self._pushed.too_late()),
         )
+
+    def _checked(
+        self, roots: Sequence[beam_fn_api_pb2.DelayedBundleApplication]
+    ) -> list[beam_fn_api_pb2.DelayedBundleApplication]:
+        if self._residuals is not None:  # else the stage refuses all residuals
+            try:
+                self._residuals.check(roots)
+            except FnApiProtocolError as error:
+                raise self._worker.explain(error, self._name) from error
+        return [*roots]
 
     def _await_response(self) -> beam_fn_api_pb2.ProcessBundleResponse:
         with self._waiting():
@@ -371,7 +385,7 @@ class RemoteBundle:
         while True:
             try:
                 some = next(elements, None)
-            except MalformedBlockError as error:
+            except MalformedBytesError as error:
                 self._protocol.has_ended = True
                 raise FnApiProtocolError(
                     f"{self._name}: the SDK harness sent bytes that are no elements of "

@@ -166,7 +166,7 @@ class KeyTimers:
             The number of timers.
 
         Raises:
-            MalformedBlockError: The bytes are no timers.
+            MalformedBytesError: The bytes are no timers.
         """
         count = 0
         declared = self._declared.families[family]

@@ -20,8 +20,8 @@ from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
 from beam_spark_runner.core.ids import TimerFamilyId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle, BundleResult
-from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.semantics.interruption import uninterrupted
 from beam_spark_runner.semantics.lateness import drop_expired
@@ -341,7 +341,7 @@ class RemoteKeyedBundle:
             try:
                 clock_us = self._policy.clock_us
                 self._calls += self._timers.take(family, coded_timers, clock_us)
-            except MalformedBlockError as error:
+            except MalformedBytesError as error:
                 raise FnApiProtocolError(
                     f"the SDK harness sent bytes that are no timers of {family.family}: {error}"
                 ) from error

@@ -1,16 +1,15 @@
 """Requests the progress of a running bundle from its SDK harness."""
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.bundle import Activity
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
+from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 
 _TIMEOUT_S = 1.0
 _STATUS_TIMEOUT_S = 5.0
@@ -27,6 +26,7 @@ class HarnessProgress:
 
     Args:
         connection: The connection to the harness.
+        metrics: Checks the metrics of the harness.
         instruction: The id of the bundle's instruction.
         step_names: The full names of the stage's steps; a splittable DoFn is the first.
         is_splittable: Whether the first step is a splittable DoFn.
@@ -35,12 +35,14 @@ class HarnessProgress:
     def __init__(
         self,
         connection: SdkConnection,
+        metrics: HarnessMetrics,
         instruction: str,
         step_names: Mapping[TransformId, str],
         *,
         is_splittable: bool,
     ) -> None:
         self._connection = connection
+        self._metrics = metrics
         self._instruction = instruction
         self._step_names = step_names
         self._claims_in: str | None = None
@@ -58,7 +60,7 @@ class HarnessProgress:
 
     def infos(self) -> Sequence[bytes]:
         """See ``Bundle.progress``."""
-        return coded_infos(self._infos() or ())
+        return self._metrics.sound(self._infos() or ())
 
     def _infos(self) -> Sequence[Any] | None:
         answer = self.ask(_TIMEOUT_S)
@@ -83,7 +85,7 @@ class HarnessProgress:
                 counts.append((info.urn, *sorted(info.labels.items()), info.payload))
             elif _TIMES.fullmatch(info.urn):
                 step = self._step_names.get(TransformId(info.labels.get("PTRANSFORM", "")), "")
-                times_ms[step] = times_ms.get(step, 0) + extract_counter_value(info)
+                times_ms[step] = times_ms.get(step, 0) + (self._metrics.counter(info) or 0)
         grown_ms = {step: ms - self._times_ms.get(step, 0) for step, ms in times_ms.items() if step}
         if any(grown_ms.values()):
             self._busiest = max(grown_ms, key=grown_ms.__getitem__)
@@ -98,8 +100,3 @@ class HarnessProgress:
         text = self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing"
         threads = [each for each in _THREADS.findall(text) if _RUNS_A_BUNDLE in each]
         return "".join(threads) or text
-
-
-def coded_infos(infos: Iterable[Any]) -> list[bytes]:
-    """Serialise MonitoringInfos, without the mark of the bundle's log lines."""
-    return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]

@@ -30,9 +30,10 @@ from beam_spark_runner.harness.environments.packages import StagedFiles
 from beam_spark_runner.harness.environments.process import start_process
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import to_proto
-from beam_spark_runner.portable.environments import python_version_of_beam
+from beam_spark_runner.portable.environments import python_version_of_beam, sdk_of
 from beam_spark_runner.portable.sdk_options import options_for
 
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
@@ -87,6 +88,8 @@ class ConnectedHarness:
         self.connection.logs.keep = self._logged.stream().add
         self._harness: _Harness | None = None
         self.url = server.url
+        self.sdk = sdk_of(environment)
+        self.metrics = HarnessMetrics(self.sdk)
         self.start_timeout_s = 0.0
 
     def start(self, timeout_s: float) -> None:

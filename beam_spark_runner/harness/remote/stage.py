@@ -20,10 +20,7 @@ from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.environments import has_our_package
 from beam_spark_runner.portable.stage_description import StageDescription
-from beam_spark_runner.portable.wire import (
-    coder_seen_by_the_runner,
-    value_coder_seen_by_the_runner,
-)
+from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
@@ -105,8 +102,7 @@ class RemoteStage:
 
     def _user_state(self, store: StateBackend | None) -> UserState:
         if store is None:
-            coder_of = functools.partial(value_coder_seen_by_the_runner, self._descriptor)
-            store = MemoryState(value_counter(self._descriptor, self._states, coder_of))
+            store = MemoryState(value_counter(self._descriptor, self._states))
         return UserState(StateRequests(store, self._states, self._description.step_names))
 
     def _start(

@@ -18,7 +18,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
-from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.state.residuals import KeyedTimers, KeyedValues
 
@@ -96,10 +96,17 @@ class StateAndTimerBundleCheckpointHandler:
 
         A residual is due after the delay that it asks for, at once if it asks for none. It holds
         the watermark at the least of its output watermarks, or at the minimum if it has none.
+
+        Raises:
+            FnApiProtocolError: A residual is in no window, so that it would not be scheduled.
         """
         for root in response.residual_roots:
             application = root.application
             element = self._decode(application.element)
+            if not element.windows:
+                raise FnApiProtocolError(
+                    f"the SDK has sent a residual of {application.transform_id!r} in no window"
+                )
             delay_us = 0
             if root.HasField("requested_time_delay"):
                 delay_us = max(0, _micros_of(root.requested_time_delay))
@@ -113,7 +120,7 @@ class StateAndTimerBundleCheckpointHandler:
         id_ = self._new_id()
         timers = self._timers.timer_internals_for(element)
         states = self._states.state_internals_for(element)
-        fire_at_us = timers.processing_time_us() + delay_us
+        fire_at_us = min(MAX_US, timers.processing_time_us() + delay_us)
         for part in in_each_window(element):
             namespace = self._encode_window(part.windows[0])
             states.write(namespace, id_, part)
@@ -121,8 +128,11 @@ class StateAndTimerBundleCheckpointHandler:
 
 
 def _micros_of(time: Timestamp | Duration) -> int:
-    """Return a time in microseconds. ``ToMicroseconds`` refuses Beam's extreme timestamps."""
-    return int(time.seconds) * 1_000_000 + int(time.nanos) // 1_000
+    """Return a time in microseconds, within those that Beam has.
+
+    ``ToMicroseconds`` refuses Beam's extreme timestamps.
+    """
+    return max(MIN_US, min(MAX_US, int(time.seconds) * 1_000_000 + int(time.nanos) // 1_000))
 
 
 class RefusingCheckpointHandler:

@@ -12,7 +12,7 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.model import Plan, Segment
-from beam_spark_runner.portable.monitoring import merge, residual_gauges
+from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling import rounds, segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
@@ -222,7 +222,7 @@ class _PlanRun:
             infos = [info for report in last for info in report.monitoring_infos]
             if made or self._left(last):
                 infos += self._gauges(segment, last)
-            self._tally.attempted = merge([*self._tally.attempted, *infos])
+            self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
             self._settings.observer.reported(last)
             if not isinstance(result.verdict, Accepted):
                 return result.verdict
@@ -230,7 +230,7 @@ class _PlanRun:
             made.append(result)
             all_infos += infos
             action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
-        metrics = self._tally.accepted[segment.id] = merge(all_infos)
+        metrics = self._tally.accepted[segment.id] = self._tally.merged(all_infos)
         if segment.writes:
             self._outputs.add(
                 segment.id,

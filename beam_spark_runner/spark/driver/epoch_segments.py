@@ -9,7 +9,6 @@ from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundl
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.plan.levels import LevelRange, parts
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Attempts, Failed, Report
@@ -169,7 +168,7 @@ class EpochSegments:
             self._warn(job, reason_of(error))
             return (), segments.Crashed(segment.id, reason_of(error))
         infos = [info for report in reports for info in report.monitoring_infos]
-        self._tally.attempted = merge([*self._tally.attempted, *infos])
+        self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
         self._settings.observer.reported(reports)
         match verdict:
             case Accepted():

@@ -1,21 +1,25 @@
 """Settings of a run, its observer, and its metrics."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.core.ids import SegmentId
-from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.tables import OpenTables
 from beam_spark_runner.spark.shared_folder import SharedFolder
+
+_MOST_NAMED = 1_000
+"""How many metrics that are dropped are named for one job."""
 
 
 class Observer(Protocol):
@@ -72,8 +76,19 @@ class RunMetrics:
 
     attempted: tuple[bytes, ...] = ()
     accepted: dict[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
+    _dropped: set[str] = field(default_factory=set)  # names of metrics that a warning has named
 
     @property
     def committed(self) -> tuple[bytes, ...]:
         """The metrics of accepted output: a segment counts once, however often it ran."""
-        return merge(info for infos in list(self.accepted.values()) for info in infos)
+        return self.merged(info for infos in list(self.accepted.values()) for info in infos)
+
+    def merged(self, infos: Iterable[bytes]) -> tuple[bytes, ...]:
+        """See ``monitoring.merge``. Each metric that is dropped is named in one warning."""
+        return merge(infos, self._warn_once)
+
+    def _warn_once(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
+        name = name_of(info)
+        if name not in self._dropped and len(self._dropped) < _MOST_NAMED:
+            self._dropped.add(name)
+            warn_of_dropped(info, problem)

@@ -24,7 +24,6 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Delivery, Plan
-from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
@@ -208,7 +207,7 @@ class _StreamRun:
             last,
             epoch,
             reports,
-            metrics=merge([*last.metrics, *infos]),
+            metrics=self._tally.merged([*last.metrics, *infos]),
             gathers=self._views,
             finishing=self._finishing,
             lags=self._lags,

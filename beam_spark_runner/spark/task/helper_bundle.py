@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
+from beam_spark_runner.portable.environments import sdk_of
 from beam_spark_runner.spark.program import StageProgram
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.side_inputs.views import EpochView
@@ -50,6 +52,20 @@ def run_helper(
         job.discard(program.stage)
         raise
     return taken.elements, result.monitoring_infos
+
+
+def wrong_answer(program: StageProgram, problem: str) -> FnApiProtocolError:
+    """Return the error for an SDK that was asked about windows.
+
+    Args:
+        program: the program of the stage that asked.
+        problem: what is wrong with the answer.
+    """
+    coded = program.description.coded_environment
+    sdk = sdk_of(beam_runner_api_pb2.Environment.FromString(coded))
+    return FnApiProtocolError(
+        f"{program.name}: the SDK {sdk} was asked about windows, and its answer is wrong: {problem}"
+    )
 
 
 class _Taken:

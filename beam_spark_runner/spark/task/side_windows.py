@@ -7,14 +7,14 @@ from apache_beam.coders import Coder
 from apache_beam.transforms.window import GlobalWindows, WindowFn
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.side_windows import side_window_of
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.window_mapping import SideWindow, answer_reader, coded_question
 from beam_spark_runner.portable.windowing import decode_window_fn
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import StageProgram, WindowMapping
-from beam_spark_runner.spark.task.helper_bundle import run_helper
+from beam_spark_runner.spark.task.helper_bundle import run_helper, wrong_answer
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 
 MapWindows: TypeAlias = Callable[[Sequence[Any]], Sequence[SideWindow]]
@@ -86,10 +86,15 @@ def _answers(
     questions = [GlobalWindows.windowed_value(coded_question(window)) for window in windows]
     answers, _ = run_helper(job, program, questions)
     read = answer_reader(program.description)
-    found = dict(read(answer.value) for answer in answers)
+    try:
+        found = dict(read(answer.value) for answer in answers)
+    except MalformedBytesError as error:
+        raise wrong_answer(program, str(error)) from error
     if found.keys() != set(windows):
-        raise FnApiProtocolError(
-            f"{program.name}: the SDK was asked to map {len(windows)} windows to windows of the "
-            f"side input, but answered for {len(found)}"
+        answered = len(found.keys() & set(windows))
+        raise wrong_answer(
+            program,
+            f"of {len(windows)} windows, {answered} are mapped to windows of the side input, and "
+            f"{len(found) - answered} windows are mapped that nobody has asked about",
         )
     return found

@@ -14,7 +14,7 @@ from apache_beam.portability.api import metrics_pb2
 from apache_beam.utils.histogram import Histogram, LinearBucket
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.portable import monitoring
+from beam_spark_runner.portable import metric_values
 from beam_spark_runner.portable.monitoring import merge, to_metric_results
 
 STEPS = {TransformId("t1"): "Outer/Count", TransformId("t1-copy"): "Outer/Count"}
@@ -92,7 +92,7 @@ def test_string_sets_unite() -> None:
 
 
 def test_string_sets_stay_below_beams_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitoring, "STRING_SET_LIMIT_CHARS", 4)
+    monkeypatch.setattr(metric_values, "STRING_SET_LIMIT_CHARS", 4)
     assert shown(strings("bb", "cc"), strings("aa"), group="string_sets") == {"aa", "bb"}
 
 

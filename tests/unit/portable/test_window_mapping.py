@@ -12,6 +12,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalW
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.window_mapping import (
     MappedBy,
@@ -112,6 +113,24 @@ def test_questions_and_answers_are_what_an_sdk_reads_and_writes(
     asked_for, found = answer_reader(description)(answer.encode((nonce, window)))
     assert asked_for == coded
     assert found == SideWindow(end_us, name)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param(b"", "cut off", id="empty"),
+        pytest.param(b"\1k", "cut off", id="no window"),
+        pytest.param(b"\1k\x80\x80\x80\x80\1", "268435456 more bytes", id="2^28 bytes"),
+        pytest.param(b"\1k\0", "end within", id="an empty window"),
+        pytest.param(b"\1k\x08\x80" + bytes(7), "end within", id="half a window"),
+        pytest.param(b"\1k\x0a\x80" + bytes(7) + b"\1\1", "9 bytes, not 10", id="more"),
+        pytest.param(b"\1k\x09\x80" + bytes(7) + b"\1x", "1 more", id="more after it"),
+    ],
+)
+def test_answers_that_are_no_window(answer: bytes, problem: str) -> None:
+    description = describe_window_mapping(*reader_in(proto_of_lookup(FixedWindows(10))))
+    with pytest.raises(MalformedBytesError, match=problem):
+        answer_reader(description)(answer)
 
 
 def test_a_mapping_of_another_sdk_is_refused_where_python_runs() -> None:

@@ -11,6 +11,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import main_input, windowing
 from beam_spark_runner.graph.model import Graph, Windowing
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.window_merging import (
     coded_question,
@@ -99,3 +100,22 @@ def test_questions_and_answers_are_what_an_sdk_reads_and_writes() -> None:
     answer = coders.get_by_id(descriptor.pcollections["answers"].coder_id).value_coder()
     coded = answer.encode((b"", ([windows[2]], [(whole, windows[:2])])))
     assert decoded_answer(coded) == [(encode(whole), [*map(encode, windows[:2])])]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param(b"", "cut off", id="empty"),
+        pytest.param(b"\0", "4 more bytes", id="only a nonce"),
+        pytest.param(b"\0\0\0\0\0", "4 more bytes", id="nothing merged"),
+        pytest.param(b"\0\0\0\0\0\0\0\0\1", "cut off", id="no merged window"),
+        pytest.param(b"\0\x40\0\0\0", "1073741824 items", id="2^30 windows"),
+        pytest.param(
+            b"\0\0\0\0\0\0\0\0\1\1w\0\0\0\1\x80\x80\x80\x80\1", "268435456", id="a window of 2^28"
+        ),
+        pytest.param(b"\0" * 10, "1 more", id="more bytes"),
+    ],
+)
+def test_bytes_that_are_no_answer(answer: bytes, problem: str) -> None:
+    with pytest.raises(MalformedBytesError, match=problem):
+        decoded_answer(answer)

@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from apache_beam.coders import VarIntCoder
-from apache_beam.portability import common_urns
+from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import FnApiProtocolError
@@ -142,3 +142,32 @@ def test_entries_of_a_map_say_how_many_values_there_are() -> None:
     asked.append(values, encode(3))
     entries = asked.get(key("multimap_entries_user_state", "map")).data
     assert entries == encode(300) + b"\x00\x00\x00\x03" + encode(1) + encode(1000) + encode(3)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x80", b"\xff" * 11, b"\1\x80"], ids=["half a value", "eleven bytes", "one more"]
+)
+def test_bytes_that_are_no_values_of_a_map(data: bytes) -> None:
+    asked = requests()
+    append = beam_fn_api_pb2.StateAppendRequest(data=data)
+    values = key("multimap_user_state", "map", map_key=b"m")
+    assert "no encoded values" in asked.answer(StateRequest(state_key=values, append=append)).error
+    assert asked.get(key("multimap_keys_user_state", "map")).data == b""
+
+
+@pytest.mark.parametrize("urn", ["beam:coder:javasdk:v1", python_urns.PICKLED_CODER])
+def test_values_of_a_coder_of_an_sdk_are_not_counted(urn: str) -> None:
+    """They are not decoded either: a pickled coder would be loaded in a worker of all jobs."""
+    described = descriptor()
+    described.coders["int"].spec.urn = urn
+    described.coders["int"].spec.payload = b"not even a pickle"
+    declared = declared_states(described)
+    backend = MemoryState(value_counter(described, declared))
+    asked = StateRequests(backend, declared, {TransformId("count"): "Count/ParDo"})
+    values = key("multimap_user_state", "map", map_key=b"m")
+    asked.append(values, b"any bytes")
+    asked.append(values, b" and more")
+    assert asked.get(values).data == b"any bytes and more"
+    assert asked.get(key("multimap_keys_user_state", "map")).data == b"m"
+    with pytest.raises(FnApiProtocolError, match="map, which begin with the number"):
+        asked.get(key("multimap_entries_user_state", "map"))

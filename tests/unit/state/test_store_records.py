@@ -20,7 +20,7 @@ from beam_spark_runner.state.backend import (
     StateBackend,
     StoredTimer,
 )
-from beam_spark_runner.state.memory import MemoryState
+from beam_spark_runner.state.memory import UNCOUNTED, MemoryState
 from beam_spark_runner.state.store import StoredState
 from tests.unit.state.sorted_records import SortedRecords, count_values, list_entry, pages, read
 
@@ -328,3 +328,14 @@ def test_what_is_emptied_leaves_nothing() -> None:
     for address in places:
         store.clear(address)
     assert records.values == {}
+
+
+@pytest.mark.parametrize("count", [UNCOUNTED, (1 << 31) - 1], ids=["unknown", "too many"])
+def test_entries_whose_values_cannot_be_counted(count: int) -> None:
+    store = StoredState(SortedRecords(), 1, lambda cell, data: count)
+    cell = Cell("t", "s", b"w", b"k")
+    for _ in range(2):
+        store.append(MapValues(cell, b"m"), b"v")
+    assert store.get(MapValues(cell, b"m")).data == b"vv"
+    with pytest.raises(FnApiProtocolError, match="number of their values"):
+        store.get(MapEntries(cell))

@@ -9,9 +9,9 @@ from apache_beam.coders import (
     WindowedValueCoder,
 )
 from apache_beam.coders.coder_impl import create_OutputStream
-from apache_beam.coders.coders import GlobalWindowCoder
+from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
 from apache_beam.transforms.trigger import _UnwindowedValues
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils.windowed_value import (
     PANE_INFO_UNKNOWN,
     WindowedValue,
@@ -20,7 +20,8 @@ from apache_beam.utils.windowed_value import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.codec.blocks import BlockReader, BlockWriter, MalformedBlockError
+from beam_spark_runner.harness.codec.blocks import BlockReader, BlockWriter, HeaderReader
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from tests.unit.harness.codec.block_elements import (
     BYTES,
     GROUPED,
@@ -113,7 +114,7 @@ def test_a_block_that_is_cut_is_malformed(
     if cut in ends:
         assert len(read(coder, block[:cut])) < len(elements) + 1
     else:
-        with pytest.raises(MalformedBlockError):
+        with pytest.raises(MalformedBytesError):
             read(coder, block[:cut])
 
 
@@ -122,21 +123,40 @@ def test_any_bytes_are_elements_or_malformed(shape: Any, window: Any, block: byt
     coder = WindowedValueCoder(shape[0], window[0])
     try:
         elements = read(coder, block)
-    except MalformedBlockError:
+    except MalformedBytesError:
         return
     assert len(elements) <= len(block)
+
+
+TIME = b"\x80" + bytes(7)
 
 
 @pytest.mark.parametrize(
     ("block", "words"),
     [
         (b"\xff" * 7, "ends within"),
-        (b"\0" * 8 + struct.pack(">i", -1), "-1 windows"),
-        (b"\0" * 8 + struct.pack(">i", 1) + b"\xff", "kind 15"),
-        (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "more than 64 bits"),
-        (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 4 + b"\x0f", "ends within"),
+        (bytes(8) + struct.pack(">i", 1) + b"\x0f\0", "no timestamp"),
+        (b"\xff" * 8 + struct.pack(">i", 1) + b"\x0f\0", "no timestamp"),
+        (TIME + struct.pack(">i", -1), "-1 windows"),
+        (TIME + struct.pack(">i", 2) + b"\x0f\0", "2 windows"),  # global ones
+        (TIME + struct.pack(">i", 1 << 20) + b"\x0f\0", "1048576 windows"),
+        (TIME + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 9 + b"\1", "announced"),
+        (TIME + struct.pack(">i", 1) + b"\xff", "kind 15"),
+        (TIME + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "more than 64 bits"),
+        (TIME + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 4 + b"\x0f", "ends within"),
     ],
 )
 def test_nonsense_is_told(block: bytes, words: str) -> None:
-    with pytest.raises(MalformedBlockError, match=words):
+    with pytest.raises(MalformedBytesError, match=words):
         read(WindowedValueCoder(BytesCoder(), GlobalWindowCoder()), block)
+
+
+def test_headers_of_very_many_windows_are_not_remembered() -> None:
+    coder = WindowedValueCoder(BytesCoder(), IntervalWindowCoder())
+    windows = tuple(IntervalWindow(start, start + 1) for start in range(1000))
+    reader = HeaderReader(coder)
+    for second in range(3):
+        element = WindowedValue(b"", second, windows)
+        header = as_beam_writes(coder, [element])[:-1]
+        assert reader.decode(header).windows == windows
+    assert not reader._origins

@@ -16,7 +16,6 @@ from beam_spark_runner.harness.codec.blocks import (
     BlockReader,
     BlockWriter,
     GroupToken,
-    MalformedBlockError,
 )
 from beam_spark_runner.harness.codec.columns import (
     ColumnReader,
@@ -24,6 +23,7 @@ from beam_spark_runner.harness.codec.columns import (
     reader_for,
     writer_for,
 )
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from tests.unit.harness.codec.block_elements import (
     BYTES,
     GROUPED,
@@ -88,7 +88,7 @@ def test_what_is_cut_or_changed_is_an_error_or_something_else(case: Any, data: A
         if block:
             block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(block[: data.draw(st.integers(0, len(block)))])
-    with contextlib.suppress(MalformedBlockError):
+    with contextlib.suppress(MalformedBytesError):
         assert len(read(coder, cut)) <= len(cut)
 
 
@@ -106,7 +106,7 @@ def test_what_is_cut_or_changed_is_an_error_or_something_else(case: Any, data: A
     ],
 )
 def test_errors(block: bytes, problem: str) -> None:
-    with pytest.raises(MalformedBlockError, match=problem):
+    with pytest.raises(MalformedBytesError, match=problem):
         read(PLAIN, block)
 
 
@@ -116,7 +116,7 @@ def test_a_header_with_something_behind_it() -> None:
     header = out[0] + b"\0"
     lengths = struct.pack("<II", len(header), 0)
     block = struct.pack("<III", 1, 1, len(lengths + header)) + lengths + header
-    with pytest.raises(MalformedBlockError, match="longer than what it says"):
+    with pytest.raises(MalformedBytesError, match="longer than what it says"):
         read(PLAIN, block)
 
 

@@ -9,6 +9,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.bundle import Activity
+from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.progress import HarnessProgress
 
 STEPS = {TransformId("a"): "First", TransformId("b"): "Second"}
@@ -35,7 +36,9 @@ def asking(
     """Return what asks a harness that gives these answers."""
     ask: Callable[..., Any] = lambda request, timeout_s: answers.pop(0)  # noqa: E731
     connection: Any = SimpleNamespace(ask=ask, status=SimpleNamespace(ask=lambda timeout_s: status))
-    return HarnessProgress(connection, "1", STEPS, is_splittable=is_splittable)
+    return HarnessProgress(
+        connection, HarnessMetrics("sdk"), "1", STEPS, is_splittable=is_splittable
+    )
 
 
 def test_the_step_is_the_one_in_which_time_passes() -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.harness.codec.blocks import MalformedBlockError, TimerCodec
+from beam_spark_runner.harness.codec.blocks import TimerCodec
 from beam_spark_runner.harness.remote.key_timers import (
     DeclaredTimers,
     Due,
@@ -32,6 +32,7 @@ from beam_spark_runner.harness.remote.key_timers import (
     declared_timers,
 )
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.semantics.timer_loops import TimerLoops
@@ -204,8 +205,15 @@ def test_timers_are_read_as_they_are_written() -> None:
 def test_what_ends_within_a_timer_is_told(time: float | None) -> None:
     coded = timer(b"key", FIRST, time, "tag")
     for end in range(1, len(coded)):
-        with pytest.raises(MalformedBlockError):
+        with pytest.raises(MalformedBytesError):
             list(CODEC.read(coded[:end]))
+
+
+def test_a_timer_in_no_window_is_malformed() -> None:
+    """It would never fire."""
+    set_ = Timer(b"a", "x", (), False, Timestamp(12), Timestamp(12), PANE_INFO_UNKNOWN)
+    with pytest.raises(MalformedBytesError, match="in no window"):
+        list(CODEC.read(CODER.get_impl().encode_nested(set_)))
 
 
 def test_a_timer_brings_the_pane_of_what_set_it(timers: KeyTimers) -> None:
@@ -350,6 +358,6 @@ def test_a_stage_without_timers_says_so() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_timers_or_are_told(block: bytes) -> None:
-    with contextlib.suppress(MalformedBlockError):
+    with contextlib.suppress(MalformedBytesError):
         for each in CODEC.read(block):
             assert isinstance(each, Timer)

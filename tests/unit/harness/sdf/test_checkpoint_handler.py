@@ -227,3 +227,19 @@ def test_only_splittable_dofns_may_defer(result: BundleResult) -> None:
         match="Format: self-checkpoint is only supported on splittable DoFns",
     ):
         handler.on_checkpoint(result)
+
+
+def test_a_residual_in_no_window_is_an_error(fixture: Fixture) -> None:
+    """Else the rest of its restriction would be lost."""
+    with pytest.raises(FnApiProtocolError, match="'process' in no window"):
+        fixture.handler.on_checkpoint(response(residual(restriction("a", windows=()))))
+
+
+@pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63)])
+def test_times_beyond_those_of_beam(fixture: Fixture, seconds: int) -> None:
+    root = residual(restriction("a"))
+    root.requested_time_delay.seconds = seconds
+    root.application.output_watermarks["out"].seconds = seconds
+    fixture.handler.on_checkpoint(response(root))
+    assert fixture.timers.watermark_hold_us() == (MAX_US if seconds > 0 else MIN_US)
+    assert fixture.timers.next_due_us() == (MAX_US if seconds > 0 else NOW_US)

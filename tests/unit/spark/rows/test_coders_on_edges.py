@@ -299,7 +299,7 @@ def test_timers_of_any_key(data: st.DataObject) -> None:
         Timer,
         user_key=values,
         dynamic_timer_tag=st.text(max_size=3),
-        windows=windows,
+        windows=windows.filter(bool),
         clear_bit=st.just(False),
         fire_timestamp=MILLISECONDS,
         hold_timestamp=MILLISECONDS,

@@ -1,0 +1,68 @@
+"""Checks the metrics that an SDK harness sends, before anything keeps or merges them."""
+
+import logging
+from collections.abc import Iterable
+
+from apache_beam.portability.api import metrics_pb2
+
+from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
+from beam_spark_runner.portable.bounded import MalformedBytesError
+from beam_spark_runner.portable.metric_values import counter_value, value_of
+from beam_spark_runner.portable.monitoring import MOST_METRICS, name_of
+
+_LOGGER = logging.getLogger(__name__)
+_MOST_NAMED = 1_000
+
+
+class HarnessMetrics:
+    """Passes on the metrics of one SDK harness, except those that are malformed or too large.
+
+    A metric that is dropped never fails its bundle. It is named in one warning.
+
+    Threads: any.
+
+    Args:
+        sdk: The name of the SDK, for the warning.
+    """
+
+    def __init__(self, sdk: str) -> None:
+        self._sdk = sdk
+        self._named: set[str] = set()
+
+    def sound(self, infos: Iterable[metrics_pb2.MonitoringInfo]) -> list[bytes]:
+        """Serialise the metrics that can be decoded, without the mark of the bundle's log lines."""
+        found: list[bytes] = []
+        for info in infos:
+            if info.urn == LOG_MARK_URN:
+                continue
+            if len(found) >= MOST_METRICS:
+                self._warn(info, f"a bundle has more than {MOST_METRICS} metrics")
+                break
+            try:
+                value_of(info)
+            except MalformedBytesError as error:
+                self._warn(info, str(error))
+            else:
+                found.append(info.SerializeToString())
+        return found
+
+    def counter(self, info: metrics_pb2.MonitoringInfo) -> int | None:
+        """Return the value of a counter; None: it is malformed."""
+        try:
+            return counter_value(info)
+        except MalformedBytesError as error:
+            self._warn(info, str(error))
+            return None
+
+    def _warn(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
+        name = name_of(info)
+        if name in self._named or len(self._named) >= _MOST_NAMED:
+            return
+        self._named.add(name)
+        _LOGGER.warning(
+            "the SDK %s has sent a value of the metric %s that is not counted: %s (later ones of "
+            "this metric are not named)",
+            self._sdk,
+            name,
+            problem,
+        )
