@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from beam_spark_runner._generated.backchannel_pb2 import WorkerFrame
-from beam_spark_runner.core.framing import Unframer, framed
+from google.protobuf.message import DecodeError
+
+from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, WorkerFrame
+from beam_spark_runner.core.framing import FrameTooLongError, Unframer, framed
 
 CONNECT_TIMEOUT_S = 5.0
 LOOK_EVERY_S = 0.5
@@ -50,8 +52,8 @@ class DriverLink(Protocol):
         """
         ...
 
-    def receive(self) -> list[bytes] | None:
-        """Wait for messages from the driver. None: there will be no more."""
+    def receive(self) -> list[DriverFrame] | None:
+        """Wait for messages from the driver. None: there will be no more, or one is not valid."""
         ...
 
     def close(self) -> None:
@@ -103,7 +105,7 @@ class SocketLink:
     def send(self, message: bytes) -> None:
         self._socket.sendall(framed(message))
 
-    def receive(self) -> list[bytes] | None:
+    def receive(self) -> list[DriverFrame] | None:
         while True:
             try:
                 piece = self._socket.recv(_PIECE_BYTES)
@@ -111,7 +113,7 @@ class SocketLink:
                 return None
             if not piece:
                 return None
-            if messages := list(self._unframer.feed(piece)):
+            if (messages := _frames(self._unframer, piece)) != []:
                 return messages
 
     def close(self) -> None:
@@ -136,18 +138,27 @@ class FileLink:
         with self._up.open("ab", buffering=0) as file:
             file.write(framed(message))
 
-    def receive(self) -> list[bytes] | None:
+    def receive(self) -> list[DriverFrame] | None:
         while not self._is_closed and self._down.parent.is_dir():
             with contextlib.suppress(FileNotFoundError):  # the driver has sent nothing yet
                 piece = read_from(self._down, self._position)
                 self._position += len(piece)
-                if messages := list(self._unframer.feed(piece)):
+                if (messages := _frames(self._unframer, piece)) != []:
                     return messages
             time.sleep(LOOK_EVERY_S)
         return None
 
     def close(self) -> None:
         self._is_closed = True
+
+
+def _frames(unframer: Unframer, piece: bytes) -> list[DriverFrame] | None:
+    try:
+        return [DriverFrame.FromString(message) for message in unframer.feed(piece)]
+    except (FrameTooLongError, DecodeError) as error:
+        # Not ``logging``, whose lines are sent over this connection.
+        print(f"further messages of the driver are ignored: {error}", file=sys.stderr)
+        return None
 
 
 def read_from(path: Path, position: int) -> bytes:

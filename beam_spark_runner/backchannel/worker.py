@@ -20,11 +20,7 @@ from typing import NamedTuple
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner._generated.backchannel_pb2 import (
-    DriverFrame,
-    TaskProgress,
-    WorkerFrame,
-)
+from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler, shorten
 from beam_spark_runner.backchannel.process_log import logging_to
@@ -352,9 +348,8 @@ class Backchannel:
             self._follow(link)
 
     def _follow(self, link: DriverLink) -> None:
-        while (messages := link.receive()) is not None:
-            for message in messages:
-                frame = DriverFrame.FromString(message)
+        while (frames := link.receive()) is not None:
+            for frame in frames:
                 for attempt in frame.accepted:
                     self._finalize(attempt)
                 if frame.job_ended:

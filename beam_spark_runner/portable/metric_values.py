@@ -27,12 +27,11 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.portability.api import metrics_pb2
 from google.protobuf.message import DecodeError, Message
 
-from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesError
+from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesError, read_varint_at
 
 STRING_SET_LIMIT_CHARS = 1_000_000
 """The limit of one merged set of strings, the same as Beam's limit for one bundle."""
-_MOST_PAYLOAD_BYTES = 8 << 20
-_MOST_LABELS_BYTES = 64 << 10
+_MOST_BYTES = 8 << 20  # of one metric
 _MOST_BUCKETS = 10_000
 _MOST_LEAVES = 2_000
 """SDKs bound tries to 100. Trimming larger ones takes time that is quadratic in their leaves."""
@@ -75,16 +74,13 @@ def value_of(info: metrics_pb2.MonitoringInfo) -> Any:
         MalformedBytesError: The payload is no value of the metric's type, the metric has no name,
             or it is too large.
     """
-    labels = info.labels
-    if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS_BYTES:
-        raise MalformedBytesError("its labels are too long")
-    if len(info.urn) > _MOST_LABELS_BYTES or len(info.type) > _MOST_LABELS_BYTES:
-        raise MalformedBytesError("its URN is too long")
-    if len(info.payload) > _MOST_PAYLOAD_BYTES:
-        raise MalformedBytesError(f"its value has {len(info.payload)} bytes")
-    if info.type in KINDS and ":" not in info.urn:
+    size = info.ByteSize()
+    if size > _MOST_BYTES:
+        raise MalformedBytesError(f"it has {size} bytes")
+    kind = kind_of(info.type)
+    if kind is not _UNKNOWN and ":" not in info.urn:
         raise MalformedBytesError("its URN has no namespace")
-    return kind_of(info.type).decode(info.payload)
+    return kind.decode(info.payload)
 
 
 def counter_value(info: metrics_pb2.MonitoringInfo) -> int:
@@ -99,9 +95,17 @@ def counter_value(info: metrics_pb2.MonitoringInfo) -> int:
 
 
 def _integers(payload: bytes, count: int) -> list[int]:
-    reader = BoundedReader(payload)
-    found = [reader.signed() for _ in range(count)]
-    reader.end()
+    """Decode so many signed varints. Not with ``BoundedReader``: most metrics are such numbers."""
+    found = []
+    position = 0
+    try:
+        for _ in range(count):
+            number, position = read_varint_at(payload, position)
+            found.append(number - (1 << 64) if number > _MOST else number)
+    except IndexError as error:
+        raise MalformedBytesError(f"it is cut off after {len(found)} numbers") from error
+    if position != len(payload):
+        raise MalformedBytesError(f"{len(payload) - position} more bytes than expected")
     return found
 
 

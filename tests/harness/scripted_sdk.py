@@ -147,6 +147,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: igno
             pass  # the runner has ended the stream
         except BaseException as error:
             self.errors.append(error)
+            sdk.close()  # else the runner waits for a harness that does nothing
             raise
 
     def close(self) -> None:

@@ -1,11 +1,15 @@
 """Messages that are too long, or that nobody understands, end no connection."""
 
+import socket
 from pathlib import Path
 
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated.backchannel_pb2 import WorkerFrame
 from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.log_lines import STDERR
+from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.backchannel.worker import Backchannel
 from tests.unit.backchannel.served import LOOPBACK, Heard, entry, messages, serving, until
 
@@ -51,3 +55,38 @@ def test_a_message_that_cannot_be_used_is_the_only_one_that_is_lost(
     assert "cannot be used" in caplog.text
     channel.close()
     server.close()
+
+
+@pytest.mark.parametrize(("severity", "name"), [(3, "INFO"), (99, "SEVERITY 99"), (-1, "-1")])
+def test_lines_of_any_severity_are_printed(
+    severity: int, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of a number that this version of Beam does not know must not end the stream of lines."""
+    STDERR.log(beam_fn_api_pb2.LogEntry(severity=severity, message="hello"))
+    assert f"{name}: hello" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("junk", [b"\xff" * 8, b"\0\0\0\2\xff\xff"], ids=["too long", "no message"])
+def test_a_driver_that_sends_junk_accepts_nothing_more(
+    junk: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Callbacks that wait for it are dropped, as when the driver has ended."""
+    dropped: list[bool] = []
+
+    class Callback:
+        def run(self) -> None:
+            raise AssertionError
+
+        def drop(self) -> None:
+            dropped.append(True)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        channel = Backchannel(Route(job_id="job", token="token", address=address))
+        channel.hold(1, [Callback()])
+        driver, _ = listener.accept()
+        driver.sendall(junk)
+        until(lambda: bool(dropped))
+        assert "are ignored" in capfd.readouterr().err
+        driver.close()
+        channel.close()
