@@ -78,3 +78,5 @@ WINDOW_FN_GLOBAL = "beam:window_fn:global_windows:v1"
 WINDOW_FN_FIXED = "beam:window_fn:fixed_windows:v1"
 WINDOW_FN_SLIDING = "beam:window_fn:sliding_windows:v1"
 WINDOW_FN_SESSION = "beam:window_fn:session_windows:v1"
+WINDOW_FNS = frozenset({WINDOW_FN_GLOBAL, WINDOW_FN_FIXED, WINDOW_FN_SLIDING, WINDOW_FN_SESSION})
+"""The WindowFns of Beam's model, which every SDK and runner knows. All others are code of users."""

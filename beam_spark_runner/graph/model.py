@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import (
     CoderId,
     EnvironmentId,
@@ -51,6 +52,11 @@ class Windowing:
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     panes_add_up: bool = True  # see ``portable.windowing.panes_add_up``
     environment: EnvironmentId | None = None  # of a WindowFn that Beam's model does not define
+
+    @property
+    def is_of_the_model(self) -> bool:
+        """Whether Beam's model defines the WindowFn; else it is code of a user."""
+        return self.window_fn_urn in urns.WINDOW_FNS
 
     @property
     def gathers_in_parts(self) -> bool:
@@ -139,7 +145,11 @@ class FusedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A pipeline. ``transforms`` is in topological order: producers before consumers."""
+    """A pipeline. ``transforms`` is in topological order: producers before consumers.
+
+    ``keeps_code_apart``: no code of the pipeline may run in the Python workers, and its rows have
+    the encoding of SDK harnesses, even if no environment demands this.
+    """
 
     transforms: Mapping[TransformId, Transform]
     pcollections: Mapping[PCollectionId, PCollection]
@@ -148,3 +158,4 @@ class Graph:
     environments: Mapping[EnvironmentId, Environment] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()  # proto ``Pipeline.requirements``
     stages: tuple[FusedStage, ...] = ()  # set by ``fuse`` only; producers before consumers
+    keeps_code_apart: bool = False

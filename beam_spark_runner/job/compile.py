@@ -16,6 +16,7 @@ from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
 from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.placing import place_code
 from beam_spark_runner.portable.test_stream import events_of, service_of
 from beam_spark_runner.portable.window_checks import check_windows
 
@@ -28,7 +29,7 @@ def compile_pipeline(
     streams: bool = False,
     has_checkpoints: bool = False,
     expands_reshuffles: bool = False,
-    may_unpickle: bool = True,
+    apart: bool = False,
     observe: Observer = ignore,
 ) -> Plan:
     """Compile a pipeline's proto to a plan; this runs nothing and opens no resources.
@@ -43,24 +44,26 @@ def compile_pipeline(
             ``drains`` continues from stored data.
         expands_reshuffles: Whether a Reshuffle runs as the SDK has expanded it, in place of the
             runner's own exchange.
-        may_unpickle: Whether this process may run code of the pipeline's author. If not, pickled
-            key coders of the Python SDK are not checked.
+        apart: Whether neither this process nor the Python workers may run code of the pipeline's
+            author. Then pickled key coders of the Python SDK are not checked.
         observe: Is called with the graph after each pass.
 
     Raises:
         PipelineRefusedError: Lists all parts of the pipeline that this runner cannot run.
         InvalidPipelineError: The proto is invalid.
     """
-    described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
+    described = place_code(
+        from_proto(pipeline, expands_reshuffles=expands_reshuffles), apart=apart
+    )
     ends = drains and not has_checkpoints
     in_epochs = _runs_in_epochs(described, ends=ends, streams=streams)
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH
     graph = run_passes(described, passes, observe)
-    coders = Coders(graph, may_unpickle=may_unpickle)
+    coders = Coders(graph, may_unpickle=not apart)
     check_key_coders(
         graph, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
     )
-    check_windows(graph, coders, streams=in_epochs)
+    check_windows(graph, streams=in_epochs)
     return build(graph, streams=in_epochs)
 
 

@@ -210,12 +210,17 @@ def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = 
         apart: Whether no code of this pipeline may run in the workers.
     """
     components = pipeline.components
-    ids = {each.environment_id for each in components.transforms.values()} - {""}
+    ids = {each.environment_id for each in components.transforms.values()} | {
+        each.environment_id
+        for each in components.windowing_strategies.values()
+        if each.window_fn.urn not in urns.WINDOW_FNS
+    }
     used = [components.environments[id_] for id_ in ids if id_ in components.environments]
-    embedded = [each for each in used if each.urn in IN_PYTHON_WORKERS]
+    are_embedded = all(each.urn in IN_PYTHON_WORKERS for each in used)
     needs_files = any(each.dependencies for each in used)
-    if len(embedded) == len(used) and not needs_files and not apart:
+    if are_embedded and not needs_files and not apart:
         return
-    for each in embedded:
-        each.urn = urns.ENVIRONMENT_PROCESS
-        each.payload = beam_runner_api_pb2.ProcessPayload().SerializeToString()
+    for each in components.environments.values():
+        if each.urn in IN_PYTHON_WORKERS:
+            each.urn = urns.ENVIRONMENT_PROCESS
+            each.payload = beam_runner_api_pb2.ProcessPayload().SerializeToString()

@@ -107,7 +107,7 @@ def prepare(
         streams=config.streams,
         has_checkpoints=bool(config.checkpoint_dir or config.savepoint_path),
         expands_reshuffles=config.expands_reshuffles,
-        may_unpickle=was_built_here,
+        apart=not was_built_here,
     )
     if not plan.streams:
         _check_that_nothing_continues(config)

@@ -5,6 +5,7 @@ from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
 
@@ -13,17 +14,28 @@ _JAVA = "apache/beam_java"
 
 
 def has_remote_code(graph: Graph) -> bool:
-    """Whether any code runs in SDK harnesses, so that the runner may not know its coders."""
-    return any(each.urn in IN_SDK_HARNESSES for each in graph.environments.values())
+    """Whether code runs in SDK harnesses: then all of it does, and none in the Python workers.
+
+    All rows are then in the encoding of ``portable.wire``: the runner may not know their coders.
+    """
+    return graph.keeps_code_apart or any(
+        each.urn in IN_SDK_HARNESSES for each in graph.environments.values()
+    )
 
 
 def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
     """Return the Environment proto with which the SDK harness of a stage is started.
 
     It is empty if the stage runs in the Python worker.
+
+    Raises:
+        InvariantError: The stage would run in the Python worker, although all code of the pipeline
+            runs in SDK harnesses.
     """
-    if id_ is None or graph.environments[id_].urn not in IN_SDK_HARNESSES:
+    if not has_remote_code(graph):
         return b""
+    if id_ is None or graph.environments[id_].urn not in IN_SDK_HARNESSES:
+        raise InvariantError(f"code of the environment {id_} would run in a Python worker")
     environment = beam_runner_api_pb2.Environment.FromString(graph.environments[id_].coded)
     environment.ClearField("display_data")
     environment.ClearField("resource_hints")

@@ -14,17 +14,15 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.dropping import known_to_the_user
-from beam_spark_runner.portable.coders import Coders
-from beam_spark_runner.portable.environments import can_do, coded_environment, has_remote_code
+from beam_spark_runner.portable.environments import can_do, has_remote_code
 from beam_spark_runner.portable.window_mapping import MappedBy, is_pickled, mapped_by
 
 
-def check_windows(graph: Graph, coders: Coders, *, streams: bool) -> None:
+def check_windows(graph: Graph, *, streams: bool) -> None:
     """Refuse unsupported window coders and mappings, all of them in one error.
 
     Args:
         graph: The graph after all passes.
-        coders: The coders of the graph.
         streams: Whether the pipeline runs in epochs, where the runner maps windows.
 
     Raises:
@@ -33,35 +31,32 @@ def check_windows(graph: Graph, coders: Coders, *, streams: bool) -> None:
     problems: list[PipelineError] = []
     if has_remote_code(graph):
         for transform in graph.transforms.values():
-            problems += _problems_of_coders(graph, coders, transform)
+            problems += _problems_of_coders(graph, transform)
     if streams:
         problems += _problems_of_mappings(graph)
     if problems:
         raise PipelineRefusedError(problems)
 
 
-def _problems_of_coders(
-    graph: Graph, coders: Coders, transform: Transform
-) -> Iterator[PipelineError]:
+def _problems_of_coders(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
     if transform.environment is None:
         return
-    is_remote = coded_environment(graph, transform.environment) != b""
     collections = (*transform.inputs.values(), *transform.outputs.values())
     ids = {facts.windowing(graph, each).window_coder for each in collections}
     for id_ in sorted(ids):
         urn = graph.coders[id_].urn
         if urn in urns.WINDOW_CODERS:
             continue
-        feature = f"windows of the coder {urn}"
-        if not is_remote and not coders.is_known(id_):
-            yield UnsupportedFeatureError(f"{feature} in a Python worker", transform.name)
-        elif is_remote and not can_do(graph, transform.environment, urns.CODER_CUSTOM_WINDOW):
-            missing = f"{feature} of an SDK that does not have {urns.CODER_CUSTOM_WINDOW}"
-            yield UnsupportedFeatureError(missing, transform.name)
+        if not can_do(graph, transform.environment, urns.CODER_CUSTOM_WINDOW):
+            yield UnsupportedFeatureError(
+                f"windows of the coder {urn} of an SDK that does not have "
+                f"{urns.CODER_CUSTOM_WINDOW}",
+                transform.name,
+            )
     # Java's SDK does not encode windows of residuals with their end, whatever the coder is.
     leaves_residuals = transform.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
     is_pythons = can_do(graph, transform.environment, python_urns.PACKED_COMBINE_FN)
-    if is_remote and leaves_residuals and not is_pythons:
+    if leaves_residuals and not is_pythons:
         urn = graph.coders[facts.windowing(graph, facts.main_input(transform)).window_coder].urn
         if urn not in urns.WINDOW_CODERS:
             feature = f"a splittable DoFn in windows of the coder {urn}"
@@ -78,14 +73,4 @@ def _problems_of_mappings(graph: Graph) -> Iterator[PipelineError]:
                 if not is_pickled(reader, name):
                     yield InvalidPipelineError(
                         f"its side input {name} has no window mapping of Python's", reader.name
-                    )
-                coder = graph.coders[facts.windowing(graph, facts.main_input(reader)).window_coder]
-                if (
-                    coded_environment(graph, stage.environment)
-                    and coder.urn not in urns.WINDOW_CODERS
-                ):
-                    yield UnsupportedFeatureError(
-                        f"the side input {name} in a Python worker, for windows of the coder "
-                        f"{coder.urn} that come from an SDK harness,",
-                        reader.name,
                     )

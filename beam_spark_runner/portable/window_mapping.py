@@ -68,7 +68,7 @@ def mapped_by(graph: Graph, reader: Transform, local_name: str) -> MappedBy:
     if not coded_environment(graph, reader.environment):
         return MappedBy.FUNCTION
     fn = window_mapping_fn(reader, local_name)
-    is_default = fn.urn in _DEFAULTS and side.environment is None
+    is_default = fn.urn in _DEFAULTS and side.is_of_the_model
     return MappedBy.DEFAULT if is_default else MappedBy.SDK
 
 

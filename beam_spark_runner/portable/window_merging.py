@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import Graph, Windowing
 from beam_spark_runner.portable.bounded import BoundedReader
-from beam_spark_runner.portable.environments import coded_environment
+from beam_spark_runner.portable.environments import has_remote_code
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.window_questions import WindowQuestions
 
@@ -38,11 +38,11 @@ def decoded_answer(answer: bytes) -> list[tuple[bytes, list[bytes]]]:
 
 
 def is_of_an_sdk(graph: Graph, windowing: Windowing) -> bool:
-    """Whether only an SDK harness can run a strategy's WindowFn.
+    """Whether only an SDK harness may run a strategy's WindowFn.
 
     With user code in the Python worker, the WindowFn is unpickled there.
     """
-    return coded_environment(graph, windowing.environment) != b""
+    return has_remote_code(graph) and not windowing.is_of_the_model
 
 
 def describe_window_merging(graph: Graph, windowing: Windowing, step: str) -> StageDescription:

@@ -25,17 +25,6 @@ _TIMESTAMP_COMBINERS = {
 }
 
 
-_OF_THE_MODEL = frozenset(
-    {
-        urns.WINDOW_FN_GLOBAL,
-        urns.WINDOW_FN_FIXED,
-        urns.WINDOW_FN_SLIDING,
-        urns.WINDOW_FN_SESSION,
-    }
-)
-"""The WindowFns that every SDK and runner knows."""
-
-
 def windowing_from_proto(
     id_: str,
     proto: beam_runner_api_pb2.WindowingStrategy,
@@ -73,8 +62,9 @@ def windowing_from_proto(
             proto.output_time, TimestampCombiner.END_OF_WINDOW
         ),
         environment=None
-        if proto.window_fn.urn in _OF_THE_MODEL
-        else environments.get(proto.environment_id),
+        if proto.window_fn.urn in urns.WINDOW_FNS or not proto.environment_id
+        # A missing one is reported with a step that needs it, see ``placing``.
+        else environments.get(proto.environment_id, EnvironmentId(proto.environment_id)),
     )
 
 

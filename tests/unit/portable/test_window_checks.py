@@ -12,8 +12,9 @@ from apache_beam.transforms.environments import (
     python_sdk_capabilities,
 )
 
-from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.core.errors import InvariantError, PipelineRefusedError
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.portable.descriptor import describe
 from tests.spark.lanes import Lanes
 from tests.spark.restrictions import RESTRICTION
 
@@ -27,16 +28,10 @@ class Counts(beam.DoFn):  # type: ignore[misc]
     def process(self, element: Any, tracker: Any = RESTRICTION) -> None: ...
 
 
-def proto_with(step: Any, environment: Any, window_coder: str = "") -> Any:
+def proto_with(step: Any, environment: Any) -> Any:
     p = beam.Pipeline()
     p | beam.Create([1]) | "into lanes" >> beam.WindowInto(Lanes()) | "step" >> step
-    proto = p.to_runner_api(default_environment=environment)
-    if window_coder:
-        for strategy in proto.components.windowing_strategies.values():
-            coder = proto.components.coders[strategy.window_coder_id]
-            if "window" not in coder.spec.urn:
-                coder.spec.urn = window_coder
-    return proto
+    return p.to_runner_api(default_environment=environment)
 
 
 def test_an_sdk_that_can_say_when_windows_end_is_taken() -> None:
@@ -60,13 +55,15 @@ def test_residuals_of_another_sdk_in_such_windows_are_refused() -> None:
         compile_pipeline(proto_with(beam.ParDo(Counts()), environment))
 
 
-def test_windows_of_another_sdk_in_a_spark_worker_are_refused() -> None:
-    proto = proto_with(beam.Map(print), EmbeddedPythonEnvironment(), "beam:java:window_coder")
+def test_code_runs_in_the_workers_or_in_harnesses_but_never_in_both() -> None:
+    proto = proto_with(beam.Map(print), EmbeddedPythonEnvironment())
     proto.components.environments["other"].CopyFrom(
         ProcessEnvironment("").to_runner_api(PipelineContext())
     )
     for transform in proto.components.transforms.values():
         if transform.unique_name == "into lanes" and not transform.subtransforms:
             transform.environment_id = "other"
-    with pytest.raises(PipelineRefusedError, match="beam:java:window_coder in a Python worker"):
-        compile_pipeline(proto)
+    plan = compile_pipeline(proto)
+    with pytest.raises(InvariantError, match="would run in a Python worker"):
+        for stage in plan.stages:
+            describe(plan, stage)

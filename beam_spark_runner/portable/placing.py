@@ -1,0 +1,107 @@
+"""Decides where the code of a pipeline runs that no step names an environment for."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, IN_SDK_HARNESSES
+from beam_spark_runner.core.errors import (
+    InvalidPipelineError,
+    PipelineError,
+    PipelineRefusedError,
+    UnsupportedFeatureError,
+)
+from beam_spark_runner.core.ids import EnvironmentId, WindowingId
+from beam_spark_runner.graph.model import Environment, Graph, Transform, Windowing
+from beam_spark_runner.portable.environments import has_remote_code
+
+
+def place_code(graph: Graph, *, apart: bool = False) -> Graph:
+    """Give an environment to all code of the pipeline, and to its coders.
+
+    The WindowFn of a strategy that names no environment belongs to the SDK of the first step that
+    makes, or else reads, a collection with these windows. Environments that only unused strategies
+    name are dropped. If code has to be kept apart, a pipeline without any environment gets that
+    of Python's SDK harness, which then knows the coders.
+
+    Args:
+        graph: The graph before all passes.
+        apart: Whether no code of the pipeline may run in the Python workers.
+
+    Returns:
+        A graph of which ``has_remote_code`` and ``coded_environment`` say where each part runs.
+
+    Raises:
+        PipelineRefusedError: WindowFns have no environment in which the runner could run them;
+            each problem names a step and the strategy.
+    """
+    readers = _steps_by_windowing(graph)
+    windowings = {
+        id_: replace(each, environment=_environment_of(graph, each, readers.get(id_, [])))
+        for id_, each in graph.windowings.items()
+    }
+    used = {each.environment for each in (*graph.transforms.values(), *windowings.values())}
+    environments = {id_: each for id_, each in graph.environments.items() if id_ in used}
+    if apart and not environments:
+        environments = _of_python()
+    placed = replace(
+        graph, windowings=windowings, environments=environments, keeps_code_apart=apart
+    )
+    problems = [
+        problem
+        for id_, steps in readers.items()
+        for problem in _problems(placed, id_, steps[0].name)
+    ]
+    if problems:
+        raise PipelineRefusedError(problems)
+    return placed
+
+
+def _steps_by_windowing(graph: Graph) -> dict[WindowingId, list[Transform]]:
+    """Find the steps of each strategy: those that make collections first, then those that read."""
+    found: dict[WindowingId, list[Transform]] = {}
+    transforms = graph.transforms.values()
+    made = ((step, id_) for step in transforms for id_ in step.outputs.values())
+    read = ((step, id_) for step in transforms for id_ in step.inputs.values())
+    for step, id_ in (*made, *read):
+        found.setdefault(graph.pcollections[id_].windowing, []).append(step)
+    return found
+
+
+def _environment_of(
+    graph: Graph, windowing: Windowing, steps: list[Transform]
+) -> EnvironmentId | None:
+    if windowing.is_of_the_model or not steps:
+        return None
+    if windowing.environment is not None:
+        return windowing.environment
+    return next((each.environment for each in steps if each.environment is not None), None)
+
+
+def _problems(graph: Graph, id_: WindowingId, step: str) -> Iterator[PipelineError]:
+    windowing = graph.windowings[id_]
+    if windowing.is_of_the_model:
+        return
+    window_fn = f"the WindowFn {windowing.window_fn_urn} of the windowing strategy {id_}"
+    if windowing.environment is None:
+        if has_remote_code(graph):
+            yield InvalidPipelineError(f"{window_fn} has no environment to run in", step)
+    elif windowing.environment not in graph.environments:
+        yield InvalidPipelineError(
+            f"{window_fn} runs in the environment {windowing.environment}, which is missing", step
+        )
+    elif (
+        kind := graph.environments[windowing.environment].urn
+    ) not in IN_PYTHON_WORKERS | IN_SDK_HARNESSES:
+        yield UnsupportedFeatureError(f"the environment {kind} of {window_fn}", step)
+
+
+def _of_python() -> dict[EnvironmentId, Environment]:
+    proto = beam_runner_api_pb2.Environment(
+        urn=urns.ENVIRONMENT_PROCESS,
+        payload=beam_runner_api_pb2.ProcessPayload().SerializeToString(),
+    )
+    coded = proto.SerializeToString(deterministic=True)
+    return {EnvironmentId("python"): Environment(urn=proto.urn, coded=coded)}
