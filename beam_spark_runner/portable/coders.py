@@ -103,6 +103,7 @@ class Coders:
     def _first_unknown(self, id_: CoderId) -> str | None:
         """Return the URN of a component that Beam's Python SDK has no coder for; None: none."""
         pending, seen = [id_], set()
+        rows = []
         while pending:
             current = pending.pop()
             if current in seen:
@@ -111,9 +112,13 @@ class Coders:
             coder = self._graph.coders[current]
             if coder.urn not in self._known_urns:
                 return coder.urn
-            if coder.urn == urns.CODER_ROW and (problem := self._problem_of_schema(current)):
-                return f"{coder.urn}: {problem}"
+            if coder.urn == urns.CODER_ROW:
+                rows.append(current)
             pending.extend(coder.components)
+        # Beam builds all components of a coder with it: only now are all known to be harmless.
+        for row in rows:
+            if problem := self._problem_of_schema(row):
+                return f"{urns.CODER_ROW}: {problem}"
         return None
 
     def _problem_of_schema(self, row: CoderId) -> str | None:

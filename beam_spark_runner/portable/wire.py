@@ -17,13 +17,14 @@ from typing import Any
 
 from apache_beam.coders import BytesCoder, Coder, FloatCoder, IterableCoder, TupleCoder
 from apache_beam.coders.coders import (
+    GlobalWindowCoder,
+    IntervalWindowCoder,
     LengthPrefixCoder,
     TimestampPrefixingOpaqueWindowCoder,
     TimestampPrefixingWindowCoder,
     WindowedValueCoder,
 )
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-from apache_beam.runners.pipeline_context import PipelineContext
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError, InvariantError
@@ -252,10 +253,22 @@ def window_namer(coder: Coder) -> Callable[[Any], bytes]:
 def window_coder_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
 ) -> Coder:
-    """Return the runner's coder for windows on an edge."""
-    if descriptor.coders[id_].spec.urn == urns.CODER_CUSTOM_WINDOW:
-        return TimestampPrefixingOpaqueWindowCoder()
-    return PipelineContext(descriptor).coders.get_by_id(id_)
+    """Return the runner's coder for windows on an edge.
+
+    Nothing but the URN counts: Beam would also build components that the model does not define.
+
+    Raises:
+        InvariantError: ``WireCoders.window`` has not added the coder.
+    """
+    match descriptor.coders[id_].spec.urn:
+        case urns.CODER_CUSTOM_WINDOW:
+            return TimestampPrefixingOpaqueWindowCoder()
+        case urns.CODER_GLOBAL_WINDOW:
+            return GlobalWindowCoder()
+        case urns.CODER_INTERVAL_WINDOW:
+            return IntervalWindowCoder()
+        case other:
+            raise InvariantError(f"windows have the coder {other} on an edge")
 
 
 def _seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:

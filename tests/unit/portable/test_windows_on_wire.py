@@ -60,13 +60,21 @@ def described(step: Any, windows: Any = None, environment: Any = None) -> StageD
     return of_step[-1]
 
 
+def port_coder(description: StageDescription) -> str:
+    """Return the id of the coder of what a stage reads."""
+    source = description.descriptor().transforms[description.source]
+    return str(beam_fn_api_pb2.RemoteGrpcPort.FromString(source.spec.payload).coder_id)
+
+
+def coder_of_the_sdk(description: StageDescription) -> Any:
+    """Return the SDK's coder of what a stage reads."""
+    return PipelineContext(description.descriptor()).coders.get_by_id(port_coder(description))
+
+
 def source_coder(description: StageDescription) -> tuple[Any, Any]:
     """Return the coder of what a stage reads: the SDK's, and the runner's."""
-    descriptor = description.descriptor()
-    source = descriptor.transforms[description.source]
-    port = beam_fn_api_pb2.RemoteGrpcPort.FromString(source.spec.payload)
-    of_sdk = PipelineContext(descriptor).coders.get_by_id(port.coder_id)
-    return of_sdk, coder_seen_by_the_runner(descriptor, port.coder_id)
+    seen = coder_seen_by_the_runner(description.descriptor(), port_coder(description))
+    return coder_of_the_sdk(description), seen
 
 
 def element(window: Any, value: Any) -> WindowedValue:
@@ -110,7 +118,7 @@ def test_windows_of_the_model_are_as_they_are(window_fn: Any, window: Any, coder
 
 
 def test_embedded_windows_are_as_they_are() -> None:
-    of_sdk, _ = source_coder(described(beam.Map(print), environment=EmbeddedPythonEnvironment()))
+    of_sdk = coder_of_the_sdk(described(beam.Map(print), environment=EmbeddedPythonEnvironment()))
     assert isinstance(of_sdk.window_coder, LaneCoder)
     assert window_namer(of_sdk.window_coder)(LANE) == LaneCoder().encode(LANE)
 
