@@ -105,6 +105,24 @@ def unusable_columns(schema: str) -> list[str]:
     return found
 
 
+def names_python_class(type_: SparkType) -> bool:
+    """Whether PySpark would import a module, or unpickle a class, to represent a type.
+
+    Source: ``pyspark.sql.types.UserDefinedType.fromJson``.
+    """
+    if isinstance(type_, str):
+        return False
+    match type_["type"]:
+        case "array":
+            return names_python_class(type_["elementType"])
+        case "map":
+            return any(map(names_python_class, (type_["keyType"], type_["valueType"])))
+        case "struct":
+            return any(names_python_class(each.type) for each in fields_of(type_))
+        case _:
+            return True
+
+
 def _unusable_fields(struct: dict[str, Any], path: str) -> Iterator[str]:
     for name, type_, _ in fields_of(struct):
         where = f"{path}{name}"

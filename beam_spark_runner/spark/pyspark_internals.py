@@ -214,6 +214,15 @@ def in_session(frame: "DataFrame", session: Any) -> "DataFrame":
     return type(frame)(dataset.ofRows(session._jsparkSession, analyzed), session)
 
 
+def schema_json(frame: "DataFrame") -> str:
+    """Return a frame's schema as Spark's JSON.
+
+    With classic Spark, it loads no classes of Python that the schema names, as those of files may.
+    """
+    java: Any = getattr(frame, "_jdf", None)
+    return frame.schema.json() if java is None else str(java.schema().json())
+
+
 def java_cause(error: BaseException) -> Any:
     """Return the Java exception that an exception of PySpark's or Py4J's stands for, or None."""
     return getattr(error, "_origin", None) or getattr(error, "java_exception", None)

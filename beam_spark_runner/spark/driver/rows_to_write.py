@@ -5,17 +5,16 @@ each reader gets either. A write cannot be undone, so attempts are compared befo
 reads all marks, and each task of the write checks the marks that it reads itself.
 """
 
-import json
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import columns_of
 from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, ambiguous_runs
 from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
+from beam_spark_runner.spark.driver.table_schemas import struct_type
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import attempts_in
 from beam_spark_runner.spark.rows.table_rows import writing_function
@@ -48,9 +47,7 @@ class RowsToWrite:
         columns = columns_of(table_schema)
         wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         write_table = writing_function(int(self._dest), wanted, self._attempts)
-        return self._rows.frame.mapInArrow(
-            write_table, StructType.fromJson(json.loads(table_schema))
-        )
+        return self._rows.frame.mapInArrow(write_table, struct_type(table_schema))
 
     def ambiguous(self) -> AmbiguousRowsError:
         """Return the error for a write whose tasks have read rows of other attempts."""

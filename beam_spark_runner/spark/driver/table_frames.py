@@ -1,13 +1,11 @@
 """DataFrames that read what ``ReadFromSpark`` names, in the session that has the tables."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.ids import DestinationId
@@ -20,6 +18,7 @@ from beam_spark_runner.core.table_types import (
 from beam_spark_runner.core.tables import FRAMES, WITHOUT_TYPES, TableRead
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.table_reasons import reason_for
+from beam_spark_runner.spark.driver.table_schemas import struct_type
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.table_rows import column_of
 from beam_spark_runner.spark.session.conf import is_connect
@@ -42,8 +41,7 @@ def schema_of(read: TableRead, session: SessionHandle) -> str:
         TableError: Spark cannot read it.
     """
     with _explained(str(read), read.format, read.options, session):
-        text: str = _frame(read, session).schema.json()
-    return text
+        return pyspark_internals.schema_json(_frame(read, session))
 
 
 def open_frame(read: TableRead, session: SessionHandle, step: str) -> DataFrame:
@@ -59,7 +57,7 @@ def open_frame(read: TableRead, session: SessionHandle, step: str) -> DataFrame:
     """
     with _explained(step, read.format, read.options, session):
         frame = _frame(read, session)
-        actual = frame.schema.json()
+        actual = pyspark_internals.schema_json(frame)
     if read.schema:
         frame = frame.selectExpr(*_matching(read, actual, step))
     elif problems := unusable_columns(actual):
@@ -91,7 +89,7 @@ def _frame(read: TableRead, session: SessionHandle) -> DataFrame:
         if read.format:
             reader = reader.format(read.format)
         if read.schema and read.format in WITHOUT_TYPES and not read.columns:
-            reader = reader.schema(StructType.fromJson(json.loads(read.schema)))
+            reader = reader.schema(struct_type(read.schema))
         if read.table:
             frame = reader.table(read.table)
         else:

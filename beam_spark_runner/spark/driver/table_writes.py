@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
 from beam_spark_runner.core.tables import WITHOUT_TYPES, TableWrite
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite
 from beam_spark_runner.spark.driver.table_reasons import (
     is_about_connection,
@@ -19,6 +19,7 @@ from beam_spark_runner.spark.driver.table_reasons import (
     reason_for,
     says_it_exists,
 )
+from beam_spark_runner.spark.driver.table_schemas import check_types, struct_type
 from beam_spark_runner.spark.rows.table_rows import OtherAttemptError
 from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -131,8 +132,8 @@ class OpenWrite:
         ).encode()
 
     def _empty(self) -> DataFrame:
-        spark_schema = StructType.fromJson(json.loads(self.schema))
-        empty: DataFrame = self.session.spark.createDataFrame([], spark_schema)
+        schema = struct_type(self.schema)
+        empty: DataFrame = self.session.spark.createDataFrame([], schema)
         return empty
 
     def _save(self, frame: DataFrame, is_again: bool) -> None:
@@ -186,6 +187,7 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
     Raises:
         TableError: the write would fail.
     """
+    check_types(write.schema, step)
     with session.program_catalogs():
         existing = _existing(write, session, step)
     is_there = existing is not None
@@ -253,8 +255,7 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
             frame = reader.format(write.format).load(write.path)
         else:
             frame = reader.format(write.format).load()
-        found: str = frame.schema.json()
-        return found
+        return pyspark_internals.schema_json(frame)
     except Exception as error:
         if says_it_exists(error):
             return ""

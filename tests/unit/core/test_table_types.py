@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -7,8 +8,10 @@ from beam_spark_runner.core.table_types import (
     Column,
     columns_of,
     fits,
+    names_python_class,
     schema_of,
     side_by_side,
+    struct_of,
     text_of_type,
     unusable_columns,
 )
@@ -146,3 +149,23 @@ def test_the_json_is_spark_s() -> None:
             }
         ],
     }
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        pytest.param(lambda type_: type_, id="column"),
+        pytest.param(lambda type_: {"type": "array", "elementType": type_}, id="array"),
+        pytest.param(
+            lambda type_: {"type": "map", "keyType": "long", "valueType": type_}, id="map"
+        ),
+        pytest.param(
+            lambda type_: {"type": "map", "keyType": type_, "valueType": "long"}, id="key of a map"
+        ),
+        pytest.param(lambda type_: struct_of([Column("inner", type_, True)]), id="struct"),
+    ],
+)
+def test_classes_of_python_are_found_at_any_depth(wrap: Any) -> None:
+    of_python = {"type": "udt", "pyClass": "some.module.Type", "sqlType": "long"}
+    assert names_python_class(struct_of([Column("column", wrap(of_python), True)]))
+    assert not names_python_class(struct_of([Column("column", wrap("long"), True)]))
