@@ -52,9 +52,7 @@ def compile_pipeline(
         PipelineRefusedError: Lists all parts of the pipeline that this runner cannot run.
         InvalidPipelineError: The proto is invalid.
     """
-    described = place_code(
-        from_proto(pipeline, expands_reshuffles=expands_reshuffles), apart=apart
-    )
+    described = place_code(from_proto(pipeline, expands_reshuffles=expands_reshuffles), apart=apart)
     ends = drains and not has_checkpoints
     in_epochs = _runs_in_epochs(described, ends=ends, streams=streams)
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH

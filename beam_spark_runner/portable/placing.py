@@ -42,7 +42,8 @@ def place_code(graph: Graph, *, apart: bool = False) -> Graph:
         id_: replace(each, environment=_environment_of(graph, each, readers.get(id_, [])))
         for id_, each in graph.windowings.items()
     }
-    used = {each.environment for each in (*graph.transforms.values(), *windowings.values())}
+    used = {each.environment for each in graph.transforms.values()}
+    used |= {each.environment for each in windowings.values()}
     environments = {id_: each for id_, each in graph.environments.items() if id_ in used}
     if apart and not environments:
         environments = _of_python()
