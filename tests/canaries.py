@@ -269,11 +269,6 @@ class _Remembers(beam.DoFn):  # type: ignore[misc]
         assert [*seen.read()]
 
 
-class _Restrictions(Counting):
-    def restriction_coder(self) -> Coder:
-        return _Ranges()
-
-
 class _Ranges(Coder):  # type: ignore[misc]
     def encode(self, value: OffsetRange) -> bytes:
         return f"{value.start},{value.stop}".encode()
@@ -282,10 +277,16 @@ class _Ranges(Coder):  # type: ignore[misc]
         return OffsetRange(*map(int, encoded.decode().split(",")))
 
 
+class _Restrictions(Counting):
+    def restriction_coder(self) -> Coder:
+        return _Ranges()
+
+
+_RESTRICTION = beam.DoFn.RestrictionParam(_Restrictions())
+
+
 class _Splits(beam.DoFn):  # type: ignore[misc]
-    def process(
-        self, element: Any, tracker: Any = beam.DoFn.RestrictionParam(_Restrictions())
-    ) -> Iterator[Any]:
+    def process(self, element: Any, tracker: Any = _RESTRICTION) -> Iterator[Any]:
         position = tracker.current_restriction().start
         while tracker.try_claim(position):
             yield position

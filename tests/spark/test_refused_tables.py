@@ -1,11 +1,14 @@
 """Spark tables that cannot be read or written, and pipelines that fail."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beam_spark_runner.core.errors import (
@@ -15,9 +18,11 @@ from beam_spark_runner.core.errors import (
     TableError,
 )
 from beam_spark_runner.core.table_ddl import schema_of_ddl
-from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.core.table_types import Column, schema_of
+from beam_spark_runner.core.tables import TableRead, TableWrite
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.driver.table_frames import open_frame
+from beam_spark_runner.spark.driver.table_writes import open_write
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 from tests.spark.harvest import harvest, run
@@ -221,3 +226,46 @@ def test_a_frame_of_another_spark_is_refused(spark_session: Any, connect_server:
             harvest(spark_session, lambda p: {"read": p | ReadFromSpark(dataframe=theirs.range(3))})
     finally:
         theirs.stop()
+
+
+def of_a_class_in(module: str) -> str:
+    """Return the schema of a column whose type a class of Python defines, as Spark's JSON."""
+    of_python = {"type": "udt", "pyClass": f"{module}.Type", "sqlType": "long"}
+    return schema_of([Column("n", {**of_python, "serializedClass": ""}, True)])
+
+
+@pytest.fixture
+def named_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module that nobody may import because a schema names it."""
+    name = "module_of_a_schema"
+    (tmp_path / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    assert name not in sys.modules
+
+
+def test_schemas_that_name_classes_of_python(
+    spark_session: Any, named_module: str, tmp_path: Path
+) -> None:
+    schema = of_a_class_in(named_module)
+    (tmp_path / "some.csv").write_text("1\n")
+    read = TableRead(path=str(tmp_path / "some.csv"), format="csv", schema=schema)
+    write = TableWrite(path=str(tmp_path / "out"), format="parquet", schema=schema)
+    with open_session(RunnerConfig(), spark_session) as session:
+        with pytest.raises(TableError, match="reads: its schema has a type that a class of Python"):
+            open_frame(read, session, "reads")
+        with pytest.raises(TableError, match="writes: its schema has a type that a class of"):
+            open_write(write, session, "writes")
+
+
+def test_files_that_name_classes_of_python(
+    spark_session: Any, named_module: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "file.parquet")
+    metadata = {"org.apache.spark.sql.parquet.row.metadata": of_a_class_in(named_module)}
+    pq.write_table(pa.table({"n": [1]}).replace_schema_metadata(metadata), path)
+    with (
+        open_session(RunnerConfig(), spark_session) as session,
+        pytest.raises(TableError, match="column n: Beam has no type for UDT; cast it"),
+    ):
+        open_frame(TableRead(path=path, format="parquet"), session, "reads")
