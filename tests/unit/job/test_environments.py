@@ -15,6 +15,7 @@ from apache_beam.transforms.environments import (
     python_sdk_docker_capabilities,
 )
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import (
@@ -248,3 +249,25 @@ def test_an_unknown_environment_is_refused_with_its_steps() -> None:
         each.urn = "beam:env:odd:v1"
     with pytest.raises(PipelineRefusedError, match="Look: its environment, beam:env:odd:v1"):
         compile_pipeline(proto)
+
+
+@pytest.mark.parametrize(
+    ("window_fn", "kind"),
+    [("beam:window_fn:pickled_python:v1", "process"), (urns.WINDOW_FN_FIXED, "embedded_python")],
+)
+def test_window_fns_of_users_are_code_too(window_fn: str, kind: str) -> None:
+    pipeline = in_environments(steps=EmbeddedPythonEnvironment())
+    theirs = DockerEnvironment("image").to_runner_api(None)
+    pipeline.components.environments["theirs"].CopyFrom(theirs)
+    strategy = pipeline.components.windowing_strategies["strategy"]
+    strategy.environment_id, strategy.window_fn.urn = "theirs", window_fn
+    keep_code_together(pipeline)
+    assert kinds(pipeline) == {"steps": kind, "theirs": "docker"}
+
+
+def test_apart_no_environment_is_of_the_workers_even_if_no_step_uses_it() -> None:
+    pipeline = in_environments(steps=ProcessEnvironment("run"))
+    unused = EmbeddedPythonEnvironment().to_runner_api(None)
+    pipeline.components.environments["unused"].CopyFrom(unused)
+    keep_code_together(pipeline, apart=True)
+    assert kinds(pipeline) == {"steps": "process", "unused": "process"}
