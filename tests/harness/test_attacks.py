@@ -9,6 +9,7 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Attacker:
             for block in elements.data:
                 if block.is_last:
                     with begun:  # the two streams of a harness have no common order
-                        begun.wait_for(lambda id_=block.instruction_id: id_ in descriptors)
+                        begun.wait_for(partial(descriptors.__contains__, block.instruction_id))
                     self._finish(sdk, block.instruction_id, descriptors[block.instruction_id])
 
     def _finish(self, sdk: ScriptedSdk, bundle: str, descriptor: Any) -> None:
