@@ -29,6 +29,10 @@ class HarnessMetrics:
         self._sdk = sdk
         self._named: set[str] = set()
 
+    def forget(self) -> None:
+        """Begin another job, whose metrics are named again."""
+        self._named.clear()
+
     def sound(self, infos: Iterable[metrics_pb2.MonitoringInfo]) -> list[bytes]:
         """Serialise the metrics that can be decoded, without the mark of the bundle's log lines."""
         found: list[bytes] = []

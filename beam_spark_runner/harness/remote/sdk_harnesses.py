@@ -100,6 +100,7 @@ class SdkHarnesses:
         kept = self._kept[key]
         if kept.settings.job_id != settings.job_id:
             kept.worker.connection.forget_stages()
+            kept.worker.metrics.forget()
         kept.settings = settings
         kept.worker.connection.logs.sink = log_sink
         kept.users += 1
