@@ -149,6 +149,8 @@ class Graph:
 
     ``keeps_code_apart``: no code of the pipeline may run in the Python workers, and its rows have
     the encoding of SDK harnesses, even if no environment demands this.
+
+    No coder contains itself, nor is any too large to be walked as a tree.
     """
 
     transforms: Mapping[TransformId, Transform]

@@ -136,6 +136,8 @@ def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:
     """Yield the URNs of a coder and its components; pickled payloads differ from run to run.
 
     Row coders also yield their fields, since rows with other fields might be decoded without error.
+    A part that occurs several times is described each time, as the digests in existing checkpoints
+    are; ``portable.coder_graphs`` limits how often.
     """
     pending = [coder_id]
     while pending:

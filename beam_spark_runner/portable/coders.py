@@ -17,7 +17,11 @@ from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatu
 from beam_spark_runner.core.ids import CoderId, PCollectionId
 from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.portable.row_fields import fields_built_by_beam
 
+_MOST_FIELDS = 20_000
+"""The most fields of a row coder, as Beam builds it; so many take some tenths of a second."""
+_MOST_OF_A_CODER = 1_000  # characters, in an error
 _GROUPING = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 
@@ -34,6 +38,7 @@ class Coders:
 
     def __init__(self, graph: Graph, *, may_unpickle: bool = True) -> None:
         self._graph = graph
+        self._unknown: dict[CoderId, str | None] = {}  # see ``_first_unknown``
         self._known_urns = frozenset(Coder._known_urns)
         if not may_unpickle:
             self._known_urns -= {python_urns.PICKLED_CODER}
@@ -102,6 +107,11 @@ class Coders:
 
     def _first_unknown(self, id_: CoderId) -> str | None:
         """Return the URN of a component that Beam's Python SDK has no coder for; None: none."""
+        if id_ not in self._unknown:
+            self._unknown[id_] = self._find_unknown(id_)
+        return self._unknown[id_]
+
+    def _find_unknown(self, id_: CoderId) -> str | None:
         pending, seen = [id_], set()
         rows = []
         while pending:
@@ -124,10 +134,13 @@ class Coders:
     def _problem_of_schema(self, row: CoderId) -> str | None:
         """Return why Python cannot use a schema, such as an unknown logical type; None: it can."""
         try:
+            fields = fields_built_by_beam(self._graph.coders[row].payload)
+            if fields > _MOST_FIELDS:
+                return "its rows have too many fields, or nest too deep"
             self._context.coders.get_by_id(row)
         except DecodeError:
             return None  # not a valid schema: ``of`` raises the error
-        except ValueError as error:
+        except Exception as error:  # a ValueError, or whatever a logical type raises
             return text_of(error)
         return None
 
@@ -188,8 +201,9 @@ def key_coder_problems(
             yield InvalidPipelineError(str(error), transform.name)
             continue
         if not deterministic_key_coder(key_coder).is_deterministic():
+            described = text_of(key_coder, _MOST_OF_A_CODER)
             yield InvalidPipelineError(
-                f"its keys are encoded by {key_coder}, which is not deterministic: equal keys may "
+                f"its keys are encoded by {described}, which is not deterministic: equal keys may "
                 "get into different groups. Give the keys a type whose coder is, or pass "
                 "--allow_non_deterministic_key_coders",
                 transform.name,

@@ -24,6 +24,7 @@ from beam_spark_runner.graph.model import (
     PCollection,
     Transform,
 )
+from beam_spark_runner.portable.coder_graphs import CoderGraphs
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
 from beam_spark_runner.portable.row_fields import row_fields
 from beam_spark_runner.portable.windowing import may_be_lifted, windowing_from_proto
@@ -79,8 +80,8 @@ def from_proto(
         on the order of the proto's maps.
 
     Raises:
-        InvalidPipelineError: A reference dangles, a field is missing or cannot be decoded, or
-            there is a cycle.
+        InvalidPipelineError: A reference dangles, a field is missing or cannot be decoded, there
+            is a cycle, or a coder is too large.
 
     Source: Beam QueryablePipeline.getPrimitiveTransformIds.
     """
@@ -363,10 +364,14 @@ def _environment(proto: beam_runner_api_pb2.Environment) -> Environment:
 def _check_references(graph: Graph) -> None:
     """Every id that a transform reaches must exist, so that later layers may index freely.
 
+    No coder, whether a transform uses it or not, contains itself or is so large that later layers
+    and Beam may not walk it as a tree.
+
     Raises:
-        InvalidPipelineError: An id does not exist; names the first transform that refers to it.
+        InvalidPipelineError: An id does not exist, or a coder is unsound; names the first transform
+            that refers to it.
     """
-    sound: set[CoderId] = set()
+    checked = CoderGraphs(graph.coders)
     for transform in graph.transforms.values():
         environment = transform.environment
         if environment is not None and environment not in graph.environments:
@@ -382,17 +387,5 @@ def _check_references(graph: Graph) -> None:
                     transform.name,
                 )
             coders += (collection.coder, windowing.window_coder)
-        _check_coders(coders, graph, sound, transform.name)
-
-
-def _check_coders(wanted: list[CoderId], graph: Graph, sound: set[CoderId], where: str) -> None:
-    pending = list(wanted)
-    while pending:
-        id_ = pending.pop()
-        if id_ in sound:
-            continue
-        coder = graph.coders.get(id_)
-        if coder is None:
-            raise InvalidPipelineError(f"the coder {id_} is missing", where)
-        sound.add(id_)
-        pending.extend(coder.components)
+        checked.check(coders, transform.name)
+    checked.check_unused()

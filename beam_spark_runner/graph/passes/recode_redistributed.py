@@ -52,12 +52,16 @@ def recode_redistributed(graph: Graph) -> Graph:
 
 
 def _are_alike(graph: Graph, one: CoderId, other: CoderId) -> bool:
-    """Whether two coders are of the same kinds, with the same parameters."""
-    pending = [(one, other)]
+    """Whether two coders are of the same kinds, with the same parameters.
+
+    Coders share parts, so that a pair of parts may occur in many places; it is compared once.
+    """
+    pending, seen = [(one, other)], set()
     while pending:
         pair = pending.pop()
-        if pair[0] == pair[1]:
+        if pair[0] == pair[1] or pair in seen:
             continue
+        seen.add(pair)
         first, second = (graph.coders[id_] for id_ in pair)
         # The payload of a row coder has a random id, so that fields are compared.
         if first.urn != second.urn or first.fields != second.fields:

@@ -109,3 +109,11 @@ def test_the_forms_of_states_count() -> None:
 
     assert kept("sum: bag").startswith("state sum, ")
     assert kept("sum: bag") != kept("sum: combining")
+
+
+def test_digests_in_existing_checkpoints_stay_the_same() -> None:
+    kept = {name: each.kept for name, each in found(GIVEN).items() if each.kept}
+    assert kept == {
+        "step Group": "groups, state count, timer due, d32a7eb1",
+        "step Sum": "state sum, f949cdb6",
+    }
