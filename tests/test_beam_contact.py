@@ -91,6 +91,7 @@ BEAMS_URNS = {
     "ENVIRONMENT_PROCESS": common_urns.environments.PROCESS,
     "ENVIRONMENT_DOCKER": common_urns.environments.DOCKER,
     "ENVIRONMENT_EXTERNAL": common_urns.environments.EXTERNAL,
+    "ENVIRONMENT_ANYOF": common_urns.environments.ANYOF,
     "ARTIFACT_FILE": common_urns.artifact_types.FILE,
     "ARTIFACT_URL": common_urns.artifact_types.URL,
     "ARTIFACT_EMBEDDED": common_urns.artifact_types.EMBEDDED,

@@ -48,6 +48,7 @@ ENVIRONMENT_EMBEDDED_PYTHON = "beam:env:embedded_python:v1"
 ENVIRONMENT_PROCESS = "beam:env:process:v1"
 ENVIRONMENT_DOCKER = "beam:env:docker:v1"
 ENVIRONMENT_EXTERNAL = "beam:env:external:v1"
+ENVIRONMENT_ANYOF = "beam:env:anyof:v1"  # the runner chooses one of several environments
 
 ARTIFACT_FILE = "beam:artifact:type:file:v1"
 ARTIFACT_URL = "beam:artifact:type:url:v1"

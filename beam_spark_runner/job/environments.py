@@ -11,8 +11,9 @@ from apache_beam.transforms import environments
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, EnvironmentKind
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import InvalidPipelineError, OptionsError
 from beam_spark_runner.options.environment import environment_overrides
+from beam_spark_runner.portable.payloads import parse
 
 
 def default_environment(
@@ -179,6 +180,7 @@ def _external(
     )
 
 
+_MOST_NESTED = 10  # expansion services make one ANYOF, of environments that are none
 _PREFERRED = (
     urns.ENVIRONMENT_EMBEDDED_PYTHON,
     urns.ENVIRONMENT_PROCESS,
@@ -192,10 +194,57 @@ def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
 
     Args:
         pipeline: The proto, whose environments are changed.
+
+    Raises:
+        InvalidPipelineError: The payload of such an environment is invalid.
     """
-    for each in pipeline.components.environments.values():
-        if any(environments.expand_anyof_environments(each)):
-            each.CopyFrom(environments.resolve_anyof_environment(each, *_PREFERRED))
+    for id_, each in sorted(pipeline.components.environments.items()):
+        each.CopyFrom(chosen_environment(each, id_))
+
+
+def chosen_environment(environment: Any, id_: str) -> Any:
+    """Return the environment that ``choose_environments`` puts in the place of one.
+
+    Args:
+        environment: The Environment proto.
+        id_: The id of the environment, for errors.
+
+    Raises:
+        InvalidPipelineError: It is an ANYOF whose payload is invalid.
+    """
+    found = _alternatives(environment, f"the environment {id_}")
+    for urn in _PREFERRED:
+        for each in found:
+            if each.urn == urn:
+                return each
+    return found[0] if found else environment
+
+
+def _alternatives(environment: Any, where: str) -> list[Any]:
+    """Return the alternatives of an ANYOF environment in order; those that are ANYOF are expanded.
+
+    Args:
+        environment: The Environment proto.
+        where: The environment in words, for errors.
+
+    Raises:
+        InvalidPipelineError: A payload cannot be decoded, or ANYOF environments nest too deep.
+    """
+    found: list[Any] = []
+    pending = [(environment, 0)]
+    while pending:
+        current, depth = pending.pop()
+        if current.urn != urns.ENVIRONMENT_ANYOF:
+            found.append(current)
+            continue
+        if depth == _MOST_NESTED:
+            raise InvalidPipelineError(f"{current.urn} nests more than {_MOST_NESTED} deep", where)
+        payload = current.payload and parse(
+            beam_runner_api_pb2.AnyOfEnvironmentPayload, current.payload, where
+        )
+        parts = payload.environments if payload else ()
+        pending.extend((each, depth + 1) for each in reversed(parts))
+    return found
 
 
 def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = False) -> None:

@@ -15,6 +15,7 @@ from google.protobuf import struct_pb2
 
 from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.environment_overrides import read_overrides
+from beam_spark_runner.job.environments import choose_environments
 from beam_spark_runner.job.identity import new_job_id
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.job.prometheus import JobMetrics
@@ -86,6 +87,7 @@ class Jobs:
 
         Raises:
             OptionsError: An option is invalid.
+            InvalidPipelineError: An ANYOF environment is invalid.
             ServerIsEndingError: The server accepts no more jobs.
             TooManyJobsError: As many jobs wait as ``--max_waiting_jobs`` allows.
         """
@@ -173,6 +175,7 @@ class Jobs:
     @staticmethod
     def _compile(found: _Preparation) -> ServedJob:
         coded = found.pipeline.SerializeToString()
+        choose_environments(found.pipeline)  # of which the files were staged
         found.files.replace_in(found.pipeline)
         prepared = prepare(
             found.pipeline,

@@ -18,6 +18,7 @@ from apache_beam.portability.api import (
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
+from beam_spark_runner.job.environments import chosen_environment
 from beam_spark_runner.job.service.refusals import TooLargeError, refuses_in_stream
 from beam_spark_runner.job.service.staging_area import StagingArea
 from beam_spark_runner.portable.artifacts import described
@@ -33,6 +34,9 @@ class StagedArtifacts:
         area: The staging area of this pipeline.
         limit_bytes: The most bytes of all files together.
 
+    Raises:
+        InvalidPipelineError: An ANYOF environment is invalid.
+
     Attributes:
         is_complete: Whether all files have been staged.
         touched_s: When the last chunk of a file arrived, or else when this object was made:
@@ -42,10 +46,12 @@ class StagedArtifacts:
     def __init__(
         self, pipeline: beam_runner_api_pb2.Pipeline, area: StagingArea, limit_bytes: int
     ) -> None:
-        self._wanted = {
-            id_: list(each.dependencies)
+        chosen = {
+            id_: chosen_environment(each, id_)
             for id_, each in pipeline.components.environments.items()
-            if each.dependencies
+        }
+        self._wanted = {
+            id_: list(each.dependencies) for id_, each in chosen.items() if each.dependencies
         }
         self._staged: dict[str, list[beam_runner_api_pb2.ArtifactInformation]] = {}
         self._area = area
@@ -136,7 +142,11 @@ class StagedArtifacts:
         return digest.hexdigest()
 
     def replace_in(self, pipeline: beam_runner_api_pb2.Pipeline) -> None:
-        """Replace the dependencies of a pipeline's environments by the staged files."""
+        """Replace the dependencies of a pipeline's environments by the staged files.
+
+        ANYOF environments must have been replaced: their alternatives have files of their own, and
+        names of files on the client's machine must not be looked for on this one.
+        """
         for id_, artifacts in self._staged.items():
             dependencies = pipeline.components.environments[id_].dependencies
             del dependencies[:]

@@ -16,7 +16,11 @@ from apache_beam.transforms.environments import (
 )
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
+from beam_spark_runner.core.errors import (
+    InvalidPipelineError,
+    OptionsError,
+    PipelineRefusedError,
+)
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import (
     choose_environments,
@@ -221,6 +225,35 @@ def test_of_several_environments_one_is_chosen_that_runs_here(
     pipeline = in_environments(theirs=AnyOfEnvironment(alternatives))
     choose_environments(pipeline)
     assert kinds(pipeline) == {"theirs": chosen}
+
+
+def nested(depth: int) -> beam_runner_api_pb2.Environment:
+    made = ProcessEnvironment("run").to_runner_api(None)
+    for _ in range(depth):
+        payload = beam_runner_api_pb2.AnyOfEnvironmentPayload(environments=[made])
+        made = beam_runner_api_pb2.Environment(
+            urn="beam:env:anyof:v1", payload=payload.SerializeToString()
+        )
+    return made
+
+
+@pytest.mark.parametrize("depth", [11, 400, 3_000])
+def test_alternatives_that_nest_deep_are_refused(depth: int) -> None:
+    pipeline = beam_runner_api_pb2.Pipeline()
+    pipeline.components.environments["theirs"].CopyFrom(nested(depth))
+    with pytest.raises(InvalidPipelineError, match=r"^the environment theirs: .* than 10 deep"):
+        choose_environments(pipeline)
+    pipeline.components.environments["theirs"].CopyFrom(nested(10))
+    choose_environments(pipeline)
+    assert kinds(pipeline) == {"theirs": "process"}
+
+
+def test_alternatives_that_cannot_be_decoded_are_refused() -> None:
+    pipeline = beam_runner_api_pb2.Pipeline()
+    theirs = pipeline.components.environments["theirs"]
+    theirs.urn, theirs.payload = "beam:env:anyof:v1", b"\xff"
+    with pytest.raises(InvalidPipelineError, match=r"^the environment theirs: .*decoded"):
+        choose_environments(pipeline)
 
 
 @pytest.mark.parametrize("other", [ProcessEnvironment("run"), ExternalEnvironment("host:1")])

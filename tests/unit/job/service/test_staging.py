@@ -10,6 +10,7 @@ from apache_beam.portability.api import beam_artifact_api_pb2, beam_runner_api_p
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
+from beam_spark_runner.job.environments import choose_environments
 from beam_spark_runner.job.service.refusals import TooLargeError
 from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea
@@ -100,6 +101,23 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
     }
     assert found["a.txt"] == found["b.txt"]
     assert sorted((tmp_path / "job").iterdir()) == sorted(set(found.values()))
+
+
+def test_files_of_an_alternative_are_staged(tmp_path: Path) -> None:
+    """Their paths are those of the client's machine, whatever this one has there."""
+    payload = beam_runner_api_pb2.AnyOfEnvironmentPayload()
+    payload.environments.add(urn=urns.ENVIRONMENT_DOCKER).dependencies.extend([artifact("unused")])
+    chosen = payload.environments.add(urn=urns.ENVIRONMENT_PROCESS)
+    chosen.dependencies.extend([artifact("a.txt", "/etc/hostname")])
+    pipeline = beam_runner_api_pb2.Pipeline()
+    environment = pipeline.components.environments["python"]
+    environment.urn, environment.payload = urns.ENVIRONMENT_ANYOF, payload.SerializeToString()
+    staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
+    assert not staged.is_complete
+    Client({"/etc/hostname": b"content"}).stage(staged)
+    choose_environments(pipeline)
+    staged.replace_in(pipeline)
+    assert files_in(pipeline)["a.txt"].read_bytes() == b"content"
 
 
 def test_a_client_that_has_nothing_to_stage_is_asked_all_the_same(tmp_path: Path) -> None:
