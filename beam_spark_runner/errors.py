@@ -41,6 +41,7 @@ from beam_spark_runner.job.job import (
 from beam_spark_runner.job.service.refusals import (
     JobHasEndedError,
     NotStagedError,
+    PrepareTimeoutError,
     ServerIsEndingError,
     TooLargeError,
     TooManyJobsError,
@@ -89,6 +90,7 @@ __all__ = [
     "OptionsError",
     "PipelineError",
     "PipelineRefusedError",
+    "PrepareTimeoutError",
     "RunnerError",
     "SavepointExistsError",
     "SdkDisconnectedError",

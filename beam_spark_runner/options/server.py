@@ -14,6 +14,7 @@ DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other jo
 DEFAULT_MOST_JOBS = 10
 DEFAULT_MOST_WAITING = 1_000
 DEFAULT_ARTIFACT_BYTES = 4 << 30
+DEFAULT_PREPARE_S = 300  # pipelines take some seconds at most; hashing staged files may take longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class ServerConfig:
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
     max_concurrent_jobs: int = DEFAULT_MOST_JOBS
     max_waiting_jobs: int = DEFAULT_MOST_WAITING  # prepared pipelines included
+    prepare_timeout_s: int = DEFAULT_PREPARE_S
     spark_master_url: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
@@ -71,6 +73,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         max_artifact_bytes=_at_least_one("max_artifact_bytes", given.max_artifact_bytes),
         max_concurrent_jobs=_at_least_one("max_concurrent_jobs", given.max_concurrent_jobs),
         max_waiting_jobs=_at_least_one("max_waiting_jobs", given.max_waiting_jobs),
+        prepare_timeout_s=_at_least_one("prepare_timeout", given.prepare_timeout),
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
@@ -139,6 +142,14 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_MOST_WAITING,
         help="The maximum number of jobs that wait and of prepared pipelines that do not run yet, "
         "together; more are refused. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--prepare_timeout",
+        type=int,
+        metavar="SECONDS",
+        default=DEFAULT_PREPARE_S,
+        help="Maximum time that preparing a pipeline may take; then it is refused. Default: "
+        "%(default)s.",
     )
     parser.add_argument(
         "--metrics_port",

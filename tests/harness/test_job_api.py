@@ -17,6 +17,7 @@ from apache_beam.portability.api import (
 from apache_beam.runners.portability import artifact_service
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.service import jobs as jobs_module
 from beam_spark_runner.job.service.api import JobApi
 from beam_spark_runner.options.server import ServerConfig
 from tests.unit.job.service.served import SOON_S, Gate, request, served
@@ -271,3 +272,24 @@ def test_a_port_that_is_taken(server: Served) -> None:
     port = int(server.api.url.rpartition(":")[2])
     with pytest.raises(OptionsError, match=rf"--job_port: .*:{port}"):
         JobApi(ServerConfig(job_port=port, artifact_port=0), server.jobs)
+
+
+def test_a_pipeline_whose_preparation_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loop(*_: Any, **__: Any) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(jobs_module, "prepare", loop)
+    config = ServerConfig(
+        job_port=0, artifact_port=0, artifacts_dir=str(tmp_path), prepare_timeout_s=1
+    )
+    with served(config) as (jobs, gate):
+        api = JobApi(config, jobs)
+        here = Served(jobs, gate, api)
+        code, text = status_of(here.run)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "--prepare_timeout" in text
+        here.channel.close()
+        api.stop()

@@ -17,9 +17,11 @@ from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.environment_overrides import read_overrides
 from beam_spark_runner.job.environments import choose_environments
 from beam_spark_runner.job.identity import new_job_id
-from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.job import JobCancelledError
+from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.service.client_options import by_name, read_options
+from beam_spark_runner.job.service.limited_call import LimitedCall
 from beam_spark_runner.job.service.refusals import (
     NotStagedError,
     ServerIsEndingError,
@@ -90,20 +92,12 @@ class Jobs:
             InvalidPipelineError: An ANYOF environment is invalid.
             ServerIsEndingError: The server accepts no more jobs.
             TooManyJobsError: As many jobs wait as ``--max_waiting_jobs`` allows.
+            PrepareTimeoutError: This takes longer than ``--prepare_timeout``.
         """
         self._check_open()
-        options, config = read_options(by_name(request.pipeline_options), self._config)
         id_ = uuid.uuid4().hex
-        area = self._area.of(id_)
-        made = _Preparation(
-            request.job_name,
-            request.pipeline,
-            request.pipeline_options,
-            options,
-            config,
-            area,
-            StagedArtifacts(request.pipeline, area, self._config.max_artifact_bytes),
-        )
+        read = LimitedCall(lambda: self._read(request, id_), self._config.prepare_timeout_s)
+        made = read.result()
         with self._lock:
             waiting = len(self._prepared) + len(self._waiting)
             is_full = waiting >= self._config.max_waiting_jobs
@@ -115,6 +109,19 @@ class Jobs:
                 "allows; try again later"
             )
         return id_
+
+    def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> _Preparation:
+        options, config = read_options(by_name(request.pipeline_options), self._config)
+        area = self._area.of(id_)
+        return _Preparation(
+            request.job_name,
+            request.pipeline,
+            request.pipeline_options,
+            options,
+            config,
+            area,
+            StagedArtifacts(request.pipeline, area, self._config.max_artifact_bytes),
+        )
 
     def drop_abandoned(self) -> None:
         """Drop preparations whose clients have neither staged anything for an hour nor called Run.
@@ -146,7 +153,8 @@ class Jobs:
         Raises:
             UnknownIdError: No preparation has this id, or it has run.
             NotStagedError: The client has not staged all files.
-            RunnerError: The pipeline cannot be compiled. The preparation is dropped.
+            RunnerError: The pipeline cannot be compiled, or not within ``--prepare_timeout``. The
+                preparation is dropped. If the job was cancelled meanwhile, there is no error.
         """
         self._check_open()
         with self._lock:
@@ -159,39 +167,52 @@ class Jobs:
                     "to the artifact_staging_endpoint in the response to Prepare"
                 )
             del self._prepared[preparation_id]
+        job = ServedJob(
+            new_job_id(),
+            name=found.name,
+            options=found.given,
+            coded_pipeline=found.pipeline.SerializeToString(),
+            files=found.area,
+        )
         try:
-            job = self._compile(found)
             with self._lock:
-                if self._is_ending:
-                    raise ServerIsEndingError(_ENDING)
+                self._check_open()
                 self._jobs[job.job_id] = job
-                self._waiting.append(job)
-                self._begin_next()
-        except BaseException:
-            found.area.remove()
+            limit_s = self._config.prepare_timeout_s
+            job.prepare(lambda: self._compile(found, job.job_id), limit_s)
+            self._add_to_queue(job)
+        except JobCancelledError:
+            job.drop()
+            with self._lock:
+                self._has_ended(job)
+        except BaseException as error:
+            job.fail(error)
+            with self._lock:
+                self._jobs.pop(job.job_id, None)
             raise
         return job.job_id
 
     @staticmethod
-    def _compile(found: _Preparation) -> ServedJob:
-        coded = found.pipeline.SerializeToString()
+    def _compile(found: _Preparation, job_id: str) -> PreparedJob:
         choose_environments(found.pipeline)  # of which the files were staged
         found.files.replace_in(found.pipeline)
-        prepared = prepare(
+        return prepare(
             found.pipeline,
             found.options,
             found.config,
             _refuse_loopback,
-            job_id=new_job_id(),
+            job_id=job_id,
             given=by_name(found.given),
         )
-        return ServedJob(
-            prepared,
-            name=found.name,
-            options=found.given,
-            coded_pipeline=coded,
-            files=found.area,
-        )
+
+    def _add_to_queue(self, job: ServedJob) -> None:
+        with self._lock:
+            if job.preparing.is_cancelled:
+                raise JobCancelledError
+            if self._is_ending:
+                raise ServerIsEndingError(_ENDING)
+            self._waiting.append(job)
+            self._begin_next()
 
     def _begin_next(self) -> None:
         """Start waiting jobs, as long as there are free scheduler pools. The lock is held."""
@@ -268,6 +289,8 @@ class Jobs:
             waits = job in self._waiting
             if waits:
                 self._waiting.remove(job)
+            else:
+                job.preparing.request_cancel()  # before it may come into the queue
         if waits:
             job.drop()
             with self._lock:

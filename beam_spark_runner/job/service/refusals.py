@@ -46,6 +46,24 @@ class TooManyJobsError(RunnerError):
     """As many jobs wait as the job server allows."""
 
 
+class PrepareTimeoutError(RunnerError):
+    """Preparing a pipeline has taken longer than the job server allows.
+
+    Attributes:
+        limit_s: The limit of the server.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(limit_s)
+        self.limit_s = limit_s
+
+    def __str__(self) -> str:
+        return (
+            f"preparing the pipeline has taken longer than {self.limit_s:g} s, the "
+            "--prepare_timeout of the job server; make the pipeline smaller, or raise the limit"
+        )
+
+
 class ServerIsEndingError(RunnerError):
     """The job server is ending, and accepts no more jobs."""
 
@@ -63,6 +81,7 @@ _CODES: tuple[tuple[type[Exception], Any], ...] = (
     (CheckpointStorageError, grpc.StatusCode.FAILED_PRECONDITION),
     (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (TooManyJobsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (PrepareTimeoutError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),
     (OptionsError, grpc.StatusCode.INVALID_ARGUMENT),
     (StagingError, grpc.StatusCode.INVALID_ARGUMENT),

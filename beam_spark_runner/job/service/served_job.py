@@ -8,11 +8,13 @@ from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineState
 from google.protobuf import struct_pb2
 
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.identity import folder_of
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob, check_streams
 from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.record import JobRecord
+from beam_spark_runner.job.service.preparing import Preparing
 from beam_spark_runner.job.service.refusals import JobHasEndedError
 from beam_spark_runner.job.service.staging_area import StagingArea
 from beam_spark_runner.job.stream_watch import StepWatermarks
@@ -24,12 +26,12 @@ OpenSession = Callable[[RunnerConfig], SessionHandle]
 
 
 class ServedJob:
-    """A job, which first waits in the queue; its state is STOPPED then, as in Beam's Job API.
+    """A job, which is prepared and then waits in the queue; until it begins, its state is STOPPED.
 
-    Threads: any; one calls ``run``.
+    Threads: any; one calls ``prepare``, and one ``run``.
 
     Args:
-        prepared: The compiled pipeline.
+        job_id: The id of the job.
         name: The job name that the client sent.
         options: The options that the client sent.
         coded_pipeline: The serialised pipeline that the client sent.
@@ -37,31 +39,31 @@ class ServedJob:
 
     Attributes:
         record: The states and messages, from the beginning.
+        preparing: How far its preparation is.
     """
 
     def __init__(
         self,
-        prepared: PreparedJob,
+        job_id: str,
         *,
         name: str,
         options: struct_pb2.Struct,
         coded_pipeline: bytes,
         files: StagingArea,
     ) -> None:
-        self.job_id = prepared.job_id
+        self.job_id = job_id
         self.name = name
         self.options = options
         self.coded_pipeline = coded_pipeline
         self._files = files
-        self.record = JobRecord(
-            {id_: step.name for id_, step in prepared.plan.graph.transforms.items()},
-            prepared.job_id,
-        )
+        self._step_names: dict[TransformId, str] = {}
+        self.record = JobRecord(self._step_names, job_id)
         self.record.change_state(PipelineState.STOPPED)
-        self._prepared: PreparedJob | None = prepared
-        self._streams = prepared.plan.streams
+        self.preparing = Preparing()
+        self._prepared: PreparedJob | None = None
+        self._streams = False
         self._job: Job | None = None
-        self._is_cancelled = self._drains = False
+        self._drains = False
         self._last_metrics = beam_job_api_pb2.MetricResults()
         self._last_watermarks: dict[str, StepWatermarks] = {}
         self._lock = threading.Lock()
@@ -76,6 +78,15 @@ class ServedJob:
     def kept_bytes(self) -> int:
         """The size of the pipeline and events, which are stored after its end, in bytes."""
         return len(self.coded_pipeline) + self.record.events.size_bytes
+
+    def prepare(self, compile_: Callable[[], PreparedJob], limit_s: float) -> None:
+        """Compile the pipeline; see ``Preparing.run``."""
+        prepared = self.preparing.run(compile_, limit_s)
+        graph = prepared.plan.graph
+        with self._lock:
+            self._step_names |= {id_: step.name for id_, step in graph.transforms.items()}
+            self._prepared, self._streams = prepared, prepared.plan.streams
+        self.preparing.end()
 
     def run(self, open_session: OpenSession) -> None:
         """Run the job, and return after its end. Its errors are in the record."""
@@ -108,7 +119,7 @@ class ServedJob:
                         job.drain()
                     job.start()
                     self._job = job
-                    is_cancelled = self._is_cancelled
+                    is_cancelled = self.preparing.is_cancelled
             except BaseException as error:
                 self._end_with(error)
                 return None
@@ -118,12 +129,12 @@ class ServedJob:
         return job
 
     def drop(self) -> None:
-        """Cancel the job, which waits in the queue."""
+        """End the job, which was cancelled before it began."""
         self.record.end(PipelineState.CANCELLED)
         self._forget()
 
-    def fail(self, error: Exception) -> None:
-        """End the job, which cannot be started, with an error."""
+    def fail(self, error: BaseException) -> None:
+        """End the job, which cannot be prepared or started, with an error."""
         self._end_with(error)
         self._forget()
 
@@ -135,17 +146,18 @@ class ServedJob:
         """Drop the plan, which may have megabytes, and all else that clients do not query later."""
         with self._lock:
             self._prepared = self._job = None
+        self.preparing.end()
         self._files.remove()
         self._ended.set()
 
     def cancel(self) -> None:
-        """Cancel the job, which runs or is being started.
+        """Cancel the job, which runs, or is being prepared or started.
 
         It returns after the end of a running job. A job that is being started is cancelled by the
         thread that starts it.
         """
+        self.preparing.cancel()
         with self._lock:
-            self._is_cancelled = True
             job = self._job
         if job is not None:
             job.cancel()
@@ -156,6 +168,7 @@ class ServedJob:
         Raises:
             UnsupportedFeatureError: The pipeline runs in batch.
         """
+        self.preparing.wait()
         with self._lock:
             if self._prepared is None:  # it has ended
                 return
@@ -196,6 +209,7 @@ class ServedJob:
         return job.save(path)
 
     def _check_streams(self, wanted: str) -> None:
+        self.preparing.wait()
         check_streams(wanted, self.job_id, streams=self._streams)
 
     def wait(self, timeout_s: float) -> bool:
