@@ -6,11 +6,12 @@ each of these functions with the oldest and the newest PySpark that is supported
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 
 from beam_spark_runner.core.errors import InvariantError
 
@@ -24,14 +25,25 @@ def jvm_was_started() -> bool:
     return SparkContext._gateway is not None
 
 
-def start_jvm(conf: Any = None) -> None:
+def start_jvm(conf: Any = None, start: Callable[..., Any] = subprocess.Popen) -> None:
     """Start the JVM, or connect to the one of ``spark-submit``; nothing if that was done.
 
     Args:
         conf: a ``SparkConf``, which becomes the arguments of ``spark-submit``. Else a session
             must be made of the same settings for these to count.
+        start: starts the process, with the arguments of ``Popen``.
     """
-    SparkContext._ensure_initialized(conf=conf)
+    launcher: Any = java_gateway
+    before, launcher.Popen = launcher.Popen, start
+    try:
+        SparkContext._ensure_initialized(conf=conf)
+    finally:
+        launcher.Popen = before
+
+
+def forget_jvm() -> None:
+    """Let this process start another JVM: this one has ended, or was not started completely."""
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def jvm() -> "JVMView | None":

@@ -3,10 +3,13 @@
 import os
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import java_gateway
 
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.spark.session import launch
@@ -124,15 +127,27 @@ def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "B" not in os.environ
 
 
-def test_signals_wait_until_the_jvm_can_hear_of_the_programs_end(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("moment", ["in Popen", "while it waits"])
+def test_a_signal_while_the_jvm_starts_ends_the_jvm(
+    monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    def slow_start(**_: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-        started.append("JVM")
+    started: list[subprocess.Popen[bytes]] = []
 
-    started: list[str] = []
+    def popen(*given: Any, **named: Any) -> Any:
+        started.append(process := real(*given, **named))
+        if moment == "in Popen":
+            signal.raise_signal(signal.SIGINT)
+        return process
+
+    def slow_start(**_: object) -> None:
+        vars(java_gateway)["Popen"](["sleep", "3600"], stdin=subprocess.PIPE)
+        if moment == "while it waits":
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    real = subprocess.Popen
     monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", slow_start)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     # Tests that run in the background of a script ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -140,4 +155,6 @@ def test_signals_wait_until_the_jvm_can_hear_of_the_programs_end(
             launch.start_classic("local[1]", "x", {})
     finally:
         signal.signal(signal.SIGINT, before)
-    assert started == ["JVM"]
+    (process,) = started
+    assert process.returncode == -signal.SIGTERM
+    assert vars(java_gateway)["Popen"] is real

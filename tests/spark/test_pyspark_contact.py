@@ -1,6 +1,7 @@
 """Where this project touches PySpark's internals: an upgrade that breaks something fails here."""
 
 import inspect
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark import Broadcast, SparkContext, TaskContext, daemon
+from pyspark import Broadcast, SparkContext, TaskContext, daemon, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,6 +29,7 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
         "gateway",
         "conf",
     ]
+    assert vars(java_gateway)["Popen"] is subprocess.Popen
     pyspark_internals.start_jvm()  # there is one: nothing happens
     jvm = pyspark_internals.jvm()
     assert jvm is not None

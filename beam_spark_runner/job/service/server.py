@@ -1,5 +1,6 @@
 """The job server: Spark, the jobs that run in it, and the ports at which clients submit them."""
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -32,6 +33,7 @@ class JobServer:
     Args:
         config: The configuration of the server.
         on_spark_lost: Is called in a thread of the server once the JVM has ended.
+        starting: Is entered while Spark starts, and may raise an exception to end that.
 
     Attributes:
         url, artifact_url: See ``JobApi``.
@@ -43,12 +45,16 @@ class JobServer:
     """
 
     def __init__(
-        self, config: ServerConfig, on_spark_lost: Callable[[], object] = lambda: None
+        self,
+        config: ServerConfig,
+        on_spark_lost: Callable[[], object] = lambda: None,
+        starting: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         check_files(config.access)  # before the slow start of Spark
         given = {**_FAIR, **dict(config.spark_conf)}
         self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
-        self._spark = open_session(self._spark_config)
+        with starting or contextlib.nullcontext():
+            self._spark = open_session(self._spark_config)
         self._lock = threading.Lock()  # guards ``_spark``
         self._jobs = Jobs(config, self._open_session)
         self._metrics: MetricsPort | None = None

@@ -24,7 +24,8 @@ from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import chosen_master
-from beam_spark_runner.spark.session.signals import sigint_as_it_was, signals_deferred
+from beam_spark_runner.spark.session.jvm_process import start_jvm
+from beam_spark_runner.spark.session.signals import sigint_as_it_was
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
@@ -93,9 +94,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
         own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
         try:
             if launches_jvm:
-                with signals_deferred():
-                    pyspark_internals.start_jvm(_conf_of_jvm(master, settings))
-                    pyspark_internals.have_jvm_ignore_sigterm()
+                start_jvm(_conf_of_jvm(master, settings))
             with sigint_as_it_was():
                 session = builder.getOrCreate()
         except Exception as error:

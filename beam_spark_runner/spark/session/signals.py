@@ -25,9 +25,8 @@ def sigint_as_it_was() -> Iterator[None]:
 def signals_deferred() -> Iterator[None]:
     """Have the program's handlers of SIGINT and SIGTERM called at the end of the block.
 
-    While pyspark waits for its JVM, an exception would remove the folder in which the JVM is about
-    to write its port. Then the JVM would run forever, since it only watches for the end of this
-    process after that. Signals that the program leaves to their default action are not deferred.
+    For short blocks that an exception of a handler must not leave halfway. Signals that the program
+    leaves to their default action are not deferred.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
