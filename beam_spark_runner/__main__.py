@@ -38,11 +38,12 @@ class _Ending:
         """Handle a signal."""
         self.has_begun.set()
         if self._interrupts:
+            self._interrupts = False  # a second one would interrupt what the first one cleans up
             raise _EndedError
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Have signals raise an exception inside."""
+        """Have the first signal raise an exception inside."""
         self._interrupts = True
         try:
             if self.has_begun.is_set():

@@ -6,8 +6,9 @@ each of these functions with the oldest and the newest PySpark that is supported
 
 import contextlib
 import functools
+import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -39,6 +40,12 @@ def start_jvm(conf: Any = None, start: Callable[..., Any] = subprocess.Popen) ->
         SparkContext._ensure_initialized(conf=conf)
     finally:
         launcher.Popen = before
+
+
+def folder_of_port(environment: Mapping[str, str]) -> str | None:
+    """Return the temporary folder in which a JVM with these variables writes its port."""
+    path = environment.get("_PYSPARK_DRIVER_CONN_INFO_PATH")
+    return None if path is None else os.path.dirname(path)
 
 
 def forget_jvm() -> None:

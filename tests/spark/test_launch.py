@@ -129,8 +129,9 @@ def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("moment", ["in Popen", "while it waits"])
 def test_a_signal_while_the_jvm_starts_ends_the_jvm(
-    monkeypatch: pytest.MonkeyPatch, moment: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moment: str
 ) -> None:
+    (tmp_path / "of the port").mkdir()
     started: list[subprocess.Popen[bytes]] = []
 
     def popen(*given: Any, **named: Any) -> Any:
@@ -140,7 +141,8 @@ def test_a_signal_while_the_jvm_starts_ends_the_jvm(
         return process
 
     def slow_start(**_: object) -> None:
-        vars(java_gateway)["Popen"](["sleep", "3600"], stdin=subprocess.PIPE)
+        where = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "of the port" / "port")}
+        vars(java_gateway)["Popen"](["sleep", "3600"], stdin=subprocess.PIPE, env=where)
         if moment == "while it waits":
             signal.raise_signal(signal.SIGINT)
         raise AssertionError
@@ -157,4 +159,5 @@ def test_a_signal_while_the_jvm_starts_ends_the_jvm(
         signal.signal(signal.SIGINT, before)
     (process,) = started
     assert process.returncode == -signal.SIGTERM
+    assert [*tmp_path.iterdir()] == []
     assert vars(java_gateway)["Popen"] is real

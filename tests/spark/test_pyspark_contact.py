@@ -29,6 +29,7 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
         "gateway",
         "conf",
     ]
+    assert "_PYSPARK_DRIVER_CONN_INFO_PATH" in inspect.getsource(java_gateway.launch_gateway)
     assert vars(java_gateway)["Popen"] is subprocess.Popen
     pyspark_internals.start_jvm()  # there is one: nothing happens
     jvm = pyspark_internals.jvm()

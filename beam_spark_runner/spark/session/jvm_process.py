@@ -1,5 +1,6 @@
 """Starts the process of the JVM so that it can be interrupted, and then leaves nothing."""
 
+import shutil
 import subprocess
 from typing import Any
 
@@ -14,19 +15,22 @@ _ENDS_WITHIN_S = 10.0
 def start_jvm(conf: SparkConf) -> None:
     """Start the JVM of this process; if that fails or is interrupted, end the JVM.
 
-    A handler of a signal, as that of Ctrl-C, may raise an exception meanwhile. It removes the
-    folder in which the JVM is about to write its port. Then the JVM would run for ever, since it
-    only watches for the end of this process after that.
+    A handler of a signal, as that of Ctrl-C, may raise an exception meanwhile, after which PySpark
+    removes the folder in which the JVM is about to write its port (or not, if another exception
+    interrupts that). Then the JVM would run for ever, since it only watches for the end of this
+    process after that.
 
     Args:
         conf: See ``pyspark_internals.start_jvm``.
     """
     started: list[subprocess.Popen[bytes]] = []
+    folders: list[str | None] = []
 
     def start(*command: Any, **settings: Any) -> "subprocess.Popen[bytes]":
         with signals_deferred():  # until the process is known
             process: subprocess.Popen[bytes] = subprocess.Popen(*command, **settings)
             started.append(process)
+            folders.append(pyspark_internals.folder_of_port(settings.get("env", {})))
         return process
 
     try:
@@ -36,6 +40,8 @@ def start_jvm(conf: SparkConf) -> None:
         with signals_deferred():
             for process in started:
                 _end(process)
+            for folder in filter(None, folders):
+                shutil.rmtree(folder, ignore_errors=True)  # if PySpark has not done it
             pyspark_internals.forget_jvm()
         raise
 
