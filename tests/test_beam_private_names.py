@@ -29,6 +29,7 @@ ROOM = "harness/beam"
 # Of Python's own: named tuples, frames, the end of a process, argparse, threads being started.
 _PYTHONS = {
     *("_replace", "_asdict", "_fields", "_getframe", "_exit", "_option_string_actions"),
+    "_run_exitfuncs",  # tests/harness/test_job_server_ends.py: no temporary files are left
     *("_limbo", "_active_limbo_lock"),  # tests/unit/spark/task/test_interruptible.py
 }
 ELSEWHERE = {

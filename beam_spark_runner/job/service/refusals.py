@@ -59,7 +59,7 @@ class PrepareTimeoutError(RunnerError):
 
     def __str__(self) -> str:
         return (
-            f"preparing the pipeline has taken longer than {self.limit_s:g} s, the "
+            f"preparing the pipeline has taken longer than {self.limit_s} s, the "
             "--prepare_timeout of the job server; make the pipeline smaller, or raise the limit"
         )
 

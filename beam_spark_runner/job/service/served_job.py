@@ -82,10 +82,10 @@ class ServedJob:
     def prepare(self, compile_: Callable[[], PreparedJob], limit_s: float) -> None:
         """Compile the pipeline; see ``Preparing.run``."""
         prepared = self.preparing.run(compile_, limit_s)
-        graph = prepared.plan.graph
+        plan = prepared.plan
         with self._lock:
-            self._step_names |= {id_: step.name for id_, step in graph.transforms.items()}
-            self._prepared, self._streams = prepared, prepared.plan.streams
+            self._step_names |= {id_: each.name for id_, each in plan.graph.transforms.items()}
+            self._prepared, self._streams = prepared, plan.streams
         self.preparing.end()
 
     def run(self, open_session: OpenSession) -> None:
