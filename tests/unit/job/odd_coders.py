@@ -164,7 +164,7 @@ def pipeline_of(seed: int) -> pb.Pipeline:
 def outcome(proto: Any, *, streams: bool) -> str:
     """Compile a pipeline, and describe its stages; return "", or the error if it is refused."""
     try:
-        plan = compile_pipeline(proto, streams=streams, may_unpickle=False)
+        plan = compile_pipeline(proto, streams=streams, apart=True)
     except PipelineError as error:
         return str(error)
     stage_places(plan, forms_of)

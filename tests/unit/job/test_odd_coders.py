@@ -13,7 +13,8 @@ from apache_beam.portability.api import beam_runner_api_pb2 as pb
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.job.compile import compile_pipeline
-from tests.unit.job.odd_coders import Coders, outcome
+from beam_spark_runner.job.environments import keep_code_together
+from tests.unit.job.odd_coders import Coders
 from tests.unit.portable.pipelines import proto_of
 
 SEEDS = 60
@@ -46,7 +47,7 @@ def spread(p: beam.Pipeline) -> None:
 
 def with_coders(made: Callable[[Coders], str]) -> Any:
     """Give each collection of ``spread`` a coder of its own that ``made`` adds."""
-    proto = proto_of(spread)
+    proto = in_processes()
     coders = Coders(proto)
     for name, collection in sorted(proto.components.pcollections.items()):
         if "Impulse" not in name:
@@ -56,6 +57,13 @@ def with_coders(made: Callable[[Coders], str]) -> Any:
 
 def pairs_of_shared_parts(depth: int) -> Callable[[Coders], str]:
     return lambda coders: coders.chain(urns.CODER_KV, depth, 2)
+
+
+def in_processes() -> pb.Pipeline:
+    """Return a pipeline as a job server runs it."""
+    proto: pb.Pipeline = proto_of(spread)
+    keep_code_together(proto, apart=True)
+    return proto
 
 
 def names_itself(urn: str, width: int) -> Callable[[Coders], str]:
@@ -82,13 +90,14 @@ def test_what_is_too_large_is_refused(
 ) -> None:
     proto = with_coders(made)
     with pytest.raises(InvalidPipelineError, match=problem) as raised:
-        compile_pipeline(proto, streams=streams, may_unpickle=False)
+        compile_pipeline(proto, streams=streams, apart=True)
     assert raised.value.where in {each.unique_name for each in proto.components.transforms.values()}
 
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_what_real_pipelines_have_is_compiled(streams: bool) -> None:
-    assert outcome(with_coders(pairs_of_shared_parts(9)), streams=streams) == ""
+    proto = with_coders(pairs_of_shared_parts(9))
+    assert compile_pipeline(proto, streams=streams, apart=True).stages
 
 
 def test_coders_that_no_step_uses_count(odd: pb.Pipeline) -> None:
@@ -105,7 +114,7 @@ def test_but_not_what_their_parts_are(odd: pb.Pipeline) -> None:
 
 @pytest.fixture
 def odd() -> pb.Pipeline:
-    return proto_of(spread)
+    return in_processes()
 
 
 def test_keys_that_are_rows_in_rows_are_not_built(odd: pb.Pipeline) -> None:
@@ -115,7 +124,7 @@ def test_keys_that_are_rows_in_rows_are_not_built(odd: pb.Pipeline) -> None:
     for collection in odd.components.pcollections.values():
         if odd.components.coders[collection.coder_id].spec.urn == urns.CODER_KV:
             coders.of[collection.coder_id].component_coder_ids[0] = key
-    assert compile_pipeline(odd, may_unpickle=False).stages
+    assert compile_pipeline(odd, apart=True).stages
 
 
 def test_triggers_may_nest_as_deep_as_protobuf_allows(odd: pb.Pipeline) -> None:
