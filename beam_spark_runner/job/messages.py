@@ -30,6 +30,7 @@ SDK_LOGGER = "beam_spark_runner.sdk"
 MOST_MESSAGES = 10_000
 MOST_BYTES = 32 << 20
 """The most messages and bytes that are stored for one job; the oldest are dropped."""
+_BYTES_OF_A_MESSAGE = 300  # beside its serialised size: measured
 _PER_SECOND, _AT_ONCE = 1_000, 10_000  # rate limit of log lines, and its burst, of all workers
 
 _LOGGER = logging.getLogger(SDK_LOGGER)
@@ -174,5 +175,5 @@ def _time_of(entry: beam_fn_api_pb2.LogEntry) -> str:
 
 
 def size_of(message: beam_job_api_pb2.JobMessage) -> int:
-    """Return the size of a serialised message in bytes."""
-    return int(message.ByteSize())
+    """Return the memory that a message occupies, in bytes."""
+    return int(message.ByteSize()) + _BYTES_OF_A_MESSAGE

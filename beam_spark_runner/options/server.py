@@ -13,6 +13,7 @@ from beam_spark_runner.options.values import master, spark_conf
 DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other job servers
 DEFAULT_MOST_JOBS = 10
 DEFAULT_MOST_WAITING = 1_000
+DEFAULT_WAITING_BYTES = 1 << 30
 DEFAULT_ARTIFACT_BYTES = 4 << 30
 DEFAULT_PREPARE_S = 300  # pipelines take some seconds at most; hashing staged files may take longer
 
@@ -30,6 +31,7 @@ class ServerConfig:
     max_concurrent_jobs: int = DEFAULT_MOST_JOBS
     max_waiting_jobs: int = DEFAULT_MOST_WAITING  # prepared pipelines included
     prepare_timeout_s: int = DEFAULT_PREPARE_S
+    max_waiting_bytes: int = DEFAULT_WAITING_BYTES  # of memory, of these jobs together
     spark_master_url: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
@@ -74,6 +76,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         max_concurrent_jobs=_at_least_one("max_concurrent_jobs", given.max_concurrent_jobs),
         max_waiting_jobs=_at_least_one("max_waiting_jobs", given.max_waiting_jobs),
         prepare_timeout_s=_at_least_one("prepare_timeout", given.prepare_timeout),
+        max_waiting_bytes=_at_least_one("max_waiting_bytes", given.max_waiting_bytes),
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
@@ -149,6 +152,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         default=DEFAULT_PREPARE_S,
         help="Maximum time that preparing a pipeline may take; then it is refused. Default: "
+        "%(default)s.",
+    )
+    parser.add_argument(
+        "--max_waiting_bytes",
+        type=int,
+        metavar="BYTES",
+        default=DEFAULT_WAITING_BYTES,
+        help="The maximum memory of jobs that wait and of prepared pipelines, together, estimated "
+        "as three times the size of their pipelines and options; more are refused. Default: "
         "%(default)s.",
     )
     parser.add_argument(

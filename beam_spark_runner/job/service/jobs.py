@@ -6,10 +6,8 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from google.protobuf import struct_pb2
 
@@ -22,6 +20,7 @@ from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.service.client_options import by_name, read_options
 from beam_spark_runner.job.service.limited_call import LimitedCall
+from beam_spark_runner.job.service.preparation import Preparation
 from beam_spark_runner.job.service.refusals import (
     NotStagedError,
     ServerIsEndingError,
@@ -30,7 +29,7 @@ from beam_spark_runner.job.service.refusals import (
 )
 from beam_spark_runner.job.service.served_job import ServedJob
 from beam_spark_runner.job.service.staging import StagedArtifacts
-from beam_spark_runner.job.service.staging_area import StagingArea, open_staging_area
+from beam_spark_runner.job.service.staging_area import open_staging_area
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -40,24 +39,12 @@ _LOGGER = logging.getLogger(__name__)
 MOST_ENDED = 200
 """The most ended jobs of which states and messages are stored; the oldest are dropped."""
 MOST_BYTES_OF_ENDED = 256 << 20
+"""The most memory of ended jobs, in bytes, unless one job alone needs more."""
 _PREPARED_FOR_S = 3600.0  # the longest pause of a client before it stages a file or calls Run
 _ENDING = "the job server is ending, and takes no more jobs"
 
 OpenSession = Callable[[RunnerConfig, str], SessionHandle]
 """Opens a session for one job. Its second argument is the name of a Spark scheduler pool."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Preparation:
-    """A pipeline that a client has prepared, and not run yet."""
-
-    name: str
-    pipeline: beam_runner_api_pb2.Pipeline
-    given: struct_pb2.Struct
-    options: PipelineOptions
-    config: RunnerConfig
-    area: StagingArea
-    files: StagedArtifacts
 
 
 class Jobs:
@@ -76,7 +63,7 @@ class Jobs:
         self._config = config
         self._open_session = open_session
         self._area = open_staging_area(config.artifacts_dir)
-        self._prepared: dict[str, _Preparation] = {}
+        self._prepared: dict[str, Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
         self._waiting: deque[ServedJob] = deque()
         self._ended: deque[ServedJob] = deque()  # in the order of their ends
@@ -91,7 +78,8 @@ class Jobs:
             OptionsError: An option is invalid.
             InvalidPipelineError: An ANYOF environment is invalid.
             ServerIsEndingError: The server accepts no more jobs.
-            TooManyJobsError: As many jobs wait as ``--max_waiting_jobs`` allows.
+            TooManyJobsError: As many jobs wait as ``--max_waiting_jobs`` or
+                ``--max_waiting_bytes`` allows.
             PrepareTimeoutError: This takes longer than ``--prepare_timeout``.
         """
         self._check_open()
@@ -99,29 +87,37 @@ class Jobs:
         read = LimitedCall(lambda: self._read(request, id_), self._config.prepare_timeout_s)
         made = read.result()
         with self._lock:
-            waiting = len(self._prepared) + len(self._waiting)
-            is_full = waiting >= self._config.max_waiting_jobs
-            if not is_full:
-                self._prepared[id_] = made
-        if is_full:
-            raise TooManyJobsError(
-                f"{waiting} jobs wait already, as many as --max_waiting_jobs of the job server "
-                "allows; try again later"
-            )
+            self._check_room(made.waiting_bytes)
+            self._prepared[id_] = made
         return id_
 
-    def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> _Preparation:
-        options, config = read_options(by_name(request.pipeline_options), self._config)
-        area = self._area.of(id_)
-        return _Preparation(
-            request.job_name,
-            request.pipeline,
-            request.pipeline_options,
-            options,
-            config,
-            area,
-            StagedArtifacts(request.pipeline, area, self._config.max_artifact_bytes),
-        )
+    def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
+        read_options(by_name(request.pipeline_options), self._config)  # raises now, not in ``run``
+        return Preparation.of(request, self._area.of(id_), self._config.max_artifact_bytes)
+
+    def _check_room(self, wanted_bytes: int) -> None:
+        """Check whether one more preparation may wait. The lock is held."""
+        waiting: list[Preparation | ServedJob] = [
+            *self._prepared.values(),
+            *(job for job in self._jobs.values() if not job.has_begun),
+        ]
+        if len(waiting) >= self._config.max_waiting_jobs:
+            raise TooManyJobsError(
+                f"{len(waiting)} jobs wait already, as many as --max_waiting_jobs of the job "
+                "server allows; try again later"
+            )
+        taken, most = sum(each.waiting_bytes for each in waiting), self._config.max_waiting_bytes
+        if wanted_bytes > most:
+            raise TooManyJobsError(
+                f"this pipeline needs about {wanted_bytes} bytes of memory while it waits; "
+                f"--max_waiting_bytes of the job server is {most}"
+            )
+        if taken + wanted_bytes > most:
+            raise TooManyJobsError(
+                f"this pipeline needs about {wanted_bytes} bytes of memory while it waits, and the "
+                f"{len(waiting)} jobs that wait already have {taken} of the {most} that "
+                "--max_waiting_bytes of the job server allows; try again later"
+            )
 
     def drop_abandoned(self) -> None:
         """Drop preparations whose clients have neither staged anything for an hour nor called Run.
@@ -170,9 +166,10 @@ class Jobs:
         job = ServedJob(
             new_job_id(),
             name=found.name,
-            options=found.given,
-            coded_pipeline=found.pipeline.SerializeToString(),
+            coded_options=found.coded_options,
+            coded_pipeline=found.coded_pipeline,
             files=found.area,
+            waiting_bytes=found.waiting_bytes,
         )
         try:
             with self._lock:
@@ -192,18 +189,13 @@ class Jobs:
             raise
         return job.job_id
 
-    @staticmethod
-    def _compile(found: _Preparation, job_id: str) -> PreparedJob:
-        choose_environments(found.pipeline)  # of which the files were staged
-        found.files.replace_in(found.pipeline)
-        return prepare(
-            found.pipeline,
-            found.options,
-            found.config,
-            _refuse_loopback,
-            job_id=job_id,
-            given=by_name(found.given),
-        )
+    def _compile(self, found: Preparation, job_id: str) -> PreparedJob:
+        pipeline = beam_runner_api_pb2.Pipeline.FromString(found.coded_pipeline)
+        choose_environments(pipeline)  # of which the files were staged
+        found.files.replace_in(pipeline)
+        given = by_name(struct_pb2.Struct.FromString(found.coded_options))
+        options, config = read_options(given, self._config)
+        return prepare(pipeline, options, config, _refuse_loopback, job_id=job_id, given=given)
 
     def _add_to_queue(self, job: ServedJob) -> None:
         with self._lock:

@@ -1,6 +1,7 @@
 """One job of the server, from the client's Run until it is dropped, after its end."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 
@@ -23,6 +24,8 @@ from beam_spark_runner.recovery.savepoint import NothingCommittedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 OpenSession = Callable[[RunnerConfig], SessionHandle]
+_BYTES_OF_A_STEP = 500
+"""Of the objects that are kept for each step, without its name: an entry of a dict, watermarks."""
 
 
 class ServedJob:
@@ -33,13 +36,18 @@ class ServedJob:
     Args:
         job_id: The id of the job.
         name: The job name that the client sent.
-        options: The options that the client sent.
+        coded_options: The options that the client sent, a serialised Struct.
         coded_pipeline: The serialised pipeline that the client sent.
         files: The files that the client has staged, which are deleted at the end of the job.
+        waiting_bytes: See the attribute.
+
+    What is kept after the end is serialised: parsed messages of protobuf occupy several times
+    their size, and a part of one keeps all of it.
 
     Attributes:
         record: The states and messages, from the beginning.
         preparing: How far its preparation is.
+        waiting_bytes: The estimated memory of the job before its end, in bytes.
     """
 
     def __init__(
@@ -47,15 +55,18 @@ class ServedJob:
         job_id: str,
         *,
         name: str,
-        options: struct_pb2.Struct,
+        coded_options: bytes,
         coded_pipeline: bytes,
         files: StagingArea,
+        waiting_bytes: int,
     ) -> None:
         self.job_id = job_id
         self.name = name
-        self.options = options
         self.coded_pipeline = coded_pipeline
+        self.waiting_bytes = waiting_bytes
+        self._coded_options = coded_options
         self._files = files
+        self._bytes_of_names = sys.getsizeof(name)
         self._step_names: dict[TransformId, str] = {}
         self.record = JobRecord(self._step_names, job_id)
         self.record.change_state(PipelineState.STOPPED)
@@ -64,7 +75,7 @@ class ServedJob:
         self._streams = False
         self._job: Job | None = None
         self._drains = False
-        self._last_metrics = beam_job_api_pb2.MetricResults()
+        self._coded_metrics = b""
         self._last_watermarks: dict[str, StepWatermarks] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -75,16 +86,35 @@ class ServedJob:
         return self._ended.is_set()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it is neither being prepared nor in the queue."""
+        return self.record.state != PipelineState.STOPPED
+
+    @property
     def kept_bytes(self) -> int:
-        """The size of the pipeline and events, which are stored after its end, in bytes."""
-        return len(self.coded_pipeline) + self.record.events.size_bytes
+        """The estimated memory of all that is stored after the job's end, in bytes."""
+        return (
+            sum(map(len, (self.coded_pipeline, self._coded_options, self._coded_metrics)))
+            + self._bytes_of_names
+            + self.record.events.size_bytes
+        )
+
+    @property
+    def options(self) -> struct_pb2.Struct:
+        """The options that the client sent."""
+        return struct_pb2.Struct.FromString(self._coded_options)
 
     def prepare(self, compile_: Callable[[], PreparedJob], limit_s: float) -> None:
         """Compile the pipeline; see ``Preparing.run``."""
         prepared = self.preparing.run(compile_, limit_s)
         plan = prepared.plan
+        names = {id_: each.name for id_, each in plan.graph.transforms.items()}
         with self._lock:
-            self._step_names |= {id_: each.name for id_, each in plan.graph.transforms.items()}
+            self._step_names |= names
+            self._bytes_of_names += sum(
+                _BYTES_OF_A_STEP + sys.getsizeof(id_) + sys.getsizeof(name)
+                for id_, name in names.items()
+            )
             self._prepared, self._streams = prepared, plan.streams
         self.preparing.end()
 
@@ -97,7 +127,7 @@ class ServedJob:
             job = self._start(prepared, open_session)
             if job is not None:
                 job.wait()
-                self._last_metrics = _metrics_of(job)
+                self._coded_metrics = _metrics_of(job).SerializeToString()
                 self._last_watermarks = job.watch.watermarks()
         finally:
             self._forget()
@@ -229,7 +259,9 @@ class ServedJob:
         """Return the metrics so far; after the end, those of the whole run."""
         with self._lock:
             job = self._job
-        return self._last_metrics if job is None else _metrics_of(job)
+        if job is not None:
+            return _metrics_of(job)
+        return beam_job_api_pb2.MetricResults.FromString(self._coded_metrics)
 
 
 def _metrics_of(job: Job) -> beam_job_api_pb2.MetricResults:
