@@ -17,6 +17,15 @@ from beam_spark_runner.options.access import ClientAccess, ServerAccess, host_of
 REFUSED_BY_US = ("beam-spark-runner", "refused")
 """Trailing metadata of each error status that a service of this package returns: gRPC itself, and
 other job servers, use the same status codes."""
+KEEPALIVE_TIMEOUT_MS = 60_000
+"""The longest wait for the answer to a ping; a connection without an answer is regarded as lost."""
+_CHANNEL_OPTIONS = [
+    # A server whose machine is gone ends no call. Servers in Java and Go regard more than a ping in
+    # five minutes as an attack, by default.
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+]
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"
 _LEAST_TOKEN = 16  # characters
@@ -74,7 +83,7 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
     if access.token_file is not None:
         interceptors.append(_TokenSent(read_token("job_server_token_file", access.token_file)))
     if access.ca is None:
-        channel = grpc.insecure_channel(endpoint)
+        channel = grpc.insecure_channel(endpoint, _CHANNEL_OPTIONS)
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         _load_ca(context, "job_server_ca", access.ca)
@@ -84,7 +93,7 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
             cert, key = Path(access.cert).read_bytes(), Path(access.key).read_bytes()
         _shake_hands(endpoint, context)
         credentials = grpc.ssl_channel_credentials(Path(access.ca).read_bytes(), key, cert)
-        channel = grpc.secure_channel(endpoint, credentials)
+        channel = grpc.secure_channel(endpoint, credentials, _CHANNEL_OPTIONS)
     return grpc.intercept_channel(channel, *interceptors)
 
 

@@ -8,7 +8,12 @@ from apache_beam.portability.api import beam_artifact_api_pb2_grpc, beam_job_api
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.fn_api.serving import stop_serving
-from beam_spark_runner.job.access import check_files, server_credentials, server_interceptors
+from beam_spark_runner.job.access import (
+    KEEPALIVE_TIMEOUT_MS,
+    check_files,
+    server_credentials,
+    server_interceptors,
+)
 from beam_spark_runner.job.service.job_service import JobService
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.job.service.legacy import LegacyRetrievalService, LegacyStagingService
@@ -20,11 +25,16 @@ from beam_spark_runner.options.server import ServerConfig
 _CALLS_OF_A_CLIENT = 2  # the streams of its job's states and messages
 _MORE_CALLS = 500  # unary calls, and streams of ended jobs
 _MOST_MESSAGE_BYTES = 256 << 20
+_KEEPALIVE_MS = 300_000
 _OPTIONS = [
     ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.max_ping_strikes", 0),  # SDKs send pings while they have no open calls
     ("grpc.so_reuseport", 0),  # so that a port that is in use is an error
+    # A client whose machine is gone ends no call, each of which has a thread.
+    ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),  # streams of a job's states have few messages
 ]
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 

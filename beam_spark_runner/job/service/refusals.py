@@ -42,8 +42,16 @@ class TooLargeError(RunnerError):
     """The files that a client stages exceed the limit of the job server."""
 
 
+class SilentClientError(RunnerError):
+    """A client has sent nothing for too long."""
+
+
+class ReplacedStreamError(RunnerError):
+    """The client has opened another stream, which takes the place of this one."""
+
+
 class TooManyJobsError(RunnerError):
-    """As many jobs wait as the job server allows."""
+    """As many jobs wait as the job server allows, or they need as much memory as it allows."""
 
 
 class PrepareTimeoutError(RunnerError):
@@ -80,6 +88,8 @@ _CODES: tuple[tuple[type[Exception], Any], ...] = (
     (SavepointExistsError, grpc.StatusCode.ALREADY_EXISTS),
     (CheckpointStorageError, grpc.StatusCode.FAILED_PRECONDITION),
     (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (SilentClientError, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (ReplacedStreamError, grpc.StatusCode.ABORTED),
     (TooManyJobsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (PrepareTimeoutError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),

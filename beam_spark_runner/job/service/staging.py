@@ -4,6 +4,7 @@ Beam's own ``artifact_service`` is not used: after a failed staging, its job wai
 with paths of the client's machine. It has no limit of size either, and does not compare hashes.
 """
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -19,18 +20,29 @@ from apache_beam.portability.api import (
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
 from beam_spark_runner.job.environments import chosen_environment
-from beam_spark_runner.job.service.refusals import TooLargeError, refuses_in_stream
+from beam_spark_runner.job.service.patient_stream import PatientStream
+from beam_spark_runner.job.service.refusals import (
+    ReplacedStreamError,
+    TooLargeError,
+    refuses_in_stream,
+)
 from beam_spark_runner.job.service.staging_area import StagingArea
 from beam_spark_runner.portable.artifacts import described
+
+_PATIENCE_S = 600.0
+"""The longest time for which a client may send nothing, or receive nothing, while it stages."""
+_MOST_DESCRIBED_BYTES = 16 << 20  # of all files of a pipeline: names and roles, which are kept
+_MOST_EMPTY = 10  # messages without data, one after another, within a file
 
 
 class StagedArtifacts:
     """The files of one pipeline, named by the hashes of their contents.
 
-    Threads: any; ``stage`` runs in one at a time.
+    Threads: any. ``stage`` runs in one at a time: a later call ends an earlier one, since a client
+    that stages again has lost its connection.
 
     Args:
-        pipeline: The proto, whose environments name the files. It is not changed.
+        pipeline: The proto, whose environments name the files. It is not changed, nor kept.
         area: The staging area of this pipeline.
         limit_bytes: The most bytes of all files together.
 
@@ -50,18 +62,23 @@ class StagedArtifacts:
             id_: chosen_environment(each, id_)
             for id_, each in pipeline.components.environments.items()
         }
-        self._wanted = {
-            id_: list(each.dependencies) for id_, each in chosen.items() if each.dependencies
+        self._wanted = {  # copies: a part of a message would keep all of it in memory
+            id_: [_copy(dependency) for dependency in each.dependencies]
+            for id_, each in chosen.items()
+            if each.dependencies
         }
         self._staged: dict[str, list[beam_runner_api_pb2.ArtifactInformation]] = {}
         self._area = area
         self._limit_bytes = limit_bytes
         self._room_bytes = limit_bytes
+        self._room_described = _MOST_DESCRIBED_BYTES
         self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._latest: PatientStream | None = None
         self.is_complete = not self._wanted
         self.touched_s = time.monotonic()
 
-    def stage(self, answers: Iterator[Any]) -> Iterator[Any]:
+    def stage(self, answers: PatientStream) -> Iterator[Any]:
         """Request all files from a client, and store them.
 
         Args:
@@ -73,21 +90,39 @@ class StagedArtifacts:
         Raises:
             StagingError: The client does not send the files that the pipeline names.
             TooLargeError: The files exceed the limit.
+            SilentClientError: The client has sent nothing for too long.
+            ReplacedStreamError: The client stages by another stream, which began later; or an
+                earlier one, which has to end first, does not end.
         """
-        with self._turn:
-            self._room_bytes = self._limit_bytes
-            if not self._wanted:
-                # The TypeScript SDK sometimes waits forever if it gets no request at all.
-                yield _resolve([])
-                _next(answers, "resolve_artifact_response")
-            for environment, wanted in self._wanted.items():
-                yield _resolve(wanted)
-                resolved = _next(answers, "resolve_artifact_response").replacements
-                staged: list[beam_runner_api_pb2.ArtifactInformation] = []
-                for artifact in resolved:
-                    staged.append((yield from self._fetch(artifact, answers)))
-                self._staged[environment] = staged
-            self.is_complete = True
+        with self._lock:
+            earlier, self._latest = self._latest, answers
+        if earlier is not None:
+            earlier.end(ReplacedStreamError("the client stages the same files by another stream"))
+        if not self._turn.acquire(timeout=_PATIENCE_S):
+            raise ReplacedStreamError("an earlier stream with the same staging token has not ended")
+        try:
+            yield from self._stage(answers)
+        finally:
+            self._turn.release()
+            with self._lock:
+                if self._latest is answers:
+                    self._latest = None
+
+    def _stage(self, answers: Iterator[Any]) -> Iterator[Any]:
+        self._room_bytes = self._limit_bytes
+        self._room_described = _MOST_DESCRIBED_BYTES
+        if not self._wanted:
+            # The TypeScript SDK sometimes waits forever if it gets no request at all.
+            yield _resolve([])
+            _next(answers, "resolve_artifact_response")
+        for environment, wanted in self._wanted.items():
+            yield _resolve(wanted)
+            resolved = _next(answers, "resolve_artifact_response").replacements
+            staged: list[beam_runner_api_pb2.ArtifactInformation] = []
+            for artifact in resolved:
+                staged.append((yield from self._fetch(artifact, answers)))
+            self._staged[environment] = staged
+        self.is_complete = True
 
     def _fetch(
         self, artifact: beam_runner_api_pb2.ArtifactInformation, answers: Iterator[Any]
@@ -119,12 +154,19 @@ class StagedArtifacts:
         except OSError as error:
             raise StagingError(f"the job server cannot write: {error.strerror}") from error
         file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=kept, sha256=sha256)
-        return beam_runner_api_pb2.ArtifactInformation(
+        located = beam_runner_api_pb2.ArtifactInformation(
             type_urn=urns.ARTIFACT_FILE,
             type_payload=file_payload.SerializeToString(),
             role_urn=artifact.role_urn,
             role_payload=artifact.role_payload,
         )
+        self._room_described -= located.ByteSize()
+        if self._room_described < 0:
+            raise TooLargeError(
+                f"the names and roles of the files of this pipeline exceed {_MOST_DESCRIBED_BYTES} "
+                "bytes"
+            )
+        return located
 
     def _write(self, chunks: Iterator[bytes], file: Any) -> str:
         """Write a file; return the SHA-256 of its content in hexadecimal digits."""
@@ -153,6 +195,14 @@ class StagedArtifacts:
             dependencies.extend(artifacts)
 
 
+def _copy(
+    artifact: beam_runner_api_pb2.ArtifactInformation,
+) -> beam_runner_api_pb2.ArtifactInformation:
+    copied = beam_runner_api_pb2.ArtifactInformation()
+    copied.CopyFrom(artifact)
+    return copied
+
+
 def _resolve(artifacts: Sequence[beam_runner_api_pb2.ArtifactInformation]) -> Any:
     return beam_artifact_api_pb2.ArtifactRequestWrapper(
         resolve_artifact=beam_artifact_api_pb2.ResolveArtifactsRequest(artifacts=artifacts)
@@ -173,6 +223,7 @@ def _next(answers: Iterator[Any], kind: str) -> Any:
 
 def _chunks(answers: Iterator[Any]) -> Iterator[bytes]:
     """Yield the content of one file."""
+    empty = 0
     while True:
         answer = next(answers, None)
         if answer is None:
@@ -180,9 +231,13 @@ def _chunks(answers: Iterator[Any]) -> Iterator[bytes]:
         # A last message without data may have no response at all.
         if answer.WhichOneof("response") not in ("get_artifact_response", None):
             raise StagingError("the client sent something else in the middle of a file")
-        yield answer.get_artifact_response.data
+        data = answer.get_artifact_response.data
+        yield data
         if answer.is_last:
             return
+        empty = 0 if data else empty + 1
+        if empty > _MOST_EMPTY:
+            raise StagingError("the client sends messages without data in the middle of a file")
 
 
 def _compare(artifact: beam_runner_api_pb2.ArtifactInformation, sha256: str) -> None:
@@ -211,6 +266,8 @@ class StagingService(
     def ReverseArtifactRetrievalService(self, request: Any, context: Any) -> Iterator[Any]:
         """Request files from a client, whose first message has the staging token."""
         context.send_initial_metadata(())  # some clients wait for it before they send a message
-        first = next(request, None)
-        if first is not None:
-            yield from self._files_of(first.staging_token).stage(request)
+        with contextlib.closing(PatientStream(request, context.cancel, _PATIENCE_S)) as stream:
+            first = next(stream, None)
+            if first is not None:
+                files = self._files_of(first.staging_token)
+                yield from stream.send(files.stage(stream))

@@ -1,6 +1,8 @@
 """What a client stages lies in one folder, by its content, and is what the pipeline says."""
 
+import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ from apache_beam.portability.api import beam_artifact_api_pb2, beam_runner_api_p
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
 from beam_spark_runner.job.environments import choose_environments
-from beam_spark_runner.job.service.refusals import TooLargeError
+from beam_spark_runner.job.service import staging as staging_module
+from beam_spark_runner.job.service.patient_stream import PatientStream
+from beam_spark_runner.job.service.refusals import ReplacedStreamError, TooLargeError
 from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea
 
+SOON_S = 60.0
 LIMIT_BYTES = 1_000
 HASH = hashlib.sha256(b"content").hexdigest()
 
@@ -36,6 +41,13 @@ def pipeline_with(*artifacts: Any) -> Any:
     return pipeline
 
 
+@contextlib.contextmanager
+def patient(answers: Iterator[Any]) -> Iterator[PatientStream]:
+    stream = PatientStream(answers, lambda: None, SOON_S)
+    with contextlib.closing(stream):
+        yield stream
+
+
 class Client:
     """Answers what it is asked, with files of its own."""
 
@@ -45,8 +57,9 @@ class Client:
 
     def stage(self, staged: StagedArtifacts) -> None:
         answers: list[Any] = []
-        for request in staged.stage(self._pop(answers)):
-            answers += self._answer(request)
+        with patient(self._pop(answers)) as stream:
+            for request in staged.stage(stream):
+                answers += self._answer(request)
 
     @staticmethod
     def _pop(answers: list[Any]) -> Iterator[Any]:
@@ -191,8 +204,11 @@ def test_a_client_that_goes_away(after: int, tmp_path: Path) -> None:
     chunk = beam_artifact_api_pb2.GetArtifactResponse(data=b"con")
     resolved = beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=[artifact("a.txt")])
     answers = [wrapper(resolve_artifact_response=resolved), wrapper(get_artifact_response=chunk)]
-    with pytest.raises(StagingError, match="the client ended"):
-        list(staged.stage(iter(answers[:after])))
+    with (
+        patient(iter(answers[:after])) as stream,
+        pytest.raises(StagingError, match="the client ended"),
+    ):
+        list(staged.stage(stream))
     assert not staged.is_complete
     assert list(tmp_path.iterdir()) == []
 
@@ -210,8 +226,8 @@ def test_answers_to_what_was_not_asked(turn: int, tmp_path: Path) -> None:
         )
     )
     answers = [[chunk], [resolved, resolved], [resolved, chunk, resolved]][turn]
-    with pytest.raises(StagingError, match="the client sent"):
-        list(staged.stage(iter(answers)))
+    with patient(iter(answers)) as stream, pytest.raises(StagingError, match="the client sent"):
+        list(staged.stage(stream))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,3 +239,63 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path) -> None:
     )
     with pytest.raises(StagingError, match="cannot write"):
         Client({"there": b"content"}).stage(staged)
+
+
+def test_names_and_roles_of_files_have_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay in memory, and a client may resolve one file to any number of them."""
+    monkeypatch.setattr(staging_module, "_MOST_DESCRIBED_BYTES", 1_000)
+    staged = StagedArtifacts(pipeline_with(artifact("a")), StagingArea(str(tmp_path)), LIMIT_BYTES)
+    long = artifact("n" * 1_000)
+    with pytest.raises(TooLargeError, match="names and roles"):
+        Client({"there": b"content"}, resolved={urns.ARTIFACT_FILE: long}).stage(staged)
+    Client({"there": b"content"}).stage(staged)
+
+
+def test_a_client_that_stages_again_does_not_wait_for_its_first_stream(tmp_path: Path) -> None:
+    staged = StagedArtifacts(
+        pipeline_with(artifact("a.txt")), StagingArea(str(tmp_path)), LIMIT_BYTES
+    )
+    ends = threading.Event()
+
+    def say_nothing() -> Iterator[Any]:
+        ends.wait(SOON_S)
+        yield from ()
+
+    errors: list[BaseException] = []
+    asked = threading.Event()
+
+    def stage_in_silence() -> None:
+        with patient(say_nothing()) as stream:
+            try:
+                for _ in staged.stage(stream):
+                    asked.set()
+            except ReplacedStreamError as error:
+                errors.append(error)
+
+    silent = threading.Thread(target=stage_in_silence)
+    silent.start()
+    assert asked.wait(SOON_S)
+    Client({"there": b"content"}).stage(staged)
+    silent.join(SOON_S)
+    ends.set()
+    assert staged.is_complete
+    assert [str(each) for each in errors] == ["the client stages the same files by another stream"]
+
+
+def test_messages_without_data_are_no_progress(tmp_path: Path) -> None:
+    staged = StagedArtifacts(
+        pipeline_with(artifact("a.txt")), StagingArea(str(tmp_path)), LIMIT_BYTES
+    )
+    wrapper = beam_artifact_api_pb2.ArtifactResponseWrapper
+    resolved = beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=[artifact("a.txt")])
+    empty = wrapper(get_artifact_response=beam_artifact_api_pb2.GetArtifactResponse())
+
+    def answers() -> Iterator[Any]:
+        yield wrapper(resolve_artifact_response=resolved)
+        while True:
+            yield empty
+
+    with patient(answers()) as stream, pytest.raises(StagingError, match="without data"):
+        list(staged.stage(stream))
