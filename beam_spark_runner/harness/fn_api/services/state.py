@@ -1,6 +1,5 @@
 """The state service: side inputs and large groups in pages, and user state."""
 
-import itertools
 import logging
 import threading
 from collections import OrderedDict
@@ -19,8 +18,10 @@ _LOGGER = logging.getLogger(__name__)
 
 PAGE_BYTES = 1 << 20
 _MOST_OPEN = 32
-_ANSWERING = threading.Lock()
-"""Held for each answer, because bundles may share lookups, which serve one thread at a time."""
+_SHARED = threading.Lock()
+"""Held for each use of what bundles share, which serves one thread at a time: user state, whose
+bundles in one task may share a shard, and lookups. A lookup may have any number of values, so this
+lock is held for one of them at a time."""
 
 
 class Pages:
@@ -35,7 +36,7 @@ class Pages:
 
     def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
         self._page_bytes = page_bytes
-        self._open: OrderedDict[tuple[bytes, int], Iterator[bytes]] = OrderedDict()
+        self._open: OrderedDict[tuple[bytes, int], _Rest] = OrderedDict()
 
     def get(
         self, key: bytes, token: bytes, parts: Callable[[], Iterable[bytes]]
@@ -48,33 +49,57 @@ class Pages:
             parts: Returns the iterable, which must have the same content each time.
 
         Raises:
-            FnApiProtocolError: The token is not a page number.
+            FnApiProtocolError: The token is not the number of a page.
         """
         if token and not (token.isdigit() and len(token) < 10):
             raise FnApiProtocolError(f"{token!r:.100} is no continuation token")
         number = int(token or 0)
         rest = self._open.pop((key, number), None)
         if rest is None:
-            rest = iter(parts())
+            rest = _Rest(parts())
             for _ in range(number):
-                self._page(rest)
-        page = self._page(rest)
-        following = next(rest, None)
-        if following is None:
+                rest.page(self._page_bytes)
+                if rest.has_ended:  # a token may have any number
+                    raise FnApiProtocolError(f"there is no page {number} of this state")
+        page = rest.page(self._page_bytes)
+        if rest.has_ended:
             return page, b""
-        self._open[key, number + 1] = itertools.chain((following,), rest)
+        self._open[key, number + 1] = rest
         while len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)
         return page, b"%d" % (number + 1)
 
-    def _page(self, parts: Iterator[bytes]) -> bytes:
+
+class _Rest:
+    """The parts of an iterable that have not been read yet."""
+
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self._parts = iter(parts)
+        self._following = next(self._parts, None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all parts have been read."""
+        return self._following is None
+
+    def page(self, page_bytes: int) -> bytes:
+        """Read the next page."""
         size, taken = 0, []
-        for part in parts:
-            taken.append(part)
-            size += len(part)
-            if size >= self._page_bytes:
-                break
+        while self._following is not None and size < page_bytes:
+            taken.append(self._following)
+            size += len(self._following)
+            self._following = next(self._parts, None)
         return b"".join(taken)
+
+
+def _one_at_a_time(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the parts of a lookup, which bundles share; see ``_SHARED``."""
+    while True:
+        with _SHARED:
+            part = next(parts, None)
+        if part is None:
+            return
+        yield part
 
 
 class BundleState:
@@ -85,9 +110,10 @@ class BundleState:
         user_state: The state of the bundle's keys; None: the stage has no user state.
         on_pages: Called when user state is read that does not fit into one page.
 
-    Threads: ``answer`` one at a time; ``keep_group`` from the bundle's thread.
+    Threads: ``answer`` one at a time, with ``answering``; ``keep_group`` from the bundle's thread.
 
     Attributes:
+        answering: Held for each answer.
         failure: The last error of storage, for which user code is not to blame although the SDK
             raises it there.
     """
@@ -103,6 +129,7 @@ class BundleState:
         self._on_pages = on_pages
         self._groups: dict[bytes, Iterable[bytes]] = {}
         self._pages = Pages()
+        self.answering = threading.Lock()
         self.failure: StoredDataError | None = None
 
     def keep_group(self, token: bytes, coded_values: Iterable[bytes]) -> None:
@@ -127,9 +154,10 @@ class BundleState:
         key = request.state_key
         kind = key.WhichOneof("type")
         if self._user_state is not None and kind in USER_STATE:
-            response = self._user_state.answer(request)
-            if response.get.continuation_token:
-                self._on_pages()
+            with _SHARED:
+                response = self._user_state.answer(request)
+                if response.get.continuation_token:
+                    self._on_pages()
             return response
         if request.WhichOneof("request") != "get":
             raise FnApiProtocolError(f"the SDK wrote state of kind {kind} in a stage that has none")
@@ -159,7 +187,7 @@ class BundleState:
                 f"the SDK asked for the side input {request.side_input_id!r:.100} of "
                 f"{request.transform_id!r:.100}, which the stage does not read"
             )
-        return (coded for coded, _ in lookup.values(request.window, map_key))
+        return _one_at_a_time(coded for coded, _ in lookup.values(request.window, map_key))
 
 
 class StateStream:
@@ -176,17 +204,18 @@ class StateStream:
 
     def forget(self, instruction: str) -> None:
         """Stop answering requests of a bundle that has ended."""
-        with _ANSWERING, self._lock:  # so that no answer reads a log that is closed next
-            self._bundles.pop(instruction, None)
+        with self._lock:
+            bundle = self._bundles.pop(instruction, None)
+        if bundle is not None:
+            with bundle.answering:  # an answer may be reading a log that is closed next
+                pass
 
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
         """Answer one request; errors are sent to the SDK, which raises them in user code."""
         try:
-            with _ANSWERING:
-                with self._lock:
-                    bundle = self._bundles.get(request.instruction_id)
-                if bundle is None:
-                    raise _nothing_is_under_way(request)
+            bundle = self._bundle(request)
+            with bundle.answering:
+                self._bundle(request)  # it may have ended meanwhile
                 response = bundle.answer(request)
         except Exception as error:
             if not isinstance(error, (FnApiProtocolError, GroupClosedError)):
@@ -194,6 +223,13 @@ class StateStream:
             response = beam_fn_api_pb2.StateResponse(error=render_error(error).cause)
         response.id = request.id
         return response
+
+    def _bundle(self, request: beam_fn_api_pb2.StateRequest) -> BundleState:
+        with self._lock:
+            bundle = self._bundles.get(request.instruction_id)
+        if bundle is None:
+            raise _nothing_is_under_way(request)
+        return bundle
 
 
 def _nothing_is_under_way(request: beam_fn_api_pb2.StateRequest) -> Exception:

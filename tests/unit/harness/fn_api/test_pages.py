@@ -1,6 +1,7 @@
 """State in pages: everything once and in order, wherever a reader begins."""
 
 import functools
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
 from beam_spark_runner.harness.fn_api.services.state import BundleState, Pages, StateStream
 
+SOON_S = 60.0
 PARTS = st.lists(st.binary(max_size=6), max_size=20)
 
 
@@ -62,6 +64,21 @@ def test_readers_that_go_forward_do_not_begin_anew() -> None:
 def test_a_token_that_is_none_of_ours(token: bytes) -> None:
     with pytest.raises(FnApiProtocolError, match="no continuation token"):
         Pages().get(b"key", token, lambda: [b"x"])
+
+
+@pytest.mark.parametrize("parts", [[b"x"] * 3, [b""] * 3, []])
+@pytest.mark.parametrize("beyond", [0, 1, 999_999_990])
+def test_a_token_beyond_the_end_is_an_error_at_once(parts: list[bytes], beyond: int) -> None:
+    pages = Pages(1)
+    number = len(all_pages(pages, b"other", parts)) + beyond
+    with pytest.raises(FnApiProtocolError, match=f"no page {number}"):
+        pages.get(b"key", b"%d" % number, lambda: parts)
+
+
+def test_any_number_of_pages() -> None:
+    """Iterators are not nested in each other: the time would grow with the square of the pages."""
+    count = 100_000
+    assert len(all_pages(Pages(1), b"key", [b"x"] * count)) == count
 
 
 class Lookup:
@@ -121,3 +138,59 @@ def test_a_group_is_gone_with_its_bundle() -> None:
     for instruction in ("1", "2"):
         answer = stream.answer(group_request(instruction, b"1/group-1"))
         assert answer.error.startswith("GroupClosedError: the values of a group can be read only")
+
+
+class SlowLookup:
+    """Its values are read only as a test says."""
+
+    id = "job/slow"
+
+    def __init__(self) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
+        while not self.goes_on.is_set():
+            self.begun.set()
+            yield b"", 1
+
+
+def side_input_request(instruction: str) -> beam_fn_api_pb2.StateRequest:
+    key = beam_fn_api_pb2.StateKey.MultimapSideInput(
+        transform_id="t", side_input_id="s", window=b"w", key=b"k"
+    )
+    return beam_fn_api_pb2.StateRequest(
+        instruction_id=instruction,
+        state_key=beam_fn_api_pb2.StateKey(multimap_side_input=key),
+        get=beam_fn_api_pb2.StateGetRequest(),
+    )
+
+
+class QuickLookup:
+    id = "job/quick"
+
+    def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
+        yield b"value", 1
+
+
+def test_a_long_answer_keeps_only_its_own_bundle_waiting() -> None:
+    slow = SlowLookup()
+    stream, other = StateStream(), StateStream()
+    stream.open("1", BundleState({("t", "s"): slow}))
+    for each in (stream, other):
+        each.open("2", BundleState({("t", "s"): QuickLookup()}))
+    answers: list[beam_fn_api_pb2.StateResponse] = []
+    asking = threading.Thread(target=lambda: answers.append(stream.answer(side_input_request("1"))))
+    asking.start()
+    assert slow.begun.wait(SOON_S)
+    for each in (stream, other):
+        assert each.answer(side_input_request("2")).get.data == b"value"
+        each.forget("2")
+    forgetting = threading.Thread(target=stream.forget, args=("1",))
+    forgetting.start()
+    assert not answers
+    assert forgetting.is_alive()  # a group that the answer may read is closed next
+    slow.goes_on.set()
+    for thread in (asking, forgetting):
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+    assert len(answers) == 1
