@@ -1,7 +1,6 @@
 """The one port on which this process serves the Fn API to its SDK harnesses."""
 
 import threading
-from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
@@ -15,6 +14,7 @@ from apache_beam.portability.api import (
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
+from beam_spark_runner.harness.fn_api.doorman import STRANGER, Doorman, worker_id_in
 from beam_spark_runner.harness.fn_api.services.artifacts import ArtifactService
 from beam_spark_runner.harness.fn_api.services.control import ControlService
 from beam_spark_runner.harness.fn_api.services.data import DataService
@@ -24,7 +24,7 @@ from beam_spark_runner.harness.fn_api.services.state import StateService
 from beam_spark_runner.harness.fn_api.services.status import StatusService
 from beam_spark_runner.harness.fn_api.serving import stop_serving
 
-_MOST_STREAMS = 256  # a thread each, made when it is needed; a harness has five or six
+_MOST_CALLS = 4_096  # of all harnesses; a thread each, made when it is needed
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -32,8 +32,6 @@ _OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
 ]
-_DESCRIPTORS = "/org.apache.beam.model.fn_execution.v1.BeamFnControl/GetProcessBundleDescriptor"
-_STRANGER = "the worker_id in this call's metadata belongs to no SDK harness of this runner"
 
 
 class FnApiServer:
@@ -48,8 +46,9 @@ class FnApiServer:
         self._connections: dict[str, SdkConnection] = {}
         self._lock = threading.Lock()
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(_MOST_STREAMS, thread_name_prefix="fn-api"),
-            interceptors=[_Doorman(self._is_known)],
+            futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="fn-api"),
+            maximum_concurrent_rpcs=_MOST_CALLS,
+            interceptors=[Doorman(self._is_known)],
             options=_OPTIONS,
         )
         found = self._connection_of
@@ -109,7 +108,7 @@ class FnApiServer:
         return worker_id in self._connections
 
     def _connection_of(self, context: Any) -> SdkConnection:
-        connection = self._connections.get(_worker_id(context.invocation_metadata()))
+        connection = self._connections.get(worker_id_in(context.invocation_metadata()))
         if connection is None:  # it was removed after the interceptor had accepted the call
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "this harness is not expected any more")
             raise InvariantError("abort returned")
@@ -118,36 +117,10 @@ class FnApiServer:
     def _descriptor_of(
         self, context: Any, id_: str
     ) -> beam_fn_api_pb2.ProcessBundleDescriptor | None:
-        if _worker_id(context.invocation_metadata()):
+        if worker_id_in(context.invocation_metadata()):
             return self._connection_of(context).control.descriptors.get(id_)
         for connection in list(self._connections.values()):
             if (found := connection.control.descriptors.get(id_)) is not None:
                 return found
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, _STRANGER)
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         raise InvariantError("abort returned")
-
-
-class _Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Rejects calls without the id of a harness that this process has started.
-
-    Only a descriptor may be requested without the id of a harness, as the TypeScript SDK does:
-    the id of a descriptor cannot be guessed, since it has a random part and a hash of the content.
-    """
-
-    def __init__(self, is_known: Callable[[str], bool]) -> None:
-        self._is_known = is_known
-
-    def intercept_service(self, continuation: Any, details: Any) -> Any:
-        id_ = _worker_id(details.invocation_metadata)
-        if self._is_known(id_) or (not id_ and details.method == _DESCRIPTORS):
-            return continuation(details)
-        # A handler of a stream aborts before the first message, whatever the method is.
-        return grpc.stream_stream_rpc_method_handler(_turn_away)
-
-
-def _turn_away(requests: Any, context: Any) -> Any:
-    context.abort(grpc.StatusCode.UNAUTHENTICATED, _STRANGER)
-
-
-def _worker_id(metadata: Any) -> str:
-    return next((value for name, value in metadata if name == "worker_id"), "")
