@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.secret_files import read_secret
 from beam_spark_runner.options.access import ClientAccess, ServerAccess, host_of
 
 REFUSED_BY_US = ("beam-spark-runner", "refused")
@@ -105,10 +106,10 @@ def read_token(option: str, path: str) -> str:
         path: The path of the file.
 
     Raises:
-        OptionsError: The file cannot be read, or its content is not a token.
+        OptionsError: The file cannot be read, others can read it, or its content is not a token.
     """
     with _named(option, path):
-        token = Path(path).read_bytes().strip()
+        token = read_secret(option, path).strip()
     if len(token) < _LEAST_TOKEN or not all(0x20 < each < 0x7F for each in token):
         raise OptionsError(
             option,
@@ -210,11 +211,16 @@ def _shake_hands(endpoint: str, context: ssl.SSLContext) -> None:
 
 
 def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str]) -> None:
-    """Check that a certificate and a private key can be read, and belong together."""
-    for option, path in (cert, key):
-        with _named(option, path), open(path, "rb"):
-            pass
-    (option, path), (_, key_path) = cert, key
+    """Check that a certificate and a private key can be read, and belong together.
+
+    Raises:
+        OptionsError: They cannot, or others can read the key.
+    """
+    (option, path), (key_option, key_path) = cert, key
+    with _named(option, path), open(path, "rb"):
+        pass
+    with _named(key_option, key_path):
+        read_secret(key_option, key_path)
     try:
         # Without a password, Python would ask for one at the terminal.
         context.load_cert_chain(path, key_path, password=lambda: b"")

@@ -1,5 +1,6 @@
 """TLS and tokens between clients and a job server; without Spark."""
 
+import os
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ class Papers:
         self.client = self._pair(folder / "client", authority.issue_cert("me@example.org"))
         self.token = str(folder / "token")
         Path(self.token).write_text(f"{TOKEN}\n")
+        Path(self.token).chmod(0o600)
 
     @staticmethod
     def _pair(path: Path, pair: trustme.LeafCert) -> tuple[str, str]:
@@ -47,6 +49,7 @@ class Papers:
         for number, blob in enumerate(pair.cert_chain_pems):
             blob.write_to_path(cert, append=number > 0)
         pair.private_key_pem.write_to_path(key)
+        Path(key).chmod(0o600)
         return cert, key
 
     def of_server(self, *kinds: str) -> list[str]:
@@ -196,7 +199,12 @@ def calls_on(channel: Any) -> list[Callable[[Any], Any]]:
 def test_another_token(papers: Papers, tmp_path: Path) -> None:
     other = tmp_path / "token"
     other.write_text("another-token-of-that-length")
+    other.chmod(0o600)
     with server_with(*papers.of_server("token")) as (api, gate):
+        other.chmod(0o640 if os.geteuid() else 0o644)
+        with pytest.raises(OptionsError, match=r"--job_server_token_file: .*chmod 6.0"):
+            submit(api.url, f"--job_server_token_file={other}")
+        other.chmod(0o600)
         with pytest.raises(grpc.RpcError) as raised:
             submit(api.url, f"--job_server_token_file={other}")
         assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -252,6 +260,12 @@ def test_files_of_a_server_that_are_wrong(
     cert, key = papers.server
     nothing, text = str(tmp_path / "nothing"), tmp_path / "text"
     text.write_text("short")
+    text.chmod(0o600)
+    open_key, open_token = tmp_path / "open-key", tmp_path / "open-token"
+    open_key.write_bytes(Path(key).read_bytes())
+    open_token.write_text(TOKEN)
+    for each in (open_key, open_token):
+        each.chmod(0o644)
     for flags, problem in [
         ((f"--tls_cert={nothing}", f"--tls_key={key}"), "--tls_cert: .*nothing cannot be read: No"),
         ((f"--tls_cert={cert}", f"--tls_key={nothing}"), "--tls_key: .*nothing cannot be read: No"),
@@ -262,6 +276,8 @@ def test_files_of_a_server_that_are_wrong(
             "--tls_ca: .*text contains no certificate",
         ),
         ((f"--client_token_file={nothing}",), "--client_token_file: .*nothing cannot be read: No"),
+        ((f"--tls_cert={cert}", f"--tls_key={open_key}"), "--tls_key: .*chmod 6.0 .*open-key"),
+        ((f"--client_token_file={open_token}",), "--client_token_file: .*chmod 6.0 .*open-token"),
         ((f"--client_token_file={text}",), "--client_token_file: .* at least 16 printable"),
     ]:
         with pytest.raises(OptionsError, match=problem), server_with(*flags):
