@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
 from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject, first_line
 
 _READ_BYTES = 1 << 20
-_LONGEST_NAME = 255  # bytes, of a file
 _ASKING = (
     "requirements_file",
     "setup_file",
@@ -85,8 +83,8 @@ def identify_packages(
         The files of each environment that has any, by the digest of the set.
 
     Raises:
-        StagingError: A file cannot be read, or its name is too long or not unique.
-        UnsupportedFeatureError: A dependency is not a file.
+        StagingError: A file cannot be read, or its name is not unique.
+        UnsupportedFeatureError: A dependency is not a file, or its name is no file name.
     """
     found: dict[str, tuple[Artifact, ...]] = {}
     for environment in pipeline.components.environments.values():
@@ -105,13 +103,9 @@ def identify_packages(
 
 
 def _check_names(artifacts: Sequence[Artifact]) -> None:
-    """Raise a StagingError for names that are too long, or name two different files."""
+    """Raise a StagingError for names of two different files."""
     contents: dict[str, str] = {}
     for each in artifacts:
-        if len(os.fsencode(each.name)) > _LONGEST_NAME:
-            raise StagingError(
-                f"the name of a staged file has more than {_LONGEST_NAME} bytes: {each.name[:60]}…"
-            )
         if contents.setdefault(each.name, each.sha256) != each.sha256:
             raise StagingError(
                 f"two files of one environment are staged as {each.name!r}, with different "

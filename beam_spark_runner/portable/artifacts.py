@@ -13,6 +13,9 @@ from beam_spark_runner.core.errors import UnsupportedFeatureError
 _NAME_DIGITS = 16
 _NAME_OF_ROLE = 60
 _ROLES = "beam:artifact:role:"
+LONGEST_NAME = 255
+"""The most bytes in the name of a file."""
+_GOOD_NAME = f"a file name of at most {LONGEST_NAME} bytes, of printable characters without a slash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +56,10 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
     else:  # a role of an SDK, which the runner passes on
         words = re.sub(r"\W+", "-", found.role_urn.removeprefix(_ROLES))[:_NAME_OF_ROLE]
         name = f"{words or 'file'}-{known_by}"
-    if not name or "/" in name or name in (".", ".."):
-        raise UnsupportedFeatureError(f"an artifact that is called {name!r}", "the environment")
+    if not _is_file_name(name):
+        raise UnsupportedFeatureError(
+            f"an artifact that is called {name[:_NAME_OF_ROLE]!r}", "the environment", _GOOD_NAME
+        )
     return Artifact(
         name=name,
         path=file.path,
@@ -62,6 +67,16 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
         role_urn=found.role_urn,
         role_payload=b"" if found.role_urn == urns.ARTIFACT_STAGING_TO else found.role_payload,
     )
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a name is that of a file in one folder, on any machine and in any archive."""
+    if not name or name in (".", "..") or "/" in name or not name.isprintable():
+        return False
+    try:
+        return len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
 
 
 def described(found: beam_runner_api_pb2.ArtifactInformation) -> str:
