@@ -8,6 +8,9 @@ from beam_spark_runner.harness.remote.sdk_harness import ConnectedHarness
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 
 _LOGGER = logging.getLogger(__name__)
+_ANSWERS_WITHIN_S = 300.0
+"""The longest wait for callbacks. They run one after another, in a thread that also learns of the
+end of the job, so that a harness is waited for once."""
 
 
 class RemoteCallbacks:
@@ -20,19 +23,31 @@ class RemoteCallbacks:
 
     def run(self) -> None:
         """See ``Callbacks.run``."""
+        worker = self._worker
+        timeout_s = _ANSWERS_WITHIN_S if worker.answers_finalization else 0.0
         try:
-            answer = self._worker.connection.ask(
+            answer = worker.connection.ask(
                 beam_fn_api_pb2.InstructionRequest(
                     finalize_bundle=beam_fn_api_pb2.FinalizeBundleRequest(
                         instruction_id=self._instruction
                     )
-                )
+                ),
+                timeout_s,
             )
         finally:
             self.drop()
-        if answer is None or answer.error:
-            problem = "the SDK harness has ended" if answer is None else answer.error
-            _LOGGER.warning("%s: callbacks of a bundle did not run: %s", self._name, problem)
+        if answer is not None and not answer.error:
+            return
+        if answer is not None:
+            problem = f"did not run: {answer.error}"
+        elif worker.connection.error is not None:
+            problem = f"did not run: {worker.subject} has ended"
+        elif timeout_s:
+            worker.answers_finalization = False
+            problem = f"have not returned within {timeout_s:g} s in {worker.subject}"
+        else:
+            problem = f"were not waited for: {worker.subject} has not answered to earlier ones"
+        _LOGGER.warning("%s: callbacks of a bundle %s", self._name, problem)
 
     def drop(self) -> None:
         """See ``Callbacks.drop``."""

@@ -58,6 +58,9 @@ class ConnectedHarness:
     """One SDK harness with its connection.
 
     Threads: any.
+
+    Attributes:
+        answers_finalization: Whether it has answered all requests to finalize bundles in time.
     """
 
     def __init__(
@@ -87,10 +90,16 @@ class ConnectedHarness:
         """The lines of a container's boot program, which logs the output of its SDK harness."""
         self.connection.logs.keep = self._logged.stream().add
         self._harness: _Harness | None = None
+        self.answers_finalization = True
         self.url = server.url
         self.sdk = sdk_of(environment)
         self.metrics = HarnessMetrics(self.sdk)
         self.start_timeout_s = 0.0
+
+    @property
+    def subject(self) -> str:
+        """The harness, as the subject of a sentence."""
+        return "the SDK harness" if self._harness is None else self._harness.subject
 
     def start(self, timeout_s: float) -> None:
         """Start the harness and wait until it has connected.
