@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
     StreamingOptions,
     TypeOptions,
+    WorkerOptions,
 )
 
 from beam_spark_runner.core.backchannel import BackchannelKind
@@ -38,12 +39,16 @@ from beam_spark_runner.options.environment import (
 from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.storage import store_settings
 from beam_spark_runner.options.values import (
+    MOST_BYTES,
+    MOST_PARTITIONS,
     boolean,
     checkpoint_folder,
+    log_level,
     master,
-    number,
+    milliseconds,
     one_of,
     positive,
+    seconds,
     size,
     spark_conf,
 )
@@ -55,6 +60,8 @@ Restart = Literal["auto", "resume", "fresh"]
 PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
+_MOST_MB = MOST_BYTES >> 20
+_MOST_TIMERS = 1_000_000
 DEFAULT_START_TIMEOUT_S = 120.0
 DEFAULT_DOCKER = "docker"
 
@@ -143,11 +150,12 @@ class RunnerConfig:
                 the text explains what to do.
         """
         _refuse_unsupported(options)
+        _check_log_levels(options)
         ours = options.view_as(SparkPortableRunnerOptions)
         flink = options.view_as(FlinkRunnerOptions)  # where Beam keeps its parallelism options
         cloud = options.view_as(GoogleCloudOptions)  # and its temp_location and job_name
-        parallelism = positive("parallelism", flink.parallelism)
-        max_parallelism = positive("max_parallelism", flink.max_parallelism)
+        parallelism = positive("parallelism", flink.parallelism, MOST_PARTITIONS)
+        max_parallelism = positive("max_parallelism", flink.max_parallelism, MOST_PARTITIONS)
         if parallelism and max_parallelism and parallelism > max_parallelism:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
@@ -181,11 +189,11 @@ class RunnerConfig:
                 getattr(ours, "environment_start_timeout", None)
             ),
             docker_executable=getattr(ours, "docker_executable", None) or DEFAULT_DOCKER,
-            sdf_round_budget_s=number(
+            sdf_round_budget_s=seconds(
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
             group_memory_bytes=positive(
-                "group_memory_bytes", getattr(ours, "group_memory_bytes", None)
+                "group_memory_bytes", getattr(ours, "group_memory_bytes", None), MOST_BYTES
             ),
             sort_partition_memory=size(
                 "sort_partition_memory", getattr(ours, "sort_partition_memory", None)
@@ -200,11 +208,10 @@ class RunnerConfig:
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(ours, "savepoint_path", None)
             ),
-            batch_interval_s=number(
+            batch_interval_s=milliseconds(
                 "batch_interval_millis",
                 getattr(ours, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
-            )
-            / 1000,
+            ),
             user_timer_batch=_user_timer_batch(ours),
             checkpoints_after_tasks_finish=boolean(
                 "checkpoints_after_tasks_finish",
@@ -236,7 +243,8 @@ def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:
 
 
 def _user_timer_batch(ours: SparkPortableRunnerOptions) -> int | None:
-    batch = positive("timer_fire_batch_size", getattr(ours, "timer_fire_batch_size", None))
+    given = getattr(ours, "timer_fire_batch_size", None)
+    batch = positive("timer_fire_batch_size", given, _MOST_TIMERS)
     if getattr(ours, "unaligned_splittable_timers", False):
         return batch or DEFAULT_TIMER_BATCH
     if batch is not None:
@@ -257,6 +265,18 @@ def _refuse_unsupported(options: PipelineOptions) -> None:
     sdk = options.view_as(SetupOptions).sdk_location
     if sdk not in (None, "", "default", "container"):
         raise OptionsError("sdk_location", _INSTALL_BEAM)
+
+
+def _check_log_levels(options: PipelineOptions) -> None:
+    """Check the levels of log lines, which SDKs and workers read themselves."""
+    worker = options.view_as(WorkerOptions)
+    if worker.default_sdk_harness_log_level is not None:
+        log_level("default_sdk_harness_log_level", worker.default_sdk_harness_log_level)
+    by_name = worker.sdk_harness_log_level_overrides or {}
+    if not isinstance(by_name, Mapping):
+        raise OptionsError("sdk_harness_log_level_overrides", "must be a JSON object")
+    for level in by_name.values():
+        log_level("sdk_harness_log_level_overrides", level)
 
 
 def _job_endpoint(given: str | None) -> str | None:
@@ -314,14 +334,14 @@ def _environment_overrides(options: PipelineOptions, job_endpoint: str | None) -
 def _start_timeout_s(given: object) -> float:
     if given is None:
         return DEFAULT_START_TIMEOUT_S
-    seconds = number("environment_start_timeout", given)
-    if not seconds:
+    timeout_s = seconds("environment_start_timeout", given)
+    if not timeout_s:
         raise OptionsError("environment_start_timeout", "must be more than 0 seconds")
-    return seconds
+    return timeout_s
 
 
 def _stuck_s(given: object) -> float | None:
-    return None if given is None else number("stuck_bundle_timeout", given)
+    return None if given is None else seconds("stuck_bundle_timeout", given)
 
 
 def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
@@ -351,9 +371,12 @@ def _cache_mb(options: PipelineOptions) -> int:
         # Beam's default, which a view has stored, or a value set by the program.
         given = options._all_options.get("max_cache_memory_usage_mb") or DEFAULT_CACHE_MB
     try:
-        megabytes = int(given)
-    except ValueError:
+        megabytes = -1 if isinstance(given, bool) else int(given)
+    except (TypeError, ValueError, OverflowError):
         megabytes = -1
-    if megabytes < 0:
-        raise OptionsError("max_cache_memory_usage_mb", f"must be a number of MB, not {given!r}")
+    if not 0 <= megabytes <= _MOST_MB:
+        raise OptionsError(
+            "max_cache_memory_usage_mb",
+            f"must be a number of MB, at most {_MOST_MB}, not {given!r:.100}",
+        )
     return megabytes

@@ -8,7 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 
 from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.options.values import number
+from beam_spark_runner.options.values import milliseconds, number
 
 _LOGGER = logging.getLogger(__name__)
 _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
@@ -28,6 +28,7 @@ _NOT_EMBEDDED = (
     "has no effect while user code runs in the Python workers; set --environment_type to PROCESS, "
     "DOCKER or EXTERNAL"
 )
+_MOST_HARNESSES = 100  # of each Python worker; each is a process
 _OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
@@ -97,7 +98,7 @@ def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> i
         OptionsError: The value is no whole number, or has no effect.
     """
     given = options.view_as(PortableOptions).sdk_worker_parallelism
-    harnesses = number("sdk_worker_parallelism", given)
+    harnesses = number("sdk_worker_parallelism", given, _MOST_HARNESSES)
     if harnesses != int(harnesses):
         raise OptionsError(
             "sdk_worker_parallelism", f"{given} is not a whole number of SDK harnesses"
@@ -115,7 +116,7 @@ def cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
     Raises:
         OptionsError: The value is no number of milliseconds.
     """
-    given = number(
+    given = milliseconds(
         "environment_cache_millis", options.view_as(PortableOptions).environment_cache_millis
     )
-    return 0.0 if kind == "loopback" else given / 1000
+    return 0.0 if kind == "loopback" else given

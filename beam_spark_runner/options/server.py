@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.access import ServerAccess, check_server_access, is_loopback
 from beam_spark_runner.options.metrics import LOOPBACK, MetricsAddress, metrics_address
-from beam_spark_runner.options.values import master, spark_conf
+from beam_spark_runner.options.values import (
+    MOST_BYTES,
+    MOST_SECONDS,
+    at_least_one,
+    master,
+    spark_conf,
+)
 
 DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other job servers
 DEFAULT_MOST_JOBS = 10
 DEFAULT_MOST_WAITING = 1_000
+_MOST_JOBS = 100_000
 DEFAULT_WAITING_BYTES = 1 << 30
 DEFAULT_ARTIFACT_BYTES = 4 << 30
 DEFAULT_PREPARE_S = 300  # pipelines take some seconds at most; hashing staged files may take longer
@@ -72,11 +79,13 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         job_port=_port("job_port", given.job_port),
         artifact_port=_port("artifact_port", given.artifact_port),
         artifacts_dir=given.artifacts_dir or None,
-        max_artifact_bytes=_at_least_one("max_artifact_bytes", given.max_artifact_bytes),
-        max_concurrent_jobs=_at_least_one("max_concurrent_jobs", given.max_concurrent_jobs),
-        max_waiting_jobs=_at_least_one("max_waiting_jobs", given.max_waiting_jobs),
-        prepare_timeout_s=_at_least_one("prepare_timeout", given.prepare_timeout),
-        max_waiting_bytes=_at_least_one("max_waiting_bytes", given.max_waiting_bytes),
+        max_artifact_bytes=at_least_one("max_artifact_bytes", given.max_artifact_bytes, MOST_BYTES),
+        max_concurrent_jobs=at_least_one(
+            "max_concurrent_jobs", given.max_concurrent_jobs, _MOST_JOBS
+        ),
+        max_waiting_jobs=at_least_one("max_waiting_jobs", given.max_waiting_jobs, _MOST_JOBS),
+        max_waiting_bytes=at_least_one("max_waiting_bytes", given.max_waiting_bytes, MOST_BYTES),
+        prepare_timeout_s=at_least_one("prepare_timeout", given.prepare_timeout, MOST_SECONDS),
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
@@ -225,12 +234,6 @@ def _parser() -> argparse.ArgumentParser:
         help="Allow a --job_host that other machines can reach, without TLS.",
     )
     return parser
-
-
-def _at_least_one(option: str, given: int) -> int:
-    if given < 1:
-        raise OptionsError(option, f"must be at least 1, not {given}")
-    return given
 
 
 def _host(option: str, given: str | None) -> str | None:

@@ -1,6 +1,7 @@
 """Parses values of options. Each error names the option and the expected form."""
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast, get_args
@@ -9,26 +10,93 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.sizes import parse_bytes
 from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
 
+_DIGITS_OF_A_LEVEL = 6
+_LEVELS = frozenset({"TRACE", "NOTICE", "OFF", "ALL", "SEVERE"})  # which Python does not have
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
 
 
-def number(option: str, given: Any) -> float:
-    """Parse a number that is not negative; some of Beam's options are texts."""
+MOST_SECONDS = 10 * 365 * 86_400
+"""The longest time that an option may have: waits of threads have a limit, too, 292 years."""
+MOST_BYTES = 1 << 50
+"""The largest size that an option may have; files and memory have less."""
+MOST_PARTITIONS = 100_000
+"""The most partitions of an exchange: Spark needs memory in the driver for each of them."""
+
+
+def number(option: str, given: Any, most: float) -> float:
+    """Parse a number that is not negative; some of Beam's options are texts.
+
+    Args:
+        option: The name of the option.
+        given: The value, of any type: clients of a job server send JSON.
+        most: The largest value.
+
+    Raises:
+        OptionsError: It is no such number.
+    """
     try:
-        number = float(given)
-    except (TypeError, ValueError):
+        # A bool is an int in Python.
+        number = -1.0 if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise OptionsError(option, f"must be zero or a positive number, not {given!r}")
+        raise OptionsError(option, f"must be zero or a positive number, not {given!r:.100}")
+    _check_most(option, number, most)
     return number
+
+
+def seconds(option: str, given: Any) -> float:
+    """Parse a time in seconds; see ``number``."""
+    return number(option, given, MOST_SECONDS)
+
+
+def milliseconds(option: str, given: Any) -> float:
+    """Parse a time in milliseconds, and return it in seconds; see ``number``."""
+    return number(option, given, MOST_SECONDS * 1000) / 1000
 
 
 def size(option: str, given: Any) -> int | None:
     """Parse a size of memory; return bytes."""
     try:
-        return None if given is None else parse_bytes(given)
+        found = None if given is None else parse_bytes(given)
     except ValueError as error:
         raise OptionsError(option, str(error)) from error
+    if found is not None:
+        _check_most(option, found, MOST_BYTES)
+    return found
+
+
+def at_least_one(option: str, given: int, most: int) -> int:
+    """Check a whole number, which argparse has parsed.
+
+    Raises:
+        OptionsError: It is less than 1, or more than ``most``.
+    """
+    if given < 1:
+        raise OptionsError(option, f"must be at least 1, not {given!r:.100}")
+    _check_most(option, given, most)
+    return given
+
+
+def _check_most(option: str, given: float, most: float) -> None:
+    if given > most:
+        raise OptionsError(option, f"must be at most {most}, not {given!r:.100}")
+
+
+def log_level(option: str, given: Any) -> None:
+    """Check a level of log lines: a name of any SDK's, or of this process, or a number.
+
+    Raises:
+        OptionsError: It is none.
+    """
+    if isinstance(given, (str, int)) and not isinstance(given, bool):
+        text = str(given).upper()
+        is_number = text.isascii() and text.isdigit() and len(text) < _DIGITS_OF_A_LEVEL
+        if is_number or text in _LEVELS or isinstance(logging.getLevelName(text), int):
+            return
+    raise OptionsError(
+        option, f"{given!r:.100} is not a level of log lines, such as DEBUG, INFO or ERROR"
+    )
 
 
 def boolean(option: str, given: Any) -> bool:
@@ -88,12 +156,13 @@ def _conf_items(given: object) -> Iterator[tuple[str, str]]:
         yield key.strip(), value.strip()
 
 
-def positive(option: str, value: object) -> int | None:
+def positive(option: str, value: object, most: int) -> int | None:
     """Check a positive number of one of Beam's options, for which -1 means "not given"."""
-    if value is None or value == -1:
+    if value is None or (value == -1 and not isinstance(value, bool)):
         return None
-    if not isinstance(value, int) or value < 1:
-        raise OptionsError(option, f"must be a positive number, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise OptionsError(option, f"must be a positive number, not {value!r:.100}")
+    _check_most(option, value, most)
     return value
 
 

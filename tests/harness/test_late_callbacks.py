@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
+from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.harness.remote import callbacks as callbacks_module
-from beam_spark_runner.harness.remote.callbacks import RemoteCallbacks
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.faults import Scripted
@@ -36,7 +36,7 @@ def finalizing(answer: Callable[[ScriptedSdk, Any], None]) -> Callable[[Scripted
     return run
 
 
-def bundles_of(pool: Pool) -> list[RemoteCallbacks]:
+def bundles_of(pool: Pool) -> list[Callbacks]:
     stage = stage_on(pool.url, one_step)
     found = []
     for _ in range(2):

@@ -183,17 +183,23 @@ class SdkHarnesses:
 
     def _expire(self) -> None:
         with self._lock:
-            while self._kept:
-                now = time.monotonic()
-                due = {
-                    key: kept.idle_since + (kept.settings.cache_s or MOST_IDLE_S)
-                    for key, kept in self._kept.items()
-                    if not kept.users
-                }
-                self._drop([key for key, at in due.items() if at <= now])
-                later = [at - now for at in due.values() if at > now]
-                self._wake.wait(min(later) if later else None)
-            self._expires = False
+            try:
+                self._expire_until_none_is_kept()
+            finally:
+                self._expires = False
+
+    def _expire_until_none_is_kept(self) -> None:
+        while self._kept:
+            now = time.monotonic()
+            due = {
+                key: kept.idle_since + (kept.settings.cache_s or MOST_IDLE_S)
+                for key, kept in self._kept.items()
+                if not kept.users
+            }
+            self._drop([key for key, at in due.items() if at <= now])
+            # Any time, but no longer than a thread can wait.
+            later = [min(at - now, threading.TIMEOUT_MAX) for at in due.values() if at > now]
+            self._wake.wait(min(later) if later else None)
 
 
 class _Key(NamedTuple):

@@ -17,6 +17,7 @@ from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.server import ServerConfig
 
 _NAME = re.compile(r"beam:option:(.+):v\d+")
+_OPTION = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _OF_CLIENTS = frozenset(
     {
         *("runner", "job_endpoint", "artifact_endpoint", "job_server_timeout"),
@@ -86,8 +87,15 @@ def read_options(
     Raises:
         OptionsError: An option is invalid.
     """
+    if "help" in given:  # argparse would print all options, and exit
+        raise OptionsError("help", "a job server prints no help; leave the option out")
     ignored = _OF_CLIENTS | _OF_THE_SERVER
-    known = {name: value for name, value in given.items() if name not in ignored}
+    # What is no name of an option would be several arguments, or none.
+    known = {
+        name: value
+        for name, value in given.items()
+        if name not in ignored and _OPTION.fullmatch(name)
+    }
     if not known.get("max_cache_memory_usage_mb"):
         known.pop(
             "max_cache_memory_usage_mb", None
