@@ -230,3 +230,19 @@ def test_a_main_session_needs_this_package_only_if_the_program_does(tmp_path: Pa
     ended = run(tmp_path, script)
     assert ended.code == 0, ended.err
     assert b"beam_spark_runner" not in (tmp_path / "session").read_bytes()
+
+
+def test_only_the_user_can_read_what_spark_writes_to_disk(tmp_path: Path) -> None:
+    """Spark makes folders for rows that all users can read, in a folder that they cannot enter."""
+    script = """
+        def look(_):
+            from pathlib import Path
+            folder = Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0])
+            return f"{folder.name.split('-')[0]} {folder.parent.stat().st_mode & 0o777:o}"
+
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.Create([1]) | beam.Map(look) | beam.Map(print)
+    """
+    ended = run(tmp_path, script, LOCAL)
+    assert ended.code == 0, ended.err
+    assert ended.out.split() == ["blockmgr", "700"]

@@ -31,6 +31,7 @@ from apache_beam.runners.portability import stager
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
 from beam_spark_runner.harness.environments.leases import lease, remove_unused
 from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
+from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.portable.artifacts import Artifact, digest_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ def stage_files(
         The files, which the caller must release.
 
     Raises:
-        EnvironmentStartError: A package cannot be installed; with pip's last lines.
+        EnvironmentStartError: A package cannot be installed; with pip's last lines. Or the folder
+            for packages cannot be used.
 
     Threads: any; processes of one executor wait for each other.
     """
@@ -101,7 +103,13 @@ def stage_files(
     def unpack(folder: Path) -> None:
         _unpack(archives[digest], artifacts, folder / _STAGED)
 
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        private_folder(root)
+    except OSError as error:
+        raise EnvironmentStartError(
+            f"the packages of the pipeline cannot be unpacked on {platform.node()}: "
+            f"{root}: {error.strerror}"
+        ) from error
     with contextlib.ExitStack() as leases:
 
         def once(name: str, make: Callable[[Path], None]) -> Path:

@@ -21,6 +21,7 @@ import pyspark
 from pyspark import SparkConf
 
 from beam_spark_runner.core.errors import SparkSetupError
+from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import chosen_master
@@ -183,7 +184,8 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # Spark 3.5 has no setting of the session for it.
         "spark.python.worker.faulthandler.enabled": "true",
     }
-    if not is_local or len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER:
+    temporary = _temporary_folder() if is_local and has_fresh_jvm else tempfile.gettempdir()
+    if not is_local or len(temporary) > _MAX_SOCKET_FOLDER:
         # By default they lie in Java's temp folder, which YARN makes longer than a path
         # of a socket may be.
         settings["spark.python.unix.domain.socket.dir"] = "/tmp"
@@ -198,13 +200,32 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # The "default" options are the one set of JVM flags that neither users nor
         # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
         flags = [*_LATER_C2] if is_local else []
-        if is_local and os.environ.get("TMPDIR"):  # Python obeys it, Java does not
-            flags.append(shlex.quote(f"-Djava.io.tmpdir={tempfile.gettempdir()}"))
+        if is_local:
+            # The default of spark.local.dir: Spark makes folders for its rows that all can read.
+            flags.append(shlex.quote(f"-Djava.io.tmpdir={temporary}"))
         log_settings = Path(__file__).with_name("log4j2.properties")
         if log_settings.is_file() and not _user_configures_logging(given):
             flags.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
         settings["spark.driver.defaultJavaOptions"] = " ".join(flags)
     return settings
+
+
+def _temporary_folder() -> str:
+    """Return a folder for Spark's temporary files that only this user can access.
+
+    It stays, so that nothing has to be removed after the end of the JVM, which cleans it up.
+
+    Raises:
+        SparkSetupError: It cannot be made.
+    """
+    folder = Path(tempfile.gettempdir()) / f"beam-spark-{os.geteuid()}"
+    try:
+        return str(private_folder(folder))
+    except OSError as error:
+        raise SparkSetupError(
+            f"Spark's temporary files cannot be in {folder}: {error.strerror}.",
+            "TMPDIR may name a folder of your own.",
+        ) from error
 
 
 def _import_path() -> list[str]:

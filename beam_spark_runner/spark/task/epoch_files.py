@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.state.delta_files import DeltaFiles, FolderOfDeltas
@@ -71,14 +72,17 @@ def folder_of_copies(places: ShardLocations) -> Path:
     """Return the folder of a job's local copies: one for all executors of the host.
 
     It is deleted with the job's folder or, in Spark's local folder, with the application.
+
+    Raises:
+        PermissionError: Another user has made it.
     """
-    if places.local is not None:
+    if places.local is not None:  # in the job's folder, which is private
         return Path(places.local)
     local = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
     if local.name.startswith("blockmgr-"):  # the executor's, in the application's
         local = local.parent
     job = hashlib.blake2b(places.deltas.encode(), digest_size=8).hexdigest()
-    return local / f"beam-shards-{job}"
+    return private_folder(local / f"beam-shards-{job}")
 
 
 @dataclass(frozen=True, slots=True)
