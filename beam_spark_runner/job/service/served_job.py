@@ -88,7 +88,7 @@ class ServedJob:
     @property
     def has_begun(self) -> bool:
         """Whether it is neither being prepared nor in the queue."""
-        return self.record.state != PipelineState.STOPPED
+        return bool(self.record.state != PipelineState.STOPPED)
 
     @property
     def kept_bytes(self) -> int:
