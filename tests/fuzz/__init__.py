@@ -1,0 +1,1 @@
+"""Structure-aware fuzzing of all that strangers send: see ``python -m tests.fuzz --help``."""
