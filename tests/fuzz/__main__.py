@@ -48,7 +48,8 @@ def print_tally(name: str, tally: Tally) -> None:
     print(
         f"{name}: {tally.ended} cases in {tally.busy_s:.1f} s; slowest {tally.slowest_s:.3f} s "
         f"(case {tally.slowest}); peak {tally.peak_kb >> 10} MB of {tally.start_kb >> 10} MB at "
-        f"the begin; {outcomes}"
+        f"the begin; {outcomes}{'; GIVEN UP' if tally.is_given_up else ''}",
+        flush=True,
     )
 
 

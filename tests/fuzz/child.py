@@ -98,8 +98,8 @@ class Child:
     ) -> None:
         self._target, self._numbers, self._case = target, numbers, case
         self._state = mmap.mmap(-1, mmap.PAGESIZE)
-        self._output = tempfile.TemporaryFile()
-        self._stacks = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115
         self._hung = False
         self._set(-1)
         sys.stdout.flush()

@@ -13,6 +13,7 @@ _AT_ONCE = 2_000
 _LOOK_EVERY_S = 0.02
 _MOST_S = 10.0
 _MOST_LOST = 100
+_MOST_HUNG = 3
 """Processes of one target: then its other cases are not run."""
 
 
@@ -31,9 +32,10 @@ class Tally:
     busy_s: float = 0.0
 
     @property
-    def processes_lost(self) -> int:
-        """How often a process has crashed, or was killed."""
-        return sum(n for signature, n in self.times.items() if signature[1] != "error")
+    def is_given_up(self) -> bool:
+        """Whether too many processes have crashed or hung."""
+        lost = Counter(kind for _, kind, *_ in self.times.elements())
+        return lost["hang"] >= _MOST_HUNG or lost["crash"] + lost["memory"] >= _MOST_LOST
 
     def add(self, part: Part, lasted_s: float) -> None:
         """Add some cases."""
@@ -72,7 +74,7 @@ def fuzz(
     while waiting or running:
         while waiting and len(running) < processes:
             target, numbers = waiting.pop(0)
-            if tallies[target.name].processes_lost < _MOST_LOST:
+            if not tallies[target.name].is_given_up:
                 child = _child(target, numbers, seed)
                 running.append((target, numbers, child, time.monotonic()))
         for each in list(running):
