@@ -8,7 +8,6 @@ import os
 import random
 import resource
 import signal
-import struct
 import sys
 import tempfile
 import time
@@ -28,7 +27,6 @@ WAIT_S = 30.0
 _ADDRESS_SPACE_BYTES = 2 << 30  # beyond what the process has at its begin
 _MOST_KB = 64 << 10  # by which a case may raise the peak of the process's memory
 _STACK_SIGNAL = signal.SIGUSR1
-_STATE = struct.Struct("qd")  # the running case, and when it began
 _FLUSH_EVERY = 200
 
 
@@ -97,10 +95,13 @@ class Child:
         self, target: Target, numbers: Sequence[int], case: Callable[[int], bytes]
     ) -> None:
         self._target, self._numbers, self._case = target, numbers, case
-        self._state = mmap.mmap(-1, mmap.PAGESIZE)
+        # Each is written at once, so that this process never reads half of it.
+        shared = mmap.mmap(-1, mmap.PAGESIZE)
+        self._number = ctypes.c_int64.from_buffer(shared, 0)
+        self._began_s = ctypes.c_double.from_buffer(shared, 8)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115
-        self._hung = False
+        self._hung: int | None = None
         self._set(-1)
         sys.stdout.flush()
         self.pid = os.fork()
@@ -108,13 +109,14 @@ class Child:
             self._run_and_exit()
 
     def _set(self, number: int) -> None:
-        _STATE.pack_into(self._state, 0, number, time.monotonic())
+        self._began_s.value = time.monotonic()
+        self._number.value = number
 
     @property
     def running(self) -> tuple[int, float]:
         """The number of the running case (-1: none), and for how many seconds it has run."""
-        number, began_s = _STATE.unpack_from(self._state, 0)
-        return number, time.monotonic() - began_s
+        number = self._number.value
+        return number, time.monotonic() - self._began_s.value
 
     def _run_and_exit(self) -> None:
         status = 1
@@ -193,7 +195,7 @@ class Child:
             return
         if lasted_s < WAIT_S and _seconds_on_cpu(self.pid) - self._cpu_before(number) < HANG_S:
             return
-        self._hung = True
+        self._hung = number
         os.kill(self.pid, _STACK_SIGNAL)
         time.sleep(0.3)
         os.kill(self.pid, signal.SIGKILL)
@@ -227,12 +229,13 @@ class Child:
                     peak_kb=line["peak"],
                     start_kb=line["start"],
                 )
-        number, _ = self.running
         if status == 0:
             return part
+        is_hung = self._hung is not None
+        number = self.running[0] if self._hung is None else self._hung
         if number >= 0:
-            what = "" if self._hung else signal.Signals(os.WTERMSIG(status)).name
-            kind = "hang" if self._hung else "crash"
+            what = "" if is_hung else signal.Signals(os.WTERMSIG(status)).name
+            kind = "hang" if is_hung else "crash"
             where = self._where()
             findings.append(
                 Finding(self._target.name, number, kind, what, where, self._case(number))

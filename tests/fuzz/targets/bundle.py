@@ -13,6 +13,7 @@ from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote import stage as remote_stage
+from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.fuzz.corpus import Recorded, framed, frames
@@ -109,9 +110,11 @@ class _Harness:
 
     url = "localhost:1"
     start_timeout_s = 0.0
+    sdk = "of a stranger"
 
     def __init__(self, said: list[Recorded]) -> None:
         self._said = said
+        self.metrics = HarnessMetrics(self.sdk)
         provision = beam_provision_api_pb2.ProvisionInfo()
         self.connection = connection = SdkConnection("fuzzed", provision)
         self._ask, self._send = connection.control.ask, connection.data.send

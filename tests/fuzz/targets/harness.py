@@ -11,10 +11,11 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.beam.plugin.block_edges import reader_of
 from beam_spark_runner.harness.bundle import BundleResult
-from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers, declared_timers
-from beam_spark_runner.harness.remote.progress import coded_infos
+from beam_spark_runner.harness.remote.metrics import HarnessMetrics
+from beam_spark_runner.harness.remote.residuals import ResidualChecks
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
+from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.monitoring import (
     element_counts,
     merge,
@@ -25,6 +26,7 @@ from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from tests.fuzz.targets.base import Messages, MessageTarget, PlacedTarget, Target
 from tests.fuzz.targets.stages import Stage, stages_of
 
+_SDK = "of a stranger"
 _TYPES = (
     *("sum_int64", "sum_double", "distribution_int64", "distribution_double", "latest_int64"),
     *("latest_double", "top_n_int64", "bottom_n_int64", "progress", "set_string", "bounded_trie"),
@@ -58,7 +60,7 @@ class Metrics(MessageTarget[beam_fn_api_pb2.ProcessBundleResponse]):
         return self.pool.mutated(response, random_)
 
     def take(self, message: beam_fn_api_pb2.ProcessBundleResponse) -> object:
-        infos = coded_infos(message.monitoring_infos)
+        infos = HarnessMetrics(_SDK).sound(message.monitoring_infos)
         ids = {each.labels["PTRANSFORM"]: "new" for each in message.monitoring_infos if each.labels}
         merged = merge(infos)
         merge((*merged, *infos))
@@ -75,7 +77,7 @@ class Blocks(PlacedTarget):
 
     name = "blocks"
     share = 3.0
-    named = (MalformedBlockError,)
+    named = (MalformedBytesError,)
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         super().__init__(
@@ -93,7 +95,7 @@ class Timers(PlacedTarget):
 
     name = "timers"
     share = 2.0
-    named = (MalformedBlockError,)
+    named = (MalformedBytesError,)
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         super().__init__(list(self._real(stages)))
@@ -145,6 +147,7 @@ class Residuals(PlacedTarget):
     def take(self, place: Stage, content: bytes) -> object:
         root = beam_fn_api_pb2.DelayedBundleApplication.FromString(content)
         coder = place.coder(place.source)
+        ResidualChecks(coder, _SDK).check([root])
         bundles = [BundleResult(monitoring_infos=(), residual_roots=(root,))]
         stage = SplittableInput(
             start_bundle=lambda: _Deferring(bundles),

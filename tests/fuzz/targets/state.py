@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
@@ -11,7 +11,6 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.fn_api.services.state import BundleState
 from beam_spark_runner.harness.values.spill import GroupClosedError
-from beam_spark_runner.portable.wire import value_coder_seen_by_the_runner
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.memory import CountValues, MemoryState
 from beam_spark_runner.state.requests import (
@@ -117,8 +116,7 @@ class State(Target):
         """Return the state of a new bundle, as ``RemoteStage`` makes it."""
         descriptor = stage.descriptor
         declared = declared_states(descriptor)
-        coder_of = partial(value_coder_seen_by_the_runner, descriptor)
-        backend = self._backend(value_counter(descriptor, declared, coder_of))
+        backend = self._backend(value_counter(descriptor, declared))
         names = {TransformId(id_): each.unique_name for id_, each in descriptor.transforms.items()}
         asked = [each.state_key for each in stage.requests]
         sides = {

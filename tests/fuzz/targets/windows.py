@@ -1,28 +1,32 @@
 """What SDK harnesses answer when they are asked to map or to merge windows."""
 
 import random
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
-from apache_beam.coders.coders import IntervalWindowCoder, TimestampPrefixingOpaqueWindowCoder
-from apache_beam.transforms.window import IntervalWindow, WindowFn
+from apache_beam.coders.coders import TimestampPrefixingOpaqueWindowCoder
+from apache_beam.transforms.window import GlobalWindows, WindowFn
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.harness.beam.plugin.block_edges import reader_of
-from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.grouping.sdk_window_fn import SdkWindowFn
-from beam_spark_runner.portable.window_mapping import answer_reader
+from beam_spark_runner.portable.bounded import BoundedReader
 from beam_spark_runner.portable.window_merging import decoded_answer
+from beam_spark_runner.spark.task import side_windows, window_merger
 from tests.fuzz import coded
 from tests.fuzz.targets.base import Messages, Target
 from tests.fuzz.targets.stages import Stage, stages_of
 
 
 class _Answers(Target):
-    """The content of elements that a stage of the runner's own making has sent."""
+    """The content of elements that a stage of the runner's own making has sent.
+
+    A case begins with the number of the stage, and how many windows were asked about.
+    """
 
     share = 1.5
-    named = (MalformedBlockError,)
     _urn = ""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
@@ -32,11 +36,33 @@ class _Answers(Target):
             if any(one.spec.urn == self._urn for one in each.descriptor.transforms.values())
         ]
         self._real = [list(_values(each)) for each in self._stages]
+        self._asked = [[self._windows_in(each) for each in answers] for answers in self._real]
 
     def case(self, random_: random.Random) -> bytes:
         number = random_.randrange(len(self._stages))
         answers = self._real[number]
-        return bytes([number]) + coded.mutated(random_.choice(answers), random_, answers)
+        place = random_.randrange(len(answers))
+        return bytes([number, place]) + coded.mutated(answers[place], random_, answers)
+
+    def run(self, case: bytes) -> object:
+        if len(case) < 2 or case[0] >= len(self._stages) or case[1] >= len(self._real[case[0]]):
+            return None
+        stage = self._stages[case[0]]
+        program = SimpleNamespace(name="step", description=stage.description, stage=1)
+        answer = GlobalWindows.windowed_value(case[2:])
+        module = self._module
+        module.run_helper = lambda *_: ([answer], ())  # type: ignore[attr-defined]
+        return self._ask(program, self._asked[case[0]][case[1]])
+
+    _module: ClassVar[Any]
+
+    @abstractmethod
+    def _windows_in(self, answer: bytes) -> Sequence[bytes]:
+        """Return the windows that were asked about."""
+
+    @abstractmethod
+    def _ask(self, program: Any, windows: Sequence[bytes]) -> object:
+        """Have the runner ask."""
 
 
 class Mapping(_Answers):
@@ -44,10 +70,13 @@ class Mapping(_Answers):
 
     name = "window-mapping"
     _urn = urns.MAP_WINDOWS
+    _module = side_windows
 
-    def run(self, case: bytes) -> object:
-        stage = self._stages[case[0] % len(self._stages)]
-        return answer_reader(stage.description)(case[1:])
+    def _windows_in(self, answer: bytes) -> Sequence[bytes]:
+        return [BoundedReader(answer).prefixed()]
+
+    def _ask(self, program: Any, windows: Sequence[bytes]) -> object:
+        return side_windows._answers(None, program, windows)  # type: ignore[arg-type]
 
 
 class Merging(_Answers):
@@ -55,29 +84,20 @@ class Merging(_Answers):
 
     name = "window-merging"
     _urn = urns.MERGE_WINDOWS
+    _module = window_merger
 
-    def run(self, case: bytes) -> object:
-        merged = decoded_answer(case[1:])
-        parts = [part for _, each in merged for part in each]
-        opaque = TimestampPrefixingOpaqueWindowCoder()
-        interval = IntervalWindowCoder()
-        known = [opaque.decode(each) for each in self._parts if each in parts]
-        for coder, windows in (
-            (opaque, known),
-            (interval, [IntervalWindow(0, 1), IntervalWindow(1, 2)]),
-        ):
-            SdkWindowFn(coder, lambda _: merged).merge(_Context(windows))
+    def _windows_in(self, answer: bytes) -> Sequence[bytes]:
+        parts = [part for _, each in decoded_answer(answer) for part in each]
+        return [*parts, b"\x80" + bytes(7) + b"\1z"]
+
+    def _ask(self, program: Any, windows: Sequence[bytes]) -> object:
+        def merge(asked: Sequence[bytes]) -> Sequence[tuple[bytes, Sequence[bytes]]]:
+            return window_merger.merge_windows(None, program, asked)  # type: ignore[arg-type]
+
+        coder = TimestampPrefixingOpaqueWindowCoder()
+        context = _Context([coder.decode(each) for each in windows])
+        SdkWindowFn(coder, merge).merge(context)
         return None
-
-    @property
-    def _parts(self) -> set[bytes]:
-        return {
-            part
-            for answers in self._real
-            for answer in answers
-            for _, parts in decoded_answer(answer)
-            for part in parts
-        }
 
 
 class _Context(WindowFn.MergeContext):  # type: ignore[misc]
