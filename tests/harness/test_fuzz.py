@@ -19,9 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
+from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote import progress as remote_progress
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
+from beam_spark_runner.portable.monitoring import element_counts, merge, to_metric_results
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.faults import echo, run_one
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
@@ -59,11 +61,65 @@ elements = st.builds(
         max_size=2,
     ),
 )
+METRICS = {
+    "sum_int64": ("element_count", b"\3"),
+    "distribution_int64": ("sampled_byte_size", b"\1\5\5\5"),
+    "latest_int64": ("user:latest_int64", bytes(8) + b"\7"),
+    "set_string": ("user:set_string", b"\0\0\0\1\3abc"),
+    "bounded_trie": ("user:bounded_trie", b"\x08\x64\x12\x01a"),
+    "histogram_int64": ("user:histogram_int64", b""),
+    "progress": ("ptransform_progress:remaining", bytes(12)),
+    "other": ("other", b"x"),
+}
+"""The types of metrics: for each, what has it, and a payload."""
+VARINTS = st.sampled_from([b"\x80" * 4 + b"\x08", b"\xff" * 9 + b"\x01", b"\xff" * 11, b"\xff"])
+
+
+def metrics_of(type_: str) -> st.SearchStrategy[metrics_pb2.MonitoringInfo]:
+    name, payload = METRICS[type_]
+    return st.builds(
+        metrics_pb2.MonitoringInfo,
+        urn=st.sampled_from([f"beam:metric:{name}:v1", LOG_MARK_URN, ""]),
+        type=st.just(f"beam:metrics:{type_}:v1"),
+        payload=st.one_of(
+            st.just(payload),
+            st.builds(bytes.__add__, st.just(payload), VARINTS),
+            st.builds(bytes.__add__, VARINTS, st.just(payload)),
+            st.integers(0, len(payload)).map(lambda end: payload[:end]),
+            DATA,
+        ),
+        labels=st.sampled_from(
+            [{}, {"PTRANSFORM": "step"}, {"PCOLLECTION": "c"}, {"NAMESPACE": "n", "NAME": "m"}]
+        ),
+    )
+
+
+metrics = st.lists(st.sampled_from(sorted(METRICS)).flatmap(metrics_of), max_size=3)
+roots = st.lists(
+    st.builds(
+        beam_fn_api_pb2.DelayedBundleApplication,
+        application=st.builds(
+            beam_fn_api_pb2.BundleApplication,
+            transform_id=STEPS,
+            input_id=st.sampled_from(["", "i0"]),
+            element=DATA,
+        ),
+    ),
+    max_size=2,
+)
 responses = st.builds(
     beam_fn_api_pb2.InstructionResponse,
     instruction_id=IDS,
     error=st.sampled_from(["", "", "boom"]),
-    process_bundle=st.one_of(st.none(), st.just(beam_fn_api_pb2.ProcessBundleResponse())),
+    process_bundle=st.one_of(
+        st.none(),
+        st.builds(
+            beam_fn_api_pb2.ProcessBundleResponse,
+            residual_roots=roots,
+            monitoring_infos=metrics,
+            requires_finalization=st.booleans(),
+        ),
+    ),
 )
 Key = beam_fn_api_pb2.StateKey
 state_keys = st.one_of(
@@ -222,6 +278,13 @@ def keyed_step(pipeline: beam.Pipeline) -> Any:
     return pipeline | beam.Impulse() | pair | "step" >> step | beam.Reshuffle()
 
 
+def read_metrics(infos: tuple[bytes, ...]) -> None:
+    """Merge metrics as tasks and the driver do, and show them to a user."""
+    merged = merge((*infos, *merge(infos)))
+    element_counts(merged)
+    to_metric_results(merged, step_names={}, user_metrics_only=False).query()
+
+
 MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "800"))
 PER_HARNESS = 40
 
@@ -243,7 +306,7 @@ def test_a_harness_that_sends_anything(
         bundle.advance_key()
         for kept in list(sdk_harnesses._kept.values()):
             kept.worker.connection.status.ask(0.01)
-        bundle.finish()
+        read_metrics(bundle.finish().monitoring_infos)
     except HarnessError:
         bundle.abort()
 
@@ -270,21 +333,14 @@ def fuzzed(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Message]], Pool]:
     monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(remote_bundle, "_LAST_LINES_S", 0.01)
     return pool_for_examples(scripted, send)
 
 
 indices = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 3)
 splits = st.builds(
     beam_fn_api_pb2.ProcessBundleSplitResponse,
-    residual_roots=st.lists(
-        st.builds(
-            beam_fn_api_pb2.DelayedBundleApplication,
-            application=st.builds(
-                beam_fn_api_pb2.BundleApplication, transform_id=STEPS, element=DATA
-            ),
-        ),
-        max_size=2,
-    ),
+    residual_roots=roots,
     channel_splits=st.lists(
         st.builds(
             beam_fn_api_pb2.ProcessBundleSplitResponse.ChannelSplit,
@@ -297,14 +353,7 @@ splits = st.builds(
 )
 progress = st.builds(
     beam_fn_api_pb2.ProcessBundleProgressResponse,
-    monitoring_infos=st.lists(
-        st.builds(
-            metrics_pb2.MonitoringInfo,
-            urn=st.sampled_from(["", "beam:metric:element_count:v1"]),
-            payload=DATA,
-        ),
-        max_size=2,
-    ),
+    monitoring_infos=metrics,
 )
 answers = st.one_of(
     st.builds(
@@ -339,6 +388,7 @@ def answer_requests(sdk: ScriptedSdk, given: list[Any]) -> None:
             list(sdk.input_blocks(bundle))
             sdk.send(bundle, sink_of(descriptor), is_last=True)
             response = beam_fn_api_pb2.ProcessBundleResponse(requires_finalization=True)
+            response.monitoring_infos.extend(answer.process_bundle_progress.monitoring_infos)
             sdk.respond(bundle, process_bundle=response)
         request = next(sdk.instructions)
         if answer.instruction_id == "OURS":
@@ -363,7 +413,9 @@ def test_a_harness_that_answers_anything(
         bundle.flush()
         bundle.progress()
         bundle.split(0.5)
-        for each in bundle.finish().callbacks:
+        result = bundle.finish()
+        read_metrics(result.monitoring_infos)
+        for each in result.callbacks:
             each.run()
     except HarnessError:
         bundle.abort()
@@ -374,6 +426,7 @@ def answered(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Any]], Pool]:
     monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(remote_bundle, "_LAST_LINES_S", 0.01)
     monkeypatch.setattr(remote_progress, "_TIMEOUT_S", 0.3)
     set_current = pool_for_examples(scripted, answer_requests)
 
