@@ -128,7 +128,7 @@ def _of_stages(kind: str, message: Any, numbers: dict[str, int]) -> Iterator[Rec
         if (number := numbers.get(message.instruction_id)) is not None:
             yield Recorded(kind, number, message.SerializeToString())
         return
-    by_stage = defaultdict(beam_fn_api_pb2.Elements)
+    by_stage: dict[int, Any] = defaultdict(beam_fn_api_pb2.Elements)
     for field in ("data", "timers"):
         for each in getattr(message, field):
             if (number := numbers.get(each.instruction_id)) is not None:

@@ -89,7 +89,7 @@ class Ranges(RestrictionProvider):  # type: ignore[misc]
         return OffsetRestrictionTracker(restriction)
 
     def restriction_size(self, element: int, restriction: OffsetRange) -> int:
-        return restriction.size()
+        return int(restriction.size())
 
 
 _RANGES = beam.DoFn.RestrictionParam(Ranges())

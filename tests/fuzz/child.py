@@ -101,6 +101,7 @@ class Child:
         self._began_s = ctypes.c_double.from_buffer(shared, 8)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115
+        self._folder = tempfile.TemporaryDirectory()
         self._hung: int | None = None
         self._set(-1)
         sys.stdout.flush()
@@ -134,6 +135,7 @@ class Child:
         os.dup2(silence.fileno(), 1)
         self._errors = os.dup(2)
         os.dup2(silence.fileno(), 2)
+        tempfile.tempdir = self._folder.name  # which the parent removes, whatever becomes of this
         self._target.begin()
         outcomes: Counter[str] = Counter()
         slowest, ended = (0.0, -1), 0
@@ -209,10 +211,11 @@ class Child:
         return self._looked_at[1]
 
     def _part(self, status: int) -> Part:
+        self._folder.cleanup()
         self._output.seek(0)
         lines = [json.loads(line) for line in self._output.read().splitlines()]
         outcomes: Counter[str] = Counter()
-        findings = []
+        findings: list[Finding] = []
         part = Part(0, outcomes, findings)
         for line in lines:
             if "finding" in line:

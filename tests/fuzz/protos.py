@@ -114,24 +114,24 @@ class Pool:
 
     def _change_map(self, place: _Place, value: Any, random_: random.Random) -> None:
         keys = list(value)
-        of_texts = place.field.message_type.fields_by_name["key"].cpp_type
+        of_texts = _type_of(place.field).fields_by_name["key"].cpp_type
         is_text = of_texts == FieldDescriptor.CPPTYPE_STRING
         key = random_.choice([*keys, *(self.texts if is_text else (0, 1, 7))])
         kind = random_.randrange(3)
         if kind == 0 and keys:
             del value[random_.choice(keys)]
-        elif place.field.message_type.fields_by_name["value"].message_type is not None:
+        elif _type_of(place.field).fields_by_name["value"].message_type is not None:
             if kind == 1 and keys:  # one becomes another
                 value[key].CopyFrom(value[random_.choice(keys)])
             else:
                 value[key].SetInParent()
         else:
             before = value[random_.choice(keys)] if keys else None
-            field = place.field.message_type.fields_by_name["value"]
+            field = _type_of(place.field).fields_by_name["value"]
             value[key] = self._other(_Place(place.owner, field), before, random_)
 
     def _change_messages(self, place: _Place, value: Any, random_: random.Random) -> None:
-        others = self._parts.get(place.field.message_type.full_name, ())
+        others = self._parts.get(_type_of(place.field).full_name, ())
         if not place.field.is_repeated:
             if others:
                 value.CopyFrom(random_.choice(others))
@@ -190,14 +190,15 @@ def smaller_messages(message: Message) -> Iterator[Message]:
     """Yield copies of a message that lack a part of it."""
     for number, (_, field) in enumerate(list(_places(message))):
         value: Any = getattr(list(_places(message))[number].owner, field.name)
-        length = len(value) if field.is_repeated or isinstance(value, (bytes, str)) else 0
+        is_text = isinstance(value, (bytes, str))
+        length = len(value) if field.is_repeated or is_text else 0
         step = length
         while step:
             for start in range(0, length, step):
                 copy = type(message)()
                 copy.CopyFrom(message)
                 owner = list(_places(copy))[number].owner
-                if isinstance(value, (bytes, str)):
+                if is_text:
                     setattr(owner, field.name, value[:start] + value[start + step :])
                 elif hasattr(value, "keys"):
                     for key in list(value)[start : start + step]:
@@ -211,6 +212,11 @@ def smaller_messages(message: Message) -> Iterator[Message]:
             copy.CopyFrom(message)
             list(_places(copy))[number].owner.ClearField(field.name)
             yield copy
+
+
+def _type_of(field: FieldDescriptor) -> Any:
+    """Return the descriptor of the messages in a field; of a map, they are its entries."""
+    return field.message_type
 
 
 def _is_bytes(field: FieldDescriptor) -> bool:
@@ -245,8 +251,8 @@ def _places(message: Message) -> Iterator[_Place]:
 
 
 def _messages_of(field: FieldDescriptor, value: Any) -> Sequence[Message]:
-    if field.message_type.GetOptions().map_entry:
-        if field.message_type.fields_by_name["value"].message_type is None:
+    if _type_of(field).GetOptions().map_entry:
+        if _type_of(field).fields_by_name["value"].message_type is None:
             return ()
         return list(value.values())
     return list(value) if field.is_repeated else [value]

@@ -2,8 +2,8 @@
 
 import logging
 import random
+import socket
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -15,7 +15,7 @@ from beam_spark_runner._generated.backchannel_pb2 import (
 )
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.streams import FileStream
-from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.backchannel.transport import Route, SocketLink
 from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.framing import FrameTooLongError, Unframer, framed
 from beam_spark_runner.job.messages import JobMessages
@@ -123,9 +123,13 @@ class Strangers(Target):
         server = BackchannelServer("job", lambda worker, frame: None)
         server._read(_Bytes(case))
         server.close()
-        worker = Backchannel(Route(job_id="job"))
-        pieces = [list(Unframer().feed(case)), None]
-        worker._follow(SimpleNamespace(receive=lambda: pieces.pop(0)))  # type: ignore[arg-type]
+        theirs, ours = socket.socketpair()
+        with theirs:
+            theirs.sendall(case)
+        link = SocketLink.__new__(SocketLink)
+        link._socket, link._unframer = ours, Unframer()
+        Backchannel(Route(job_id="job"))._follow(link)
+        link.close()
         return None
 
 

@@ -100,7 +100,9 @@ class Target(ABC):
             return str(error)
         except DecodeError:  # gRPC refuses such messages, and the readers of files name them
             return "no message"
-        except (RunnerError, *self.named) as error:
+        except Exception as error:
+            if not isinstance(error, (RunnerError, *self.named)):
+                raise
             return type(error).__name__
         return "taken"
 

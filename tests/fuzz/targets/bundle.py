@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
@@ -21,8 +21,8 @@ from tests.fuzz.protos import Pool
 from tests.fuzz.targets.base import Messages, Target
 from tests.fuzz.targets.stages import Stage, stages_of
 
-Response = beam_fn_api_pb2.InstructionResponse
-Elements = beam_fn_api_pb2.Elements
+Response: TypeAlias = beam_fn_api_pb2.InstructionResponse
+Elements: TypeAlias = beam_fn_api_pb2.Elements
 
 
 class Bundles(Target):
@@ -40,8 +40,8 @@ class Bundles(Target):
 
     def begin(self) -> None:
         harnesses = _Harnesses()
-        remote_bundle.sdk_harnesses = harnesses  # type: ignore[assignment]
-        remote_stage.sdk_harnesses = harnesses  # type: ignore[assignment]
+        for module in (remote_bundle, remote_stage):
+            vars(module)["sdk_harnesses"] = harnesses
         remote_bundle._SILENCE_S = 0.0  # what is missing then comes never
         self._harnesses = harnesses
         self._remote: dict[int, RemoteStage] = {}

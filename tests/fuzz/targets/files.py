@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import Message
 
 from beam_spark_runner._generated import reports_pb2
@@ -70,8 +71,6 @@ class Marks(MessageTarget[reports_pb2.AttemptMark]):
 
     def take(self, message: reports_pb2.AttemptMark) -> object:
         coded = message.SerializeToString()
-        import numpy as np
-
         batch = schema.batch_of(schema.CONTROL, np.zeros(1, np.int64), None, None, [coded])
         reader = MarkReader()
         reader.take(batch)

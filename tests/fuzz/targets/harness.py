@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from google.protobuf.message import Message
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.beam.plugin.block_edges import reader_of
-from beam_spark_runner.harness.bundle import BundleResult
+from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers, declared_timers
 from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.residuals import ResidualChecks
@@ -23,6 +23,7 @@ from beam_spark_runner.portable.monitoring import (
     to_metric_results,
 )
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
+from tests.fuzz import coded
 from tests.fuzz.targets.base import Messages, MessageTarget, PlacedTarget, Target
 from tests.fuzz.targets.stages import Stage, stages_of
 
@@ -56,7 +57,7 @@ class Metrics(MessageTarget[beam_fn_api_pb2.ProcessBundleResponse]):
         if random_.random() < 0.5:  # the payload alone
             info = random_.choice(response.monitoring_infos)
             info.payload = self.pool.changed_bytes(info.payload, random_)
-            return response
+            return cast(Message, response)
         return self.pool.mutated(response, random_)
 
     def take(self, message: beam_fn_api_pb2.ProcessBundleResponse) -> object:
@@ -139,10 +140,10 @@ class Residuals(PlacedTarget):
         root = beam_fn_api_pb2.DelayedBundleApplication.FromString(random_.choice(contents))
         element = super().case(random_)[2:] if random_.random() < 0.2 else root.application.element
         elements = [each.application.element for each in _residuals_of(stage)]
-        root.application.element = _changed(element, random_, elements)
+        root.application.element = coded.mutated(element, random_, elements)
         if random_.random() < 0.1:
             root.requested_time_delay.seconds = random_.choice((-1, 1 << 40, -(1 << 63)))
-        return number.to_bytes(2, "big") + root.SerializeToString()
+        return number.to_bytes(2, "big") + bytes(root.SerializeToString())
 
     def take(self, place: Stage, content: bytes) -> object:
         root = beam_fn_api_pb2.DelayedBundleApplication.FromString(content)
@@ -150,13 +151,13 @@ class Residuals(PlacedTarget):
         ResidualChecks(coder, _SDK).check([root])
         bundles = [BundleResult(monitoring_infos=(), residual_roots=(root,))]
         stage = SplittableInput(
-            start_bundle=lambda: _Deferring(bundles),
+            start_bundle=lambda: cast(Bundle, _Deferring(bundles)),
             on_completed=lambda result: None,
             input_coder=coder,
             collection="input",
             now_us=lambda: 0,
         )
-        stage._bundle = _Deferring(bundles)
+        stage._bundle = cast(Bundle, _Deferring(bundles))
         stage.run_due()
         while stage.run_due():
             pass
@@ -175,12 +176,6 @@ class _Deferring:
 
     def finish(self) -> BundleResult:
         return self._results.pop() if self._results else BundleResult(monitoring_infos=())
-
-
-def _changed(element: bytes, random_: random.Random, elements: Sequence[bytes]) -> bytes:
-    from tests.fuzz import coded
-
-    return coded.mutated(element, random_, elements)
 
 
 def _residuals_of(stage: Stage) -> list[beam_fn_api_pb2.DelayedBundleApplication]:

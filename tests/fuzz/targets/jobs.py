@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from apache_beam.portability.api import beam_artifact_api_pb2, beam_job_api_pb2
 from google.protobuf.message import Message
@@ -19,8 +19,8 @@ from tests.fuzz.corpus import NO_STAGE, Recorded, framed, frames
 from tests.fuzz.protos import Pool
 from tests.fuzz.targets.base import Context, Messages, MessageTarget, Target
 
-Prepare = beam_job_api_pb2.PrepareJobRequest
-Wrapper = beam_artifact_api_pb2.ArtifactResponseWrapper
+Prepare: TypeAlias = beam_job_api_pb2.PrepareJobRequest
+Wrapper: TypeAlias = beam_artifact_api_pb2.ArtifactResponseWrapper
 _OPTIONS = ("parallelism", "max_parallelism", "drain", "help", "update", "streaming", "other")
 
 
@@ -45,15 +45,14 @@ class Pipelines(MessageTarget[Prepare]):
         self._service = JobService(self._jobs, "localhost:1")
 
     def message(self, random_: random.Random) -> Message:
-        changed = super().message(random_)
-        assert isinstance(changed, Prepare)
+        changed: Prepare = super().message(random_)
         if random_.random() < 0.3:
             value = random_.choice(("1", "-1", "x", "9" * 400, True, None, 1e300, [1, {"a": None}]))
             changed.pipeline_options[f"beam:option:{random_.choice(_OPTIONS)}:v1"] = value
         if random_.random() < 0.8:  # files need to be staged, which is another target
             for each in changed.pipeline.components.environments.values():
                 del each.dependencies[:]
-        return changed
+        return cast(Message, changed)
 
     def take(self, message: Prepare) -> object:
         call = Context()
@@ -120,7 +119,8 @@ class Staging(Target):
 
     def run(self, case: bytes) -> object:
         said = [Recorded("", NO_STAGE, b""), *frames(case)]
-        prepared = self._prepared[max(said[-1].stage, 0) % len(self._prepared)]
+        prepared = Prepare()
+        prepared.CopyFrom(self._prepared[max(said[-1].stage, 0) % len(self._prepared)])
         for each in prepared.pipeline.components.environments.values():
             for one in each.dependencies:
                 one.type_payload = b""  # no hash that the content cannot have
@@ -164,7 +164,7 @@ class Ids(Target):
         if message.DESCRIPTOR.fields:
             field = message.DESCRIPTOR.fields[0].name
             setattr(message, field, random_.choice(self._pools[number].texts))
-        return bytes([number]) + message.SerializeToString()
+        return bytes([number]) + bytes(message.SerializeToString())
 
     def run(self, case: bytes) -> object:
         name, type_ = self._calls[case[0] % len(self._calls)]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias, cast
 
 from apache_beam.portability.api import (
     beam_artifact_api_pb2,
@@ -19,7 +20,7 @@ from beam_spark_runner.harness.fn_api.services.logging import LoggingService, Lo
 from beam_spark_runner.harness.fn_api.services.status import StatusStream
 from tests.fuzz.targets.base import Context, Messages, MessageTarget, Target
 
-LogEntries = beam_fn_api_pb2.LogEntry.List
+LogEntries: TypeAlias = beam_fn_api_pb2.LogEntry.List
 
 
 class _Sink:
@@ -41,8 +42,7 @@ class Logs(MessageTarget[LogEntries]):
     name = "logs"
 
     def message(self, random_: random.Random) -> Message:
-        changed = super().message(random_)
-        assert isinstance(changed, LogEntries)
+        changed: LogEntries = super().message(random_)
         for each in changed.log_entries:
             if random_.random() < 0.2:
                 name = random_.choice(("lines_left_out", "log_mark", "category", "beam"))
@@ -51,7 +51,7 @@ class Logs(MessageTarget[LogEntries]):
                 kind = random_.choice(("left_out", "mark", "warning/", "warning/a.B:c.py:1"))
                 each.log_location = f"/beam_spark_runner/{kind}"
                 each.message = random_.choice((*self.pool.texts, "7"))
-        return changed
+        return cast(Message, changed)
 
     def take(self, message: LogEntries) -> object:
         stream = LogStream()

@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
@@ -26,7 +27,7 @@ from tests.fuzz.targets.base import Messages, Target
 from tests.fuzz.targets.stages import Stage, stages_of
 from tests.unit.state.sorted_records import SortedRecords
 
-Request = beam_fn_api_pb2.StateRequest
+Request: TypeAlias = beam_fn_api_pb2.StateRequest
 _TOKENS = (b"", b"1", b"0", b"2", b"999999999", b"-1", b"x", b"9" * 30, bytes(24), b"\xff" * 24)
 _KINDS = (
     *("bag_user_state", "multimap_keys_user_state", "multimap_user_state"),
@@ -70,9 +71,7 @@ class State(Target):
             request.CopyFrom(random_.choice(stage.requests))
             self._change(request, stage, random_)
             if random_.random() < 0.4:
-                changed = pool.mutated(request, random_, 1)
-                assert isinstance(changed, Request)
-                request = changed
+                request = pool.mutated(request, random_, 1)
             asked.append(framed(Recorded("", number, request.SerializeToString())))
         return b"".join(asked)
 

@@ -4,7 +4,7 @@ import random
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from apache_beam.coders.coders import TimestampPrefixingOpaqueWindowCoder
 from apache_beam.transforms.window import GlobalWindows, WindowFn
@@ -50,11 +50,10 @@ class _Answers(Target):
         stage = self._stages[case[0]]
         program = SimpleNamespace(name="step", description=stage.description, stage=1)
         answer = GlobalWindows.windowed_value(case[2:])
-        module = self._module
-        module.run_helper = lambda *_: ([answer], ())  # type: ignore[attr-defined]
+        vars(self._module)["run_helper"] = lambda *_: ([answer], ())
         return self._ask(program, self._asked[case[0]][case[1]])
 
-    _module: ClassVar[Any]
+    _module: Any
 
     @abstractmethod
     def _windows_in(self, answer: bytes) -> Sequence[bytes]:
