@@ -27,7 +27,6 @@ WAIT_S = 30.0
 _ADDRESS_SPACE_BYTES = 2 << 30  # beyond what the process has at its begin
 _MOST_KB = 64 << 10  # by which a case may raise the peak of the process's memory
 _STACK_SIGNAL = signal.SIGUSR1
-_FLUSH_EVERY = 200
 
 
 class Finding(NamedTuple):
@@ -137,47 +136,32 @@ class Child:
         os.dup2(silence.fileno(), 2)
         tempfile.tempdir = self._folder.name  # which the parent removes, whatever becomes of this
         self._target.begin()
-        outcomes: Counter[str] = Counter()
-        slowest, ended = (0.0, -1), 0
         start_kb = peak_kb = _peak_kb()
         for number in self._numbers:
             case = self._case(number)
             self._set(number)
             began_s = time.perf_counter()
             try:
-                outcomes[self._target.outcome(case)] += 1
+                outcome = self._target.outcome(case)
             except BaseException as error:
-                outcomes["DEFECT"] += 1
+                outcome = "DEFECT"
                 self._report(number, "error", _said(error), _innermost(error))
-            slowest = max(slowest, (time.perf_counter() - began_s, number))
-            ended += 1
+            lasted_s = time.perf_counter() - began_s
             self._set(-1)
             grown_kb, peak_kb = (now := _peak_kb()) - peak_kb, now
-            if grown_kb > _MOST_KB + 20 * (len(case) >> 10):
+            takes_much = grown_kb > _MOST_KB + 20 * (len(case) >> 10)
+            if takes_much:
                 self._report(number, "memory", f"{grown_kb >> 10} MB", "")
-                self._write({"stop": True})
-            if ended % _FLUSH_EVERY == 0 or number == self._numbers[-1] or "stop" in self._last:
-                self._write(
-                    {
-                        "ended": ended,
-                        "outcomes": outcomes,
-                        "slowest": slowest,
-                        "peak": peak_kb,
-                        "start": start_kb,
-                    }
-                )
-                if "stop" in self._last:
-                    return
-                outcomes.clear()
-                ended = 0
-
-    _last: Any = ()
+            self._write({"ended": [number, outcome, lasted_s, start_kb, peak_kb]})
+            if takes_much:  # another process shows what later cases take
+                return
+        if peak_kb > 2 * start_kb + _MOST_KB:
+            self._report(number, "memory", f"{peak_kb >> 10} MB after many cases", "")
 
     def _report(self, number: int, kind: str, what: str, where: str) -> None:
         self._write({"finding": [number, kind, what, where]})
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._last = line
         os.write(self._output.fileno(), json.dumps(line).encode() + b"\n")
 
     def poll(self) -> Part | None:
@@ -222,16 +206,12 @@ class Child:
                 number, kind, what, where = line["finding"]
                 case = self._case(number)
                 findings.append(Finding(self._target.name, number, kind, what, where, case))
-            elif "ended" in line:
-                outcomes.update(line["outcomes"])
-                slowest_s, slowest = line["slowest"]
-                part = part._replace(
-                    ended=part.ended + line["ended"],
-                    slowest_s=slowest_s,
-                    slowest=slowest,
-                    peak_kb=line["peak"],
-                    start_kb=line["start"],
-                )
+                continue
+            number, outcome, lasted_s, start_kb, peak_kb = line["ended"]
+            outcomes[outcome] += 1
+            part = part._replace(ended=part.ended + 1, start_kb=start_kb, peak_kb=peak_kb)
+            if lasted_s > part.slowest_s:
+                part = part._replace(slowest_s=lasted_s, slowest=number)
         if status == 0:
             return part
         is_hung = self._hung is not None

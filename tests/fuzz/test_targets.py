@@ -76,7 +76,10 @@ def test_defects_are_found_and_the_run_goes_on(cases: list[bytes]) -> None:
     assert tally.times[error.signature] == 2
 
 
-def test_a_target_that_hangs_again_and_again_is_given_up(cases: list[bytes]) -> None:
+def test_a_target_that_hangs_again_and_again_is_given_up(
+    cases: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "WAIT_S", 0.3)
     cases += [b"hang"] * 6
     tally = fuzz([Faulty()], len(cases), processes=1)["faulty"]
     assert tally.is_given_up
