@@ -52,7 +52,7 @@ def test_every_name_that_the_package_reads_exists(name: str) -> None:
 
 def test_the_search_for_names_finds_some() -> None:
     assert "apache_beam.portability.api.beam_runner_api_pb2.ParDoPayload" in TOUCHED
-    assert "apache_beam.metrics.monitoring_infos.extract_counter_value" in TOUCHED
+    assert "apache_beam.metrics.monitoring_infos.int64_user_counter" in TOUCHED
 
 
 primitives = common_urns.primitives
@@ -105,6 +105,9 @@ BEAMS_URNS = {
     "CODER_ITERABLE": common_urns.coders.ITERABLE,
     "CODER_ROW": common_urns.coders.ROW,
     "CODER_DOUBLE": common_urns.coders.DOUBLE,
+    "CODER_VARINT": common_urns.coders.VARINT,
+    "CODER_BOOL": common_urns.coders.BOOL,
+    "CODER_NULLABLE": common_urns.coders.NULLABLE,
     "CODER_TIMER": common_urns.coders.TIMER,
     "CODER_WINDOWED_VALUE": common_urns.coders.WINDOWED_VALUE,
     "CODER_GLOBAL_WINDOW": common_urns.coders.GLOBAL_WINDOW,

@@ -251,7 +251,8 @@ class BackchannelServer:
                 self._lock.notify_all()
             self._send_end()
             return
-        if not frame.worker or not hmac.compare_digest(frame.token, self.route.token):
+        token = frame.token.encode(errors="surrogatepass")
+        if not frame.worker or not hmac.compare_digest(token, self.route.token.encode()):
             raise ConnectionRefusedError("it does not know the token")
         stream.greet(frame.worker)
         with self._lock:

@@ -43,6 +43,7 @@ _TIMESTAMP_BYTES = 8
 # Encoded timestamps are milliseconds with the sign bit inverted, so that they sort as bytes.
 _EARLIEST, _LATEST = ((us // 1000 + (1 << 63)).to_bytes(8, "big") for us in (MIN_US, MAX_US))
 _MOST_WINDOWS = 1 << 20
+_MOST_PANES = (1 << 31) - 1
 _DEEPEST = 64
 """The deepest nesting of coders that ``skipper`` follows."""
 
@@ -262,7 +263,9 @@ def end_of_pane(block: bytes, position: int) -> int:
     if kind > 2:
         raise MalformedBytesError(f"a pane is of kind {kind}")
     for _ in range(kind):
-        _, position = read_varint_at(block, position)
+        index, position = read_varint_at(block, position)
+        if _MOST_PANES < index < (1 << 64) - 1:  # -1 stands for none
+            raise MalformedBytesError(f"a pane has the index {index}")
     return position
 
 

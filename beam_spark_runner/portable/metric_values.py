@@ -78,9 +78,21 @@ def value_of(info: metrics_pb2.MonitoringInfo) -> Any:
     if size > _MOST_BYTES:
         raise MalformedBytesError(f"it has {size} bytes")
     kind = kind_of(info.type)
-    if kind is not _UNKNOWN and ":" not in info.urn:
-        raise MalformedBytesError("its URN has no namespace")
+    if kind is not _UNKNOWN:
+        _check_name(info)
     return kind.decode(info.payload)
+
+
+def _check_name(info: metrics_pb2.MonitoringInfo) -> None:
+    """Check that Beam can make a MetricName of the metric."""
+    if monitoring_infos.is_user_monitoring_info(info):
+        for label in (monitoring_infos.NAMESPACE_LABEL, monitoring_infos.NAME_LABEL):
+            if not info.labels.get(label):
+                raise MalformedBytesError(f"it has no {label}")
+        return
+    namespace, _, name = info.urn.partition(":")
+    if not namespace or not name:
+        raise MalformedBytesError("its URN has no namespace, or no name")
 
 
 def counter_value(info: metrics_pb2.MonitoringInfo) -> int:
@@ -126,9 +138,18 @@ def _decode_distribution(payload: bytes) -> DistributionData:
     return DistributionData(total, count, least, most)
 
 
+def _combine_distributions(some: DistributionData, other: DistributionData) -> DistributionData:
+    """Merge two distributions. Beam's ``combine`` refuses sums and counts of more than 64 bits."""
+    return DistributionData(
+        _wrapped(some.sum + other.sum),
+        min(some.count + other.count, _MOST),
+        min(some.min, other.min),
+        max(some.max, other.max),
+    )
+
+
 def _encode_distribution(data: DistributionData) -> bytes:
-    wrapped = DistributionData(_wrapped(data.sum), min(data.count, _MOST), data.min, data.max)
-    coded: bytes = monitoring_infos.int64_distribution("", wrapped).payload
+    coded: bytes = monitoring_infos.int64_distribution("", data).payload
     return coded
 
 
@@ -244,7 +265,7 @@ KINDS: Mapping[str, MetricKind] = {
     monitoring_infos.DISTRIBUTION_INT64_TYPE: MetricKind(
         group=MetricResults.DISTRIBUTIONS,
         decode=_decode_distribution,
-        combine=lambda some, other: some.combine(other),
+        combine=_combine_distributions,
         encode=_encode_distribution,
         to_result=DistributionResult,
     ),

@@ -165,7 +165,7 @@ def error_of(failure: Failure) -> RunnerError:
     """Return the error that a task failed with."""
     if failure.kind == FnApiProtocolError.__name__:
         return FnApiProtocolError(failure.cause)
-    if failure.kind == StuckBundleError.__name__:
+    if failure.kind == StuckBundleError.__name__ and failure.cause.isdecimal():
         return StuckBundleError(failure.step, int(failure.cause), failure.traceback_text)
     if failure.kind == InvalidPipelineError.__name__:
         return InvalidPipelineError(failure.cause, failure.step)

@@ -11,6 +11,7 @@ from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.log_lines import STDERR
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.backchannel.worker import Backchannel
+from beam_spark_runner.core.framing import framed
 from tests.unit.backchannel.served import LOOPBACK, Heard, entry, messages, serving, until
 
 
@@ -90,3 +91,19 @@ def test_a_driver_that_sends_junk_accepts_nothing_more(
         assert "are ignored" in capfd.readouterr().err
         driver.close()
         channel.close()
+
+
+def test_a_stranger_with_any_token_ends_only_its_own_connection() -> None:
+    """A token may be any text, though only ASCII can be compared as text."""
+    server = BackchannelServer("job", lambda *_: None, listen=LOOPBACK, advertise="127.0.0.1")
+    assert server.route.address is not None
+    for token in ("\u68a2", "wrong", ""):
+        with socket.create_connection(server.route.address) as stranger:
+            stranger.sendall(framed(WorkerFrame(token=token, worker="w").SerializeToString()))
+            assert stranger.recv(1) == b""
+    channel = Backchannel(server.route)
+    channel.log(entry("hello"))
+    server.expect(*channel.messages_sent())
+    assert server.settle()
+    channel.close()
+    server.close()

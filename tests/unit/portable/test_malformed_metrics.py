@@ -109,6 +109,15 @@ def test_bytes_that_are_no_metric_are_dropped(caplog: pytest.LogCaptureFixture) 
     "odd",
     [
         pytest.param(info(COUNTER, b"\1", urn="odd"), id="a URN without a namespace"),
+        pytest.param(info(COUNTER, b"\1", urn=":"), id="a URN without a name"),
+        pytest.param(
+            mi.create_monitoring_info(mi.USER_COUNTER_URN, COUNTER, b"\1", {"NAME": "x"}),
+            id="a user's metric without a namespace",
+        ),
+        pytest.param(
+            mi.create_monitoring_info(mi.USER_COUNTER_URN, COUNTER, b"\1", {"NAMESPACE": "x"}),
+            id="a user's metric without a name",
+        ),
         pytest.param(info(COUNTER, b"\1", urn="a:" + "b" * (9 << 20)), id="a URN too long"),
         pytest.param(
             mi.create_monitoring_info("a:b", COUNTER, b"\1", {"a": "b" * (9 << 20)}), id="labels"
@@ -116,8 +125,10 @@ def test_bytes_that_are_no_metric_are_dropped(caplog: pytest.LogCaptureFixture) 
         pytest.param(info("type:unknown", b"a" * (9 << 20)), id="a value too long"),
     ],
 )
-def test_what_is_too_large_is_dropped(odd: Any) -> None:
+def test_what_is_too_large_or_has_no_name_is_dropped(odd: Any) -> None:
     assert merge([coded(odd)]) == ()
+    results = to_metric_results([coded(odd)], step_names=STEPS, user_metrics_only=False)
+    assert not any(results.query().values())
 
 
 @pytest.mark.parametrize("type_", [GAUGE, "", "other"])
@@ -140,6 +151,13 @@ def test_histograms_that_do_not_fit_together(caplog: pytest.LogCaptureFixture) -
 def test_counts_of_histograms_do_not_overflow() -> None:
     full = coded(info(HISTOGRAM, buckets(1, (MOST,)), urn=mi.USER_HISTOGRAM_URN))
     assert merge([full, full]) == merge([full])
+
+
+def test_counts_of_distributions_do_not_overflow() -> None:
+    payload = b"\xff" * 8 + b"\x7f" + b"\x0e\x0e\x0e"  # 2^63 - 1 values
+    full = coded(info(DISTRIBUTION, payload, urn=mi.USER_DISTRIBUTION_URN))
+    (found,) = to_metric_results(merge([full, full]), step_names=STEPS).query()["distributions"]
+    assert (found.committed.count, found.committed.sum) == (MOST, 28)
 
 
 def test_a_trie_without_a_bound_has_that_of_beam() -> None:

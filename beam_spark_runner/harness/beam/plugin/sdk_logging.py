@@ -28,6 +28,7 @@ _PASSES = "beam_spark_runner_passes"
 _OURS = "/beam_spark_runner/"
 _LEFT_OUT = f"{_OURS}left_out"
 _MARK = f"{_OURS}mark"
+_MOST_DIGITS = 18
 _WARNING = f"{_OURS}warning/"
 """Log locations of special entries: the count of dropped lines, a mark, and a warning, which is
 followed by its category and its own location."""
@@ -129,8 +130,9 @@ def take_category(entry: beam_fn_api_pb2.LogEntry) -> str | None:
 
 
 def _number(entry: beam_fn_api_pb2.LogEntry, place: str) -> int:
-    if entry.log_location.startswith(place) and entry.message.isdecimal():
-        return int(entry.message)
+    text = entry.message
+    if entry.log_location.startswith(place) and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
     return 0
 
 

@@ -142,6 +142,7 @@ TIME = b"\x80" + bytes(7)
         (TIME + struct.pack(">i", 1 << 20) + b"\x0f\0", "1048576 windows"),
         (TIME + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 9 + b"\1", "announced"),
         (TIME + struct.pack(">i", 1) + b"\xff", "kind 15"),
+        (TIME + struct.pack(">i", 1) + b"\x10\x80\x80\x80\x80\x08\0", "index 2147483648"),
         (TIME + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "more than 64 bits"),
         (TIME + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 4 + b"\x0f", "ends within"),
     ],

@@ -58,3 +58,10 @@ def test_any_other_error_keeps_its_text() -> None:
 def test_a_report_that_says_little_has_the_same_defaults_on_both_sides() -> None:
     proto = reports_pb2.TaskReport(level=1, partition=2, attempt=3)
     assert _report_of(proto) == Report(level=1, partition=2, attempt=3)
+
+
+def test_a_failure_that_is_not_as_written_is_still_an_error() -> None:
+    failure = Failure(
+        step="step", cause="no number", traceback_text="stack", kind="StuckBundleError"
+    )
+    assert isinstance(error_of(failure), BundleFailedError)
