@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
+from beam_spark_runner.core.decimals import decimal_in
 from beam_spark_runner.core.errors import (
     BundleFailedError,
     CheckpointStorageError,
@@ -165,8 +166,9 @@ def error_of(failure: Failure) -> RunnerError:
     """Return the error that a task failed with."""
     if failure.kind == FnApiProtocolError.__name__:
         return FnApiProtocolError(failure.cause)
-    if failure.kind == StuckBundleError.__name__ and failure.cause.isdecimal():
-        return StuckBundleError(failure.step, int(failure.cause), failure.traceback_text)
+    if failure.kind == StuckBundleError.__name__:
+        lasted_s = decimal_in(failure.cause)
+        return StuckBundleError(failure.step, lasted_s or 0, failure.traceback_text)
     if failure.kind == InvalidPipelineError.__name__:
         return InvalidPipelineError(failure.cause, failure.step)
     if failure.kind == HarnessStreamError.__name__:

@@ -20,6 +20,7 @@ from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
 
 from beam_spark_runner.backchannel.log_lines import redirect_warnings
 from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
+from beam_spark_runner.core.decimals import decimal_in
 from beam_spark_runner.core.rendering import render_error, text_of, valid_text
 from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.plugin import answers
@@ -28,7 +29,6 @@ _PASSES = "beam_spark_runner_passes"
 _OURS = "/beam_spark_runner/"
 _LEFT_OUT = f"{_OURS}left_out"
 _MARK = f"{_OURS}mark"
-_MOST_DIGITS = 18
 _WARNING = f"{_OURS}warning/"
 """Log locations of special entries: the count of dropped lines, a mark, and a warning, which is
 followed by its category and its own location."""
@@ -130,9 +130,8 @@ def take_category(entry: beam_fn_api_pb2.LogEntry) -> str | None:
 
 
 def _number(entry: beam_fn_api_pb2.LogEntry, place: str) -> int:
-    text = entry.message
-    if entry.log_location.startswith(place) and text.isdecimal() and len(text) <= _MOST_DIGITS:
-        return int(text)
+    if entry.log_location.startswith(place):
+        return decimal_in(entry.message) or 0
     return 0
 
 

@@ -11,6 +11,7 @@ from beam_spark_runner.core.errors import (
     InvalidPipelineError,
     RunnerError,
     SdkDisconnectedError,
+    StuckBundleError,
 )
 from beam_spark_runner.scheduling.attempts import Failure, Report
 from beam_spark_runner.spark.rows.reports import _report_of, error_of, failure_proto
@@ -60,8 +61,7 @@ def test_a_report_that_says_little_has_the_same_defaults_on_both_sides() -> None
     assert _report_of(proto) == Report(level=1, partition=2, attempt=3)
 
 
-def test_a_failure_that_is_not_as_written_is_still_an_error() -> None:
-    failure = Failure(
-        step="step", cause="no number", traceback_text="stack", kind="StuckBundleError"
-    )
-    assert isinstance(error_of(failure), BundleFailedError)
+@pytest.mark.parametrize("cause", ["no number", "9" * 5_000])
+def test_a_failure_that_is_not_as_written_is_still_an_error(cause: str) -> None:
+    failure = Failure(step="step", cause=cause, traceback_text="stack", kind="StuckBundleError")
+    assert isinstance(error_of(failure), StuckBundleError)
