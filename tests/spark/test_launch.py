@@ -17,7 +17,8 @@ from beam_spark_runner.spark.session import launch
 
 @pytest.fixture(autouse=True)
 def _as_if_no_jvm_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    for name in ("_gateway", "_jvm"):  # other tests of this process have sessions there
+        monkeypatch.setattr(f"pyspark.SparkContext.{name}", None)
     for name in ("JAVA_HOME", "PYSPARK_GATEWAY_PORT", "https_proxy", "HTTPS_PROXY", "grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
 
