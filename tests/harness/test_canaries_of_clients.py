@@ -86,7 +86,7 @@ def test_code_of_all_kinds(service: Any, tmp_path: Path, *, streams: bool) -> No
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
-@pytest.mark.parametrize("environment", [NAMED, NONE, UNUSED])
+@pytest.mark.parametrize("environment", [pytest.param(NAMED, marks=pytest.mark.rare), NONE, UNUSED])
 def test_window_fns(service: Any, environment: str, tmp_path: Path, *, streams: bool) -> None:
     pipeline = proto_of(windows)
     give_window_fns(environment, pipeline)
@@ -106,6 +106,7 @@ def test_window_fns_that_no_sdk_can_run(service: Any, environment: str, tmp_path
     assert canaries.fired() == {}
 
 
+@pytest.mark.rare
 def test_sinks_of_files(service: Any, tmp_path: Path) -> None:
     fired = check_run(service, proto_of(writes(tmp_path / "out")), tmp_path, streams=False)
     assert fired >= _CODE, fired

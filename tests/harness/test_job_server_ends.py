@@ -110,6 +110,7 @@ def test_a_signal_while_spark_starts_is_heard(
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.rare
 def test_signals_again_and_again_end_it_as_well(tmp_path: Path) -> None:
     program = Program(tmp_path, MAIN, *FLAGS)
     program.wait_for_temporary("tmp*")

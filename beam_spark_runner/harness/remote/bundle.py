@@ -101,7 +101,7 @@ class RemoteBundle:
         self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
         self._descriptor = descriptor
         self._is_splittable = description.is_splittable
-        self._residuals = ResidualChecks(input_coder, worker.sdk) if self._is_splittable else None
+        self._residuals = ResidualChecks(input_coder) if self._is_splittable else None
         self._metrics = worker.metrics
         self._pushed = PushedElements(descriptor, description.source)
         self._events = 0
@@ -387,10 +387,10 @@ class RemoteBundle:
                 some = next(elements, None)
             except MalformedBytesError as error:
                 self._protocol.has_ended = True
-                raise FnApiProtocolError(
-                    f"{self._name}: the SDK harness sent bytes that are no elements of "
-                    f"{transform}: {error}"
-                ) from error
+                wrong = FnApiProtocolError(
+                    f"the SDK harness sent bytes that are no elements of {transform}: {error}"
+                )
+                raise self._worker.explain(wrong, self._name) from error
             if some is None:
                 return
             receiver.accept_chunk(*some)

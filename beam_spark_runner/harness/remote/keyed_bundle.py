@@ -98,6 +98,7 @@ class RemoteKeyedBundle:
         start: Begins a bundle of the SDK harness; called at once for the first.
         make_state: Makes the user state for the next keys.
         timers: The timers that the stage has declared.
+        sdk: The name of the SDK, for errors.
         policy: What happens to keys after their last element.
     """
 
@@ -106,11 +107,13 @@ class RemoteKeyedBundle:
         start: StartBundle,
         make_state: MakeState,
         timers: DeclaredTimers,
+        sdk: str,
         policy: KeyPolicy = BATCH,
     ) -> None:
         self._start = start
         self._make_state = make_state
         self._declared_timers = timers
+        self._sdk = sdk
         self._policy = policy
         # Without a store, state is forgotten anyway.
         self._expects_expiry = timers.expiration is not None or policy.store is not None
@@ -343,7 +346,8 @@ class RemoteKeyedBundle:
                 self._calls += self._timers.take(family, coded_timers, clock_us)
             except MalformedBytesError as error:
                 raise FnApiProtocolError(
-                    f"the SDK harness sent bytes that are no timers of {family.family}: {error}"
+                    f"the SDK harness sent bytes that are no timers {family.family!r} of "
+                    f"{family.transform}: {error} (SDK {self._sdk})"
                 ) from error
         self._taken.clear()
         if len(self._infos) > _MOST_INFOS:

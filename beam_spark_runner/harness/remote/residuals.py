@@ -15,12 +15,10 @@ class ResidualChecks:
 
     Args:
         coder: The coder of the stage's input, made by ``portable.wire``.
-        sdk: The name of the SDK, for errors.
     """
 
-    def __init__(self, coder: WindowedValueCoder, sdk: str) -> None:
+    def __init__(self, coder: WindowedValueCoder) -> None:
         self._reader = BlockReader(coder)
-        self._sdk = sdk
 
     def check(self, roots: Iterable[beam_fn_api_pb2.DelayedBundleApplication]) -> None:
         """Check all residuals of a response.
@@ -34,8 +32,8 @@ class ResidualChecks:
                 self._check(application.element)
             except MalformedBytesError as error:
                 raise FnApiProtocolError(
-                    f"the SDK {self._sdk} has sent a residual of {application.transform_id!r} "
-                    f"whose element is malformed: {error}"
+                    f"the SDK harness sent a residual of {application.transform_id!r} whose "
+                    f"element is malformed: {error}"
                 ) from error
 
     def _check(self, element: bytes) -> None:

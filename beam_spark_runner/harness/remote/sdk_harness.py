@@ -166,14 +166,14 @@ class ConnectedHarness:
         raise InvariantError(f"an environment of kind {environment.urn} has no harness")
 
     def explain(self, error: RunnerError, stage: str) -> RunnerError:
-        """Add to a bundle's error the stage, and the state and last lines of the harness.
+        """Add to a bundle's error the stage, the SDK, and the state and last lines of the harness.
 
         Args:
             error: The error of the bundle.
             stage: The name of the bundle's stage.
         """
         if isinstance(error, FnApiProtocolError | HarnessStreamError):
-            explained = type(error)(f"{stage}: {error}")
+            explained = type(error)(f"{stage}: {error} (SDK {self.sdk})")
             explained.__cause__ = error.__cause__
             return explained
         if isinstance(error, BundleFailedError) and (other := self._other_version()):

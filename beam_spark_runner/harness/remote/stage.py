@@ -18,7 +18,7 @@ from beam_spark_runner.harness.remote.key_timers import declared_timers
 from beam_spark_runner.harness.remote.keyed_bundle import RemoteKeyedBundle, TimersTaker, UserState
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.portable.environments import has_our_package
+from beam_spark_runner.portable.environments import has_our_package, sdk_of
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.state.backend import StateBackend
@@ -51,6 +51,7 @@ class RemoteStage:
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
         environment = beam_runner_api_pb2.Environment.FromString(description.coded_environment)
         self._runs_our_steps = has_our_package(environment)
+        self._sdk = sdk_of(environment)
         self._input_coder = self._coder(description.source)
         self._output_coders = {
             collection: self._coder(sink) for sink, collection in description.sinks.items()
@@ -97,6 +98,7 @@ class RemoteStage:
             functools.partial(self._start, receivers, side_inputs),
             functools.partial(self._user_state, policy.store),
             self._timers,
+            self._sdk,
             policy,
         )
 

@@ -148,7 +148,7 @@ class Residuals(PlacedTarget):
     def take(self, place: Stage, content: bytes) -> object:
         root = beam_fn_api_pb2.DelayedBundleApplication.FromString(content)
         coder = place.coder(place.source)
-        ResidualChecks(coder, _SDK).check([root])
+        ResidualChecks(coder).check([root])
         bundles = [BundleResult(monitoring_infos=(), residual_roots=(root,))]
         stage = SplittableInput(
             start_bundle=lambda: cast(Bundle, _Deferring(bundles)),
