@@ -41,7 +41,8 @@ _COUNT = struct.Struct(">i")
 _DOUBLE = struct.Struct(">d")
 _TIMESTAMP_BYTES = 8
 # Encoded timestamps are milliseconds with the sign bit inverted, so that they sort as bytes.
-_EARLIEST, _LATEST = ((us // 1000 + (1 << 63)).to_bytes(8, "big") for us in (MIN_US, MAX_US))
+EARLIEST, LATEST = ((us // 1000 + (1 << 63)).to_bytes(8, "big") for us in (MIN_US, MAX_US))
+"""The first and the last timestamp of Beam, encoded."""
 _MOST_WINDOWS = 1 << 20
 _MOST_PANES = (1 << 31) - 1
 _DEEPEST = 64
@@ -214,7 +215,7 @@ def end_of_timestamp(block: bytes, position: int) -> int:
     end = position + _TIMESTAMP_BYTES
     if end > len(block):
         raise IndexError
-    if not _EARLIEST <= block[position:end] <= _LATEST:
+    if not EARLIEST <= block[position:end] <= LATEST:
         raise MalformedBytesError(f"{block[position:end].hex()} is no timestamp of Beam")
     return end
 

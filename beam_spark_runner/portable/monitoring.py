@@ -260,11 +260,11 @@ def _merged(
             continue
         key = (info.urn, info.type, tuple(sorted(info.labels.items())))
         try:
-            value = value_of(info)
-            if key in values:
-                values[key] = kind_of(info.type).combine(values[key], value)
+            if key in values:  # so that its name was checked
+                kind = kind_of(key[1])
+                values[key] = kind.combine(values[key], kind.decode(info.payload))
             elif len(values) < MOST_METRICS:
-                values[key] = value
+                values[key] = value_of(info)
             else:
                 dropped(info, f"there are more than {MOST_METRICS} metrics")
         except MalformedBytesError as error:

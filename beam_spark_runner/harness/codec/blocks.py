@@ -25,9 +25,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.varint import coded_varint
 from beam_spark_runner.portable.bounded import (
+    EARLIEST,
+    LATEST,
     MalformedBytesError,
     end_of_pane,
-    end_of_timestamp,
     end_of_windows,
     read_bytes_at,
     reader_at,
@@ -172,7 +173,8 @@ class HeaderReader:
         if origin is None:
             if position > len(block):
                 raise MalformedBytesError("it ends within an element")
-            end_of_timestamp(block, start)
+            if not EARLIEST <= header[:_TIMESTAMP_BYTES] <= LATEST:
+                raise MalformedBytesError("an element has a timestamp that Beam does not have")
             if len(self._origins) >= _MOST_HEADERS:
                 self._origins.clear()
             origin = self._coder.decode(header + b"\0")

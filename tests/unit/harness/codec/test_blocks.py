@@ -135,8 +135,8 @@ TIME = b"\x80" + bytes(7)
     ("block", "words"),
     [
         (b"\xff" * 7, "ends within"),
-        (bytes(8) + struct.pack(">i", 1) + b"\x0f\0", "no timestamp"),
-        (b"\xff" * 8 + struct.pack(">i", 1) + b"\x0f\0", "no timestamp"),
+        (bytes(8) + struct.pack(">i", 1) + b"\x0f\0", "does not have"),
+        (b"\xff" * 8 + struct.pack(">i", 1) + b"\x0f\0", "does not have"),
         (TIME + struct.pack(">i", -1), "-1 windows"),
         (TIME + struct.pack(">i", 2) + b"\x0f\0", "2 windows"),  # global ones
         (TIME + struct.pack(">i", 1 << 20) + b"\x0f\0", "1048576 windows"),
