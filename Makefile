@@ -188,7 +188,7 @@ random-streams: export RANDOM_STREAMS ?= 600
 random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, against a model and Beam's runners
 	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) tests/spark/test_random_streams.py
 
-fuzz: $(READY) ## A million messages of strangers, to all parts that take any; an hour. TARGETS="metrics state": only these
+fuzz: $(READY) ## A million messages of strangers, to the parts that take them. TARGETS="metrics state": only these
 	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS))
 
 kills: $(READY) $(SPARK_CLASSES) ## Over 700 runs in which a process is killed at an event of its task or of the driver; hours
