@@ -33,6 +33,8 @@ from beam_spark_runner.core.varint import read_varint
 
 ReadAt: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Takes a block and a position. Returns the value there, and the position after it."""
+EndAt: TypeAlias = Callable[[bytes, int], int]
+"""Takes a block and a position. Returns the position after the value there."""
 Skip: TypeAlias = Callable[["BoundedReader"], object]
 """Reads past one value, in its nested encoding."""
 _Item = TypeVar("_Item")
@@ -199,7 +201,7 @@ def decode_window(coder: Coder, coded: bytes) -> Any:
         MalformedBytesError: The bytes are no window of this coder.
     """
     try:
-        end = end_of_window(coder, coded, 0)
+        end = window_end_at(coder)(coded, 0)
     except (IndexError, struct.error) as error:
         raise MalformedBytesError("they end within a window") from error
     if end != len(coded):
@@ -207,58 +209,87 @@ def decode_window(coder: Coder, coded: bytes) -> Any:
     return coder.decode(coded)
 
 
-def end_of_timestamp(block: bytes, position: int) -> int:
-    """Return the position after a timestamp; raises as ``end_of_windows`` does.
+def windows_end_at(coder: Coder) -> EndAt:
+    """Return a function that reads past the windows of an element or a timer.
+
+    It takes a block and a position, and returns the position after the windows. It raises
+    IndexError or struct.error if the block ends before, and MalformedBytesError if there cannot
+    be as many windows, or one of them is none.
+    """
+    if isinstance(coder, GlobalWindowCoder):
+        return _end_of_global_windows
+    end_of_window = window_end_at(coder)
+
+    def end_of_windows(block: bytes, position: int) -> int:
+        (count,) = _COUNT.unpack_from(block, position)
+        position += _COUNT.size
+        # Sliding windows may have gaps between them, whose elements are in no window.
+        if not 0 <= count <= _MOST_WINDOWS:
+            raise MalformedBytesError(f"an element or a timer is in {count} windows")
+        for _ in range(count):
+            position = end_of_window(block, position)
+        return position
+
+    return end_of_windows
+
+
+def _end_of_global_windows(block: bytes, position: int) -> int:
+    (count,) = _COUNT.unpack_from(block, position)
+    # There is only one: more of them would take memory, but no bytes of the block.
+    if not 0 <= count <= 1:
+        raise MalformedBytesError(f"an element or a timer is in {count} windows")
+    return position + _COUNT.size
+
+
+def window_end_at(coder: Coder) -> EndAt:
+    """Return a function that reads past one window; it raises as ``windows_end_at`` says."""
+    if isinstance(coder, GlobalWindowCoder):
+        return lambda _, position: position
+    if isinstance(coder, IntervalWindowCoder):
+        return _end_of_interval
+    if isinstance(coder, TimestampPrefixingOpaqueWindowCoder):
+        return _end_of_opaque_window
+    decode = coder.get_impl().decode_from_stream
+
+    def end_of_decoded(block: bytes, position: int) -> int:
+        # A coder of this Python, which encodes and decodes in the same process.
+        stream = create_InputStream(block[position:])
+        try:
+            decode(stream, True)
+        except Exception as error:
+            raise MalformedBytesError(f"a window cannot be decoded: {text_of(error)}") from error
+        return len(block) - int(stream.size())
+
+    return end_of_decoded
+
+
+def _end_of_interval(block: bytes, position: int) -> int:
+    end = position + _TIMESTAMP_BYTES
+    if not EARLIEST <= block[position:end] <= LATEST:
+        raise _no_timestamp(block[position:end])
+    return end + 1 if block[end] < 0x80 else read_varint_at(block, end)[1]
+
+
+def _end_of_opaque_window(block: bytes, position: int) -> int:
+    end = position + _TIMESTAMP_BYTES
+    if not EARLIEST <= block[position:end] <= LATEST:
+        raise _no_timestamp(block[position:end])
+    length, position = read_length_at(block, end)
+    return position + length
+
+
+def _no_timestamp(found: bytes) -> Exception:
+    """Return the error for bytes that are no timestamp, or only the first bytes of one.
 
     Timestamps that Beam does not have become other ones when they are converted to microseconds.
     """
-    end = position + _TIMESTAMP_BYTES
-    if end > len(block):
-        raise IndexError
-    if not EARLIEST <= block[position:end] <= LATEST:
-        raise MalformedBytesError(f"{block[position:end].hex()} is no timestamp of Beam")
-    return end
-
-
-def end_of_windows(coder: Coder, block: bytes, position: int) -> int:
-    """Return the position after the windows of an element or a timer.
-
-    Raises:
-        IndexError, struct.error: The block ends before.
-        MalformedBytesError: There cannot be as many windows.
-    """
-    (count,) = _COUNT.unpack_from(block, position)
-    position += _COUNT.size
-    # Sliding windows may have gaps between them, whose elements are in no window. There is only
-    # one global window: more of them would take memory, but no bytes of the block.
-    most = 1 if isinstance(coder, GlobalWindowCoder) else _MOST_WINDOWS
-    if not 0 <= count <= most:
-        raise MalformedBytesError(f"an element or a timer is in {count} windows")
-    for _ in range(count):
-        position = end_of_window(coder, block, position)
-    return position
-
-
-def end_of_window(coder: Coder, block: bytes, position: int) -> int:
-    """Return the position after a window; raises as ``end_of_windows`` does."""
-    if isinstance(coder, GlobalWindowCoder):
-        return position
-    if isinstance(coder, IntervalWindowCoder):
-        return read_varint_at(block, end_of_timestamp(block, position))[1]
-    if isinstance(coder, TimestampPrefixingOpaqueWindowCoder):
-        length, position = read_length_at(block, end_of_timestamp(block, position))
-        return position + length
-    # A coder of this Python, which encodes and decodes in the same process.
-    stream = create_InputStream(block[position:])
-    try:
-        coder.get_impl().decode_from_stream(stream, True)
-    except Exception as error:
-        raise MalformedBytesError(f"a window cannot be decoded: {text_of(error)}") from error
-    return len(block) - int(stream.size())
+    if len(found) < _TIMESTAMP_BYTES:
+        return IndexError()
+    return MalformedBytesError(f"{found.hex()} is no timestamp of Beam")
 
 
 def end_of_pane(block: bytes, position: int) -> int:
-    """Return the position after a pane; raises as ``end_of_windows`` does."""
+    """Return the position after a pane; raises as ``windows_end_at`` says."""
     kind = block[position] >> 4
     position += 1
     if kind > 2:
@@ -271,7 +302,7 @@ def end_of_pane(block: bytes, position: int) -> int:
 
 
 def read_varint_at(block: bytes, position: int) -> tuple[int, int]:
-    """Return a number that is not negative; raises as ``end_of_windows`` does."""
+    """Return a number that is not negative; raises as ``windows_end_at`` says."""
     first = block[position]
     if first < 0x80:
         return first, position + 1
@@ -285,7 +316,7 @@ def read_varint_at(block: bytes, position: int) -> tuple[int, int]:
 
 
 def read_length_at(block: bytes, position: int) -> tuple[int, int]:
-    """Return a length, which is at most that of the block; raises as ``end_of_windows`` does."""
+    """Return a length, which is at most that of the block; raises as ``windows_end_at`` says."""
     length, position = read_varint_at(block, position)
     if length > len(block):  # positions beyond 63 bits raise other errors
         raise MalformedBytesError(
@@ -295,7 +326,7 @@ def read_length_at(block: bytes, position: int) -> tuple[int, int]:
 
 
 def read_bytes_at(block: bytes, position: int) -> tuple[bytes, int]:
-    """Return bytes after their length; raises as ``end_of_windows`` does."""
+    """Return bytes after their length; raises as ``windows_end_at`` says."""
     length = block[position]
     position += 1
     if length > 0x7F:

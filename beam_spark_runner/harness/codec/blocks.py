@@ -29,9 +29,9 @@ from beam_spark_runner.portable.bounded import (
     LATEST,
     MalformedBytesError,
     end_of_pane,
-    end_of_windows,
     read_bytes_at,
     reader_at,
+    windows_end_at,
 )
 
 Origins: TypeAlias = list[WindowedValue]
@@ -156,7 +156,7 @@ class HeaderReader:
 
     def __init__(self, coder: WindowedValueCoder) -> None:
         self._coder = WindowedValueCoder(BytesCoder(), coder.window_coder).get_impl()
-        self._window_coder = coder.window_coder
+        self._end_of_windows = windows_end_at(coder.window_coder)
         self._origins: dict[bytes, WindowedValue] = {}
 
     def read(self, block: bytes, start: int) -> tuple[bytes, WindowedValue, int]:
@@ -166,7 +166,7 @@ class HeaderReader:
             IndexError, struct.error: The header does not end within the block.
             MalformedBytesError: The bytes are no header.
         """
-        position = end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
+        position = self._end_of_windows(block, start + _TIMESTAMP_BYTES)
         position = end_of_pane(block, position)
         header = block[start:position]
         origin = self._origins.get(header)
@@ -252,7 +252,7 @@ class TimerCodec:
     """
 
     def __init__(self, key_coder: Coder, window_coder: Coder, timer_coder: Coder) -> None:
-        self._window_coder = window_coder
+        self._end_of_windows = windows_end_at(window_coder)
         self._read_key = reader_at(key_coder)
         coder = timer_coder.get_impl()
         self._decode, self._encode = coder.decode, coder.encode_nested
@@ -287,7 +287,7 @@ class TimerCodec:
     def _end(self, block: bytes, start: int) -> int:
         _, position = self._read_key(block, start)
         _, position = read_bytes_at(block, position)  # the tag
-        position = end_of_windows(self._window_coder, block, position)
+        position = self._end_of_windows(block, position)
         is_cleared = block[position]
         position += 1
         if is_cleared > 1:
