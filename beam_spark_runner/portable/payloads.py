@@ -49,6 +49,7 @@ class PayloadFacts:
     requires_stable_input: bool = False
     requires_time_sorted_input: bool = False
     finalizes_bundles: bool = False
+    timer_coders: tuple[CoderId, ...] = ()
     coders: tuple[CoderId, ...] = ()
 
 
@@ -120,6 +121,9 @@ def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadF
         requires_stable_input=par_do.requires_stable_input,
         requires_time_sorted_input=par_do.requires_time_sorted_input,
         finalizes_bundles=par_do.requests_finalization,
+        timer_coders=tuple(
+            CoderId(spec.timer_family_coder_id) for spec in par_do.timer_family_specs.values()
+        ),
         coders=tuple(sorted(coders)),
     )
 

@@ -24,8 +24,8 @@ from beam_spark_runner.graph.model import (
     PCollection,
     Transform,
 )
-from beam_spark_runner.portable.coder_graphs import CoderGraphs
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
+from beam_spark_runner.portable.references import check_references
 from beam_spark_runner.portable.row_fields import row_fields
 from beam_spark_runner.portable.windowing import may_be_lifted, windowing_from_proto
 
@@ -113,7 +113,7 @@ def from_proto(
         },
         requirements=tuple(sorted(pipeline.requirements)),
     )
-    _check_references(graph)
+    check_references(graph)
     return graph
 
 
@@ -359,33 +359,3 @@ def _coder(proto: beam_runner_api_pb2.Coder) -> Coder:
 
 def _environment(proto: beam_runner_api_pb2.Environment) -> Environment:
     return Environment(urn=proto.urn, coded=proto.SerializeToString(deterministic=True))
-
-
-def _check_references(graph: Graph) -> None:
-    """Every id that a transform reaches must exist, so that later layers may index freely.
-
-    No coder, whether a transform uses it or not, contains itself or is so large that later layers
-    and Beam may not walk it as a tree.
-
-    Raises:
-        InvalidPipelineError: An id does not exist, or a coder is unsound; names the first transform
-            that refers to it.
-    """
-    checked = CoderGraphs(graph.coders)
-    for transform in graph.transforms.values():
-        environment = transform.environment
-        if environment is not None and environment not in graph.environments:
-            raise InvalidPipelineError(f"its environment {environment} is missing", transform.name)
-        collections = [*transform.inputs.values(), *transform.outputs.values()]
-        facts = read_payload(transform.urn, transform.payload, transform.name)
-        coders = list(facts.coders)
-        for collection in (graph.pcollections[id_] for id_ in collections):
-            windowing = graph.windowings.get(collection.windowing)
-            if windowing is None:
-                raise InvalidPipelineError(
-                    f"{collection.name} has no windowing strategy {collection.windowing}",
-                    transform.name,
-                )
-            coders += (collection.coder, windowing.window_coder)
-        checked.check(coders, transform.name)
-    checked.check_unused()

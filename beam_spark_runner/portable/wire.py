@@ -38,6 +38,8 @@ _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PR
 _TIMESTAMP_BYTES = 8
 _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
 """A coder that writes a length itself, in place of the one of a length-prefix coder."""
+RUNNERS_CODERS = "wire:"
+"""The ids of the runner's own coders begin so, and no others: ``portable.pipeline`` checks it."""
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
@@ -141,11 +143,18 @@ class WireCoders:
         Args:
             id_: The SDK's coder of groups.
             in_pages: Whether the SDK can read the values of a large group page by page.
+
+        Raises:
+            InvalidPipelineError: The coder has another structure.
         """
         coder = self._graph.coders[id_]
-        key, values = coder.components
+        key, values = coder.components if coder.urn == urns.CODER_KV else (id_, id_)
         if self._graph.coders[values].urn not in _ITERABLES:
-            raise InvariantError(f"a group's values have the coder {values}, which is no iterable")
+            raise InvalidPipelineError(
+                "a group is a KV of a key and an iterable, but has the coder "
+                f"{coder.urn}, with values of the coder {self._graph.coders[values].urn}",
+                id_,
+            )
         (value,) = self._graph.coders[values].components
         urn, payload = (
             (urns.CODER_STATE_BACKED_ITERABLE, b"1") if in_pages else (urns.CODER_ITERABLE, b"")
@@ -197,9 +206,7 @@ class WireCoders:
 
     def _add(self, urn: str, components: Iterable[CoderId], payload: bytes = b"") -> CoderId:
         components = tuple(components)
-        id_ = f"wire:{urn.split(':')[2]}({','.join(components)})"
-        if id_ in self._graph.coders:
-            raise InvariantError(f"the pipeline has a coder {id_} of its own")
+        id_ = f"{RUNNERS_CODERS}{urn.split(':')[2]}({','.join(components)})"
         self._coders[id_].CopyFrom(
             beam_runner_api_pb2.Coder(
                 spec=beam_runner_api_pb2.FunctionSpec(urn=urn, payload=payload),

@@ -23,6 +23,7 @@ _COMPONENTS = {  # of coders that the passes take apart
     urns.CODER_ITERABLE: 1,
     urns.CODER_STATE_BACKED_ITERABLE: 1,
     urns.CODER_LENGTH_PREFIX: 1,
+    urns.CODER_TIMER: 2,
 }
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 

@@ -1,10 +1,20 @@
 """The parts of the runner that take what strangers send."""
 
 from tests.fuzz import corpus
-from tests.fuzz.targets import backchannel, bundle, files, harness, jobs, services, state, windows
+from tests.fuzz.targets import (
+    backchannel,
+    bundle,
+    files,
+    harness,
+    jobs,
+    programs,
+    services,
+    state,
+    windows,
+)
 from tests.fuzz.targets.base import Messages, Target
 
-_MODULES = (harness, bundle, state, windows, services, jobs, backchannel, files)
+_MODULES = (harness, bundle, state, windows, services, jobs, programs, backchannel, files)
 
 
 def all_targets() -> list[Target]:

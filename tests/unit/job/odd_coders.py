@@ -17,7 +17,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import InvariantError, PipelineError
+from beam_spark_runner.core.errors import PipelineError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.compatibility import stage_places
 from beam_spark_runner.portable.descriptor import describe
@@ -165,13 +165,10 @@ def outcome(proto: Any, *, streams: bool) -> str:
     """Compile a pipeline, and describe its stages; return "", or the error if it is refused."""
     try:
         plan = compile_pipeline(proto, streams=streams, apart=True)
-    except PipelineError as error:
-        return str(error)
-    stage_places(plan, forms_of)
-    try:
+        stage_places(plan, forms_of)
         for stage in plan.stages:
             describe(plan, stage)
-    except (InvariantError, ValueError) as error:  # coders that are not those of groups or timers
+    except PipelineError as error:
         return str(error)
     return ""
 

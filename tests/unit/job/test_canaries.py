@@ -7,7 +7,6 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment, ProcessEnvironment
 from google.protobuf import struct_pb2
@@ -17,11 +16,9 @@ from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.grouping.sdk_window_fn import strategy_for
 from beam_spark_runner.harness.remote.stage import RemoteStage
-from beam_spark_runner.job.prepare import PreparedJob, prepare
-from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.options.server import ServerConfig
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
-from beam_spark_runner.spark.program import LevelProgram, ShardLocations, StageProgram
+from beam_spark_runner.spark.program import StageProgram
 from beam_spark_runner.spark.task.epoch_stages import _value_counter
 from beam_spark_runner.spark.task.side_windows import window_mapper
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
@@ -39,6 +36,7 @@ from tests.canaries import (
     windows,
     writes,
 )
+from tests.programs import prepared_for_a_client, programs
 from tests.unit.job.service.served import SOON_S, request, served
 
 ENVIRONMENTS = {"embedded": EmbeddedPythonEnvironment(), "process": ProcessEnvironment("")}
@@ -49,32 +47,6 @@ def proto_of(build: Callable[[beam.Pipeline], object], environment: str = "proce
     p = beam.Pipeline()
     build(p)
     return p.to_runner_api(default_environment=ENVIRONMENTS[environment])
-
-
-def prepared_for_a_client(pipeline: pb.Pipeline, *, streams: bool = False) -> PreparedJob:
-    options = PipelineOptions(streaming=streams)
-    config = RunnerConfig.from_options(options)
-    given = {"streaming": streams}
-    return prepare(pipeline, options, config, lambda *_: None, job_id="job", given=given)
-
-
-def programs(job: PreparedJob) -> Iterator[LevelProgram]:
-    """Yield the programs of all levels."""
-    shards = ShardLocations(lineage="l", deltas="/d", local=None, key_groups=4)
-    limits = Limits(
-        max_attempts=1,
-        row_limit_bytes=1 << 20,
-        max_element_bytes=1 << 20,
-        cache_bytes=1 << 20,
-        options_json=job.options_json,
-        harnesses=job.harnesses,
-        shards=shards if job.plan.streams else None,
-    )
-    builder = ProgramBuilder(job.plan, job.job_id, limits)
-    for segment in job.plan.segments:
-        levels = range(len(segment.levels))
-        for index in levels:
-            yield builder.level(segment, index, 2, {}, job=levels, round_budget_s=None)
 
 
 def with_helpers(program: StageProgram) -> Iterator[StageProgram]:

@@ -69,6 +69,22 @@ def dangling_state_coder(proto: pb.Pipeline) -> None:
     proto.components.transforms["a"].spec.payload = payload.SerializeToString()
 
 
+def odd_timer_coder(proto: pb.Pipeline) -> None:
+    payload = pb.ParDoPayload(do_fn=pb.FunctionSpec(urn="fn"))
+    payload.timer_family_specs["due"].timer_family_coder_id = next(iter(proto.components.coders))
+    proto.components.transforms["a"].spec.payload = payload.SerializeToString()
+
+
+def timers_without_coder(proto: pb.Pipeline) -> None:
+    payload = pb.ParDoPayload(do_fn=pb.FunctionSpec(urn="fn"))
+    payload.timer_family_specs["due"].SetInParent()
+    proto.components.transforms["a"].spec.payload = payload.SerializeToString()
+
+
+def coder_of_the_runner(proto: pb.Pipeline) -> None:
+    proto.components.coders["wire:kv(a,b)"].spec.urn = urns.CODER_BYTES
+
+
 def missing_payload(proto: pb.Pipeline) -> None:
     proto.components.transforms["a"].spec.payload = b""
 
@@ -132,6 +148,9 @@ def combine_without_accumulator(proto: pb.Pipeline) -> None:
         (windows_without_size, "the windowing strategy w", "the size of its windows"),
         (dangling_environment, "step a", "nowhere"),
         (dangling_state_coder, "step a", "nowhere"),
+        (odd_timer_coder, "step a", "the coder of its timers"),
+        (timers_without_coder, "step a", "the coder of its timers has to be"),
+        (coder_of_the_runner, "wire:kv(a,b)", "begin with 'wire:'"),
         (missing_payload, "step a", "missing"),
         (undecodable_payload, "step a", "decoded"),
         (payload_without_fn, "step a", "DoFn"),

@@ -20,6 +20,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
@@ -53,10 +54,17 @@ class OpaqueCoder(beam.coders.Coder):  # type: ignore[misc]
 beam.coders.registry.register_coder(Opaque, OpaqueCoder)
 
 
-def stages(build: Any, environment: Any = None) -> list[StageDescription]:
+def proto_of(build: Any, environment: Any = None) -> Any:
     pipeline = beam.Pipeline()
     build(pipeline)
-    proto = pipeline.to_runner_api(default_environment=environment or ProcessEnvironment(""))
+    return pipeline.to_runner_api(default_environment=environment or ProcessEnvironment(""))
+
+
+def stages(build: Any, environment: Any = None) -> list[StageDescription]:
+    return described(proto_of(build, environment))
+
+
+def described(proto: Any) -> list[StageDescription]:
     plan = compile_pipeline(proto)
     return [describe(plan, StageId(id_)) for id_ in sorted(plan.stages)]
 
@@ -122,6 +130,25 @@ def test_what_the_runner_sees_of_a_group() -> None:
     coded = of_runner.get_impl().encode_nested(element)
     key, values = of_sdk.get_impl().decode_nested(coded).value
     assert (key, list(values)) == ("k", [Opaque("1"), Opaque("2")])
+
+
+@pytest.mark.parametrize("kind", [bytes, tuple[str, int]])
+def test_a_group_is_a_pair_of_a_key_and_an_iterable(kind: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | beam.Impulse() | beam.Map(lambda x: x).with_output_types(tuple[str, int])
+        groups = pairs | "group" >> beam.GroupByKey()
+        groups | "other" >> beam.Map(lambda x: x).with_output_types(kind)
+
+    proto = proto_of(build)
+    collections = proto.components.pcollections
+    made = {
+        each.unique_name: collections[id_]
+        for each in proto.components.transforms.values()
+        for id_ in each.outputs.values()
+    }
+    made["group"].coder_id = made["other"].coder_id
+    with pytest.raises(InvalidPipelineError, match="a group is a KV of a key and an iterable"):
+        described(proto)
 
 
 RESTRICTION = beam.DoFn.RestrictionParam(Counting())

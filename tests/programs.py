@@ -1,0 +1,40 @@
+"""Prepares a client's pipeline as a job server does, and builds what its Spark would run."""
+
+from collections.abc import Iterator
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.job.prepare import PreparedJob, prepare
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.program import LevelProgram, ShardLocations
+
+
+def prepared_for_a_client(
+    pipeline: beam_runner_api_pb2.Pipeline, *, streams: bool = False
+) -> PreparedJob:
+    """Prepare a pipeline; it is changed."""
+    options = PipelineOptions(streaming=streams)
+    config = RunnerConfig.from_options(options)
+    given = {"streaming": streams}
+    return prepare(pipeline, options, config, lambda *_: None, job_id="job", given=given)
+
+
+def programs(job: PreparedJob) -> Iterator[LevelProgram]:
+    """Yield the programs of all levels."""
+    shards = ShardLocations(lineage="l", deltas="/d", local=None, key_groups=4)
+    limits = Limits(
+        max_attempts=1,
+        row_limit_bytes=1 << 20,
+        max_element_bytes=1 << 20,
+        cache_bytes=1 << 20,
+        options_json=job.options_json,
+        harnesses=job.harnesses,
+        shards=shards if job.plan.streams else None,
+    )
+    builder = ProgramBuilder(job.plan, job.job_id, limits)
+    for segment in job.plan.segments:
+        levels = range(len(segment.levels))
+        for index in levels:
+            yield builder.level(segment, index, 2, {}, job=levels, round_budget_s=None)
