@@ -17,6 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = ("beam_spark_runner.pth", "_beam_spark_runner_import_hook.py")
 
 
+def source_in(folder: Path) -> Path:
+    """Copy the source into a folder: setuptools builds inside it, where others may be at work."""
+    source = folder / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "tests"))
+    return source
+
+
 class Installed:
     """A virtual environment with this package, and with everything else of the one we run in."""
 
@@ -28,9 +35,7 @@ class Installed:
         )
         # Only the path, not the other environment's .pth files: they may hold our hook.
         (self.site_packages / "other.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        # A copy: setuptools builds inside the source, where others may be at work.
-        self.source = folder / "source"
-        shutil.copytree(ROOT, self.source, ignore=shutil.ignore_patterns(".*", "build", "tests"))
+        self.source = source_in(folder)
         self.pip("install", "--no-deps", "--no-build-isolation", *kind.split(), str(self.source))
 
     def pip(self, *arguments: str) -> None:
