@@ -35,12 +35,13 @@ def test_what_readme_shows_and_a_data_frame(tmp_path: Path) -> None:
             [python, *command],
             cwd=tmp_path,
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # where Spark sends what its workers print
             text=True,
             timeout=900,
             check=False,
         )
-        assert done.returncode == 0, done.stderr[-5000:]
+        assert done.returncode == 0, done.stdout[-5000:]
         return done.stdout
 
     run("-m", "pip", "install", "--quiet", str(source_in(tmp_path)))
@@ -52,4 +53,4 @@ def test_what_readme_shows_and_a_data_frame(tmp_path: Path) -> None:
     lines = [line for each in tmp_path.glob("counts-*") for line in each.read_text().splitlines()]
     assert "SparkPortableRunner: " in "\n".join(lines)
     (tmp_path / "frames.py").write_text(FRAMES)
-    assert sorted(run("frames.py", *here).splitlines()) == ["a 4", "b 2"]
+    assert {"a 4", "b 2"} <= {*run("frames.py", *here).splitlines()}

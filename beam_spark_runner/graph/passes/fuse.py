@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import EnvironmentId, PCollectionId, TransformId
 from beam_spark_runner.core.tables import WRITE_TABLE
 from beam_spark_runner.graph.facts import ROOT_URNS, fresh, main_input, side_inputs
@@ -16,8 +17,15 @@ Each stage would have a copy of every reader, each with its own ``setup``; and
 a Flatten of a thousand branches would make a thousand copies of everything downstream.
 """
 
+MAX_DEPTH = 100
+"""The longest chain of transforms in a stage that runs in an SDK harness.
 
-def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
+Python's harness builds the operations of a stage by recursion, four frames for each transform of
+a chain, and Python allows 1,000 frames. Stages one after the other run in one task all the same.
+"""
+
+
+def fuse(graph: Graph, *, max_copies: int = MAX_COPIES, max_depth: int = MAX_DEPTH) -> Graph:
     """Gather transforms into ``stages``: as many as possible into the stage of their input.
 
     A transform joins the stages that make its main input, unless it
@@ -26,7 +34,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     begins with it. One that takes a partition as one bundle joins only a stage that
     makes all of its input, in one bundle. Transforms that begin at the same
     collection share a stage, unless they break fusion. A reader that cannot join does
-    not prevent others from joining.
+    not prevent others from joining. Chains of very many transforms are cut.
 
     Flattens are unzipped: one joins every stage that makes one of its inputs,
     as a copy with the inputs of that stage, and so do its readers. So each stage
@@ -41,6 +49,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     Args:
         graph: The graph after ``insert_fusion_breaks``.
         max_copies: The most copies of a transform; see ``MAX_COPIES``.
+        max_depth: The longest chain of transforms; see ``MAX_DEPTH``.
 
     Example:
         a = Impulse; b = A(a); c = GroupByKey(b); d = Flatten(b, c); e = Use(d)
@@ -57,7 +66,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     """
     if graph.stages:
         return graph
-    fuser = _Fuser(graph, max_copies)
+    fuser = _Fuser(graph, max_copies, max_depth)
     for id_, transform in graph.transforms.items():
         fuser.place(id_, transform)
     return fuser.result()
@@ -71,6 +80,7 @@ class _Growing:
     environment: EnvironmentId | None = None  # None: not yet decided
     transforms: list[TransformId] = field(default_factory=list)
     made: list[PCollectionId] = field(default_factory=list)
+    depths: dict[PCollectionId, int] = field(default_factory=dict)  # transforms up to it
 
     def accepts(self, environment: EnvironmentId | None) -> bool:
         return self.environment is None or environment is None or self.environment == environment
@@ -78,6 +88,8 @@ class _Growing:
     def append(self, id_: TransformId, transform: Transform) -> None:
         self.transforms.append(id_)
         self.made.extend(transform.outputs.values())
+        depth = 1 + max((self.depths.get(id_, 0) for id_ in transform.inputs.values()), default=0)
+        self.depths.update(dict.fromkeys(transform.outputs.values(), depth))
         if transform.urn != urns.FLATTEN and self.environment is None:
             self.environment = transform.environment
 
@@ -85,9 +97,10 @@ class _Growing:
 class _Fuser:
     """Places each transform, in one pass over the graph in topological order."""
 
-    def __init__(self, graph: Graph, max_copies: int) -> None:
+    def __init__(self, graph: Graph, max_copies: int, max_depth: int) -> None:
         self._graph = graph
         self._max_copies = max_copies
+        self._max_depth = max_depth
         self._stages: list[_Growing] = []
         self._made_in: dict[PCollectionId, tuple[_Growing, ...]] = {}
         self._made_by_runner: set[PCollectionId] = set()
@@ -193,7 +206,14 @@ class _Fuser:
         if collection in self._made_by_runner:
             return None
         makers = self._made_in[collection]
-        return makers if len(makers) <= self._max_copies else None
+        is_deep = any(self._is_deep(stage, collection) for stage in makers)
+        return None if is_deep or len(makers) > self._max_copies else makers
+
+    def _is_deep(self, stage: _Growing, collection: PCollectionId) -> bool:
+        """Whether a collection ends the longest chain of transforms that an SDK harness may run."""
+        if stage.depths.get(collection, 0) < self._max_depth or stage.environment is None:
+            return False
+        return self._graph.environments[stage.environment].urn in IN_SDK_HARNESSES
 
     def _hand_on(self, collection: PCollectionId) -> None:
         """Have a collection leave its stages; one of the runner gets a stage that passes it on."""

@@ -27,6 +27,7 @@ from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.marks import mark_to_keep, marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto, report_row
 from beam_spark_runner.spark.rows.table_rows import with_tables
+from beam_spark_runner.spark.task.deep_chains import room_for
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
@@ -98,7 +99,8 @@ class LevelTask:
             name=_THREAD,
             daemon=True,
         )
-        thread.start()
+        with room_for(sum(len(each.description.step_names) for each in self._program.stages)):
+            thread.start()
         has_ended = False
         try:
             yield from self._output.read(self._lull_watch)

@@ -3,7 +3,7 @@
 import logging
 import random
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from apache_beam.portability.api import beam_job_api_pb2
 from google.protobuf.descriptor import FieldDescriptor
@@ -41,7 +41,7 @@ class Programs(MessageTarget[Prepare]):
         for _ in range(random_.choice((1, 1, 2, 4))):
             if components.coders:
                 _change(components, random_)
-        return changed
+        return cast(Message, changed)
 
     def take(self, message: Prepare) -> object:
         streams = "streaming" in message.pipeline_options
