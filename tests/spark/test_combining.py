@@ -205,3 +205,35 @@ def test_panes_on_time_that_are_empty(spark_session: Any) -> None:
     assert found["sets"] == [("a", []), ("a", [1, 2])]
     assert found["top"] == [("a", []), ("a", [2])]
     assert found["sums"] == [("a", 0), ("a", 3)]
+
+
+EQUAL_IN_PYTHON = [True, 1, 1.0, False, 0, 0.0, -0.0]
+
+
+def test_keys_that_only_python_confuses(spark_session: Any) -> None:
+    """Beam compares encodings; in one task, so that a combiner meets all of them."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        keys = p | beam.Create([*EQUAL_IN_PYTHON, *EQUAL_IN_PYTHON], reshuffle=False)
+        pairs = keys | "pair" >> beam.Map(lambda key: (key, 1))
+        nested = keys | "nest" >> beam.Map(lambda key: (("k", (key,)), 1))
+        windowed = pairs | beam.WindowInto(FixedWindows(5))
+        sums = {
+            "grouped": pairs | beam.GroupByKey() | "sum" >> beam.MapTuple(lambda k, v: (k, sum(v))),
+            "combined": pairs | "combine" >> beam.CombinePerKey(sum),
+            "windowed": windowed | "in windows" >> beam.CombinePerKey(sum),
+            "nested": nested
+            | "combine nested" >> beam.CombinePerKey(sum)
+            | "bare" >> beam.MapTuple(lambda key, count: (key[1][0], count)),
+            "counted": keys | beam.combiners.Count.PerElement(),
+        }
+        return {
+            **{name: each | f"show {name}" >> beam.Map(repr) for name, each in sums.items()},
+            "distinct": keys | beam.Distinct() | "show" >> beam.Map(repr),
+        }
+
+    found = harvest(spark_session, build, "--parallelism=1")
+    twice = sorted(repr((key, 2)) for key in EQUAL_IN_PYTHON)
+    for way in ("grouped", "combined", "windowed", "nested", "counted"):
+        assert sorted(found[way]) == twice, way
+    assert sorted(found["distinct"]) == sorted(map(repr, EQUAL_IN_PYTHON))

@@ -10,6 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.values.constants import is_constant, makes_new_lists
+from beam_spark_runner.harness.values.keys import PLAIN, Places
 
 MOST_BYTES = 160 << 20
 _ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator
@@ -40,6 +41,7 @@ class Accumulators:
         combine_fn: core.CombineFn,
         size_of: Callable[[Any], int],
         emit: Emit,
+        places: Places,
         *,
         is_global: bool = False,
         combine_timestamps: Callable[[Any, Any], Any] | None = None,
@@ -52,6 +54,7 @@ class Accumulators:
             size_of: Returns the encoded size of an accumulator in bytes. If it raises, the size
                 is unknown.
             emit: Gets accumulators, once there are too many or on ``drain``.
+            places: Of keys in tables.
             is_global: Whether all elements are in the global window; windows are then ignored.
             combine_timestamps: Combines the timestamps of two values; None: the timestamp of an
                 accumulator is the end of its window.
@@ -65,6 +68,7 @@ class Accumulators:
         self._makes_new_lists = makes_new_lists(combine_fn)
         self._size_of = size_of
         self._emit = emit
+        self._places = places
         self._is_global = is_global
         self._combine_timestamps = combine_timestamps
         self._most_bytes = most_bytes
@@ -100,9 +104,12 @@ class Accumulators:
 
     def _add_global(self, values: list[Any]) -> None:
         create, add_input = self._create, self._add_input
+        are_keys, place = self._places.are_keys, self._places.place
         table = self._tables[None]
         get = table.get
         for key, value in self.current_element.iterate(values):
+            if not are_keys and type(key) not in PLAIN:
+                key = place(key)
             accumulator = get(key, _NONE)
             if accumulator is _NONE:
                 table[key] = add_input(create(), value)
@@ -114,12 +121,15 @@ class Accumulators:
 
     def _add_windowed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
         create, add_input = self._create, self._add_input
+        are_keys, place = self._places.are_keys, self._places.place
         windows: Any = None
         tables: list[dict[Any, Any]] = []
         for (key, value), origin in zip(self.current_element.iterate(values), origins, strict=True):
             if origin.windows is not windows:
                 windows = origin.windows
                 tables = self._tables_of(windows)
+            if not are_keys and type(key) not in PLAIN:
+                key = place(key)
             for table in tables:
                 accumulator = table.get(key, _NONE)
                 if accumulator is _NONE:
@@ -136,9 +146,12 @@ class Accumulators:
     def _add_timed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
         """Add values to entries that are lists of accumulator and timestamp."""
         create, add_input, combine = self._create, self._add_input, self._combine_timestamps
+        are_keys, place = self._places.are_keys, self._places.place
         assert combine is not None
         for (key, value), origin in zip(self.current_element.iterate(values), origins, strict=True):
             timestamp = origin.timestamp
+            if not are_keys and type(key) not in PLAIN:
+                key = place(key)
             for table in self._tables_of(origin.windows):
                 entry = table.get(key)
                 if entry is None:
@@ -172,7 +185,7 @@ class Accumulators:
         in_memory = _ENTRY_BYTES + _BYTES_IN_MEMORY * self._mean_bytes
         self._most_entries = int(self._most_bytes / in_memory)
         window = windows[-1] if windows and not self._is_global else None
-        last = self._tables.get(window, {}).get(key)
+        last = self._tables.get(window, {}).get(self._places.place(key))
         if last is not None and _BYTES_IN_MEMORY * self._size(last) > self._most_bytes // 2:
             self.drain()
             return
@@ -208,11 +221,14 @@ class Accumulators:
     def _emit_entries(self, window: Any, entries: list[tuple[Any, Any]]) -> None:
         step = max(1, min(_MOST_VALUES, int(_CHUNK_BYTES / (self._mean_bytes + 1))))
         compact, is_timed = self._compact, self._combine_timestamps is not None
+        are_keys, key_of = self._places.are_keys, self._places.key
         origin = _GLOBAL
         if not (self._is_global or is_timed):
             origin = WindowedValue(None, window.max_timestamp(), (window,))
         for start in range(0, len(entries), step):
             chunk = entries[start : start + step]
+            if not are_keys:
+                chunk = [(key_of(place), entry) for place, entry in chunk]
             origins = [origin] * len(chunk)
             if is_timed:
                 origins = [WindowedValue(None, entry[1], (window,)) for _, entry in chunk]

@@ -254,7 +254,8 @@ def _create_precombine(
         factory.state_sampler,
         factory.get_input_windowing(transform),
     )
-    operation.prepare(coder.wrapped_value_coder.value_coder().get_impl(), consumers)
+    pairs = coder.wrapped_value_coder
+    operation.prepare(pairs.key_coder(), pairs.value_coder().get_impl(), consumers)
     operation.users_fn = combine_fn
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import coder_impl
+from apache_beam.coders import Coder, coder_impl
 from apache_beam.runners import common
 from apache_beam.runners.worker import operations
 from apache_beam.transforms import core
@@ -31,6 +31,7 @@ from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Ste
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import Kind, is_constant
+from beam_spark_runner.harness.values.keys import Places
 
 _MOST_VALUES = 128
 """In larger chunks, the overhead of a chunk is only a few nanoseconds per value, while many live
@@ -176,10 +177,12 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
     def prepare(
         self,
+        key_coder: Coder,
         accumulator_coder: coder_impl.CoderImpl,
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
         """Set what ``PGBKCVOperation`` has in private attributes; called before ``setup``."""
+        self._key_coder = key_coder
         self._accumulator_coder = accumulator_coder
         self._readers = [reader for readers in consumers.values() for reader in readers]
 
@@ -192,6 +195,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
             self.combine_fn,
             lambda accumulator: int(size_of(accumulator)[0]),
             lambda values, origins: edge.send(values, origins, Kind.OWN),
+            Places(self._key_coder),
             is_global=self.is_default_windowing,
             combine_timestamps=None if timestamps is None else timestamps.combine,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import (
@@ -21,7 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.beam.accumulators import Accumulators
+from beam_spark_runner.harness.values.keys import Places
 
+ENCODE = FastPrimitivesCoder().get_impl().encode
+PLACES = Places(FastPrimitivesCoder())
 Emitted = list[tuple[Any, WindowedValue]]
 
 
@@ -34,7 +38,7 @@ def accumulators(
         assert values
         emitted.extend(zip(values, origins, strict=True))
 
-    return Accumulators(combine_fn, size_of, emit, **options), emitted
+    return Accumulators(combine_fn, size_of, emit, PLACES, **options), emitted
 
 
 def merged(combine_fn: Any, emitted: Emitted) -> dict[Any, Any]:
@@ -330,7 +334,11 @@ def test_compact_accumulators_wait_if_nobody_else_has_them(
 ) -> None:
     emitted: list[Any] = []
     held = Accumulators(
-        combine_fn, lambda _: 1, lambda some, _: emitted.append(copy.deepcopy(some)), is_global=True
+        combine_fn,
+        lambda _: 1,
+        lambda some, _: emitted.append(copy.deepcopy(some)),
+        PLACES,
+        is_global=True,
     )
     held.add([*zip("abc", values, strict=True)], origins(3))
     held.drain()
@@ -341,7 +349,7 @@ def test_compact_accumulators_wait_if_nobody_else_has_them(
 def test_what_is_emitted_at_once_is_not_large(size: int, most: int) -> None:
     sizes: list[int] = []
     held = Accumulators(
-        Plus(), lambda _: size, lambda some, _: sizes.append(len(some)), most_bytes=8 << 30
+        Plus(), lambda _: size, lambda some, _: sizes.append(len(some)), PLACES, most_bytes=8 << 30
     )
     held.add([(key, 1) for key in range(300)], origins(300))
     held.drain()
@@ -370,8 +378,33 @@ def test_new_lists_wait_if_what_is_in_them_may(function: Any, calls: list[Any]) 
         CallableWrapperCombineFn(function),
         lambda _: 1,
         lambda some, _: emitted.append(copy.deepcopy(some)),
+        PLACES,
         is_global=True,
     )
     held.add([("a", 1), ("a", 2), ("b", 3), ("b", 4)], origins(4))
     held.drain()
     assert emitted == calls
+
+
+NAN = float("nan")
+CONFUSED = [True, 1, 1.0, False, 0, 0.0, -0.0, NAN, None]
+"""Some of these keys are equal in Python, and none of them are in Beam."""
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda key: key, lambda key: ("a", key), lambda key: (0, (key,))],
+    ids=["alone", "in a pair", "in pairs"],
+)
+@pytest.mark.parametrize(
+    "options",
+    [{"is_global": True}, {}, {"combine_timestamps": EARLIEST}],
+    ids=["global", "windowed", "timed"],
+)
+def test_keys_are_the_same_if_their_encodings_are(wrap: Any, options: Any) -> None:
+    keys = [*map(wrap, CONFUSED)] * 3
+    held, emitted = accumulators(Plus(), lambda _: 1, **options)
+    held.add([(key, 1) for key in keys], origins(len(keys)))
+    held.drain()
+    found = [(ENCODE(key), count) for (key, count), _ in emitted]
+    assert found == [(ENCODE(wrap(key)), 3) for key in CONFUSED]

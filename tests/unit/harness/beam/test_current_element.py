@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.runners.worker import data_sampler
 from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -25,6 +26,7 @@ from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined
 from beam_spark_runner.harness.failures import charge, failure_of
 from beam_spark_runner.harness.values.constants import Kind
+from beam_spark_runner.harness.values.keys import Places
 from tests.unit.harness.beam.step_outputs import Output, origin
 
 
@@ -107,6 +109,7 @@ def test_accumulators(way: str) -> None:
         Sum(),
         lambda _: 10,
         lambda values, origins: None,
+        Places(FastPrimitivesCoder()),
         is_global=way == "global",
         combine_timestamps=max if way == "timed" else None,
     )
