@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from beam_spark_runner.harness.beam.accumulators import Accumulators
 from beam_spark_runner.harness.values.keys import Places
 
-ENCODE = FastPrimitivesCoder().get_impl().encode
 PLACES = Places(FastPrimitivesCoder())
 Emitted = list[tuple[Any, WindowedValue]]
 
@@ -384,27 +383,3 @@ def test_new_lists_wait_if_what_is_in_them_may(function: Any, calls: list[Any]) 
     held.add([("a", 1), ("a", 2), ("b", 3), ("b", 4)], origins(4))
     held.drain()
     assert emitted == calls
-
-
-NAN = float("nan")
-CONFUSED = [True, 1, 1.0, False, 0, 0.0, -0.0, NAN, None]
-"""Some of these keys are equal in Python, and none of them are in Beam."""
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [lambda key: key, lambda key: ("a", key), lambda key: (0, (key,))],
-    ids=["alone", "in a pair", "in pairs"],
-)
-@pytest.mark.parametrize(
-    "options",
-    [{"is_global": True}, {}, {"combine_timestamps": EARLIEST}],
-    ids=["global", "windowed", "timed"],
-)
-def test_keys_are_the_same_if_their_encodings_are(wrap: Any, options: Any) -> None:
-    keys = [*map(wrap, CONFUSED)] * 3
-    held, emitted = accumulators(Plus(), lambda _: 1, **options)
-    held.add([(key, 1) for key in keys], origins(len(keys)))
-    held.drain()
-    found = [(ENCODE(key), count) for (key, count), _ in emitted]
-    assert found == [(ENCODE(wrap(key)), 3) for key in CONFUSED]
