@@ -81,6 +81,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         made: Any
         if kind is None:
             made = self._create_state(spec, key, window)
+            self._count_added(made, spec)
         else:
             made = kind(
                 self,
@@ -92,6 +93,17 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         if kind is KeyCombined:
             made.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
         return made
+
+    def _count_added(self, made: Any, spec: userstate.StateSpec) -> None:
+        """Have a state of Beam's own class count what is added to it."""
+        add, coder = made.add, spec.coder
+        has_times = isinstance(spec, userstate.OrderedListStateSpec)
+
+        def counted(value: Any) -> None:
+            add(value)
+            self.piled_bytes += _size_of(value[1] if has_times else value, coder)
+
+        made.add = counted
 
     def _bag_key(
         self, spec: userstate.StateSpec, key: Any, window: Any
@@ -236,7 +248,7 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
     def add(self, value: Any) -> None:
         """See Beam's ``BagRuntimeState``."""
         self._added_elements.append(value)
-        self._states.piled_bytes += sys.getsizeof(value)
+        self._states.piled_bytes += _size_of(value, self._value_coder)
 
     @property
     def _state_key(self) -> beam_fn_api_pb2.StateKey:
@@ -293,6 +305,18 @@ class KeyCombined(KeyBag):
         return self._added_elements[0]
 
 
+def _size_of(value: Any, coder: Any) -> int:
+    """Return about how many bytes a value takes: those of its own, and of its encoding."""
+    size = sys.getsizeof(value)
+    if type(value) in _WITHOUT_PARTS:
+        return size
+    try:
+        return size + int(coder.get_impl().estimate_size(value))
+    except Exception:  # it is raised again, and charged to the step, when the value is written
+        return size
+
+
+_WITHOUT_PARTS = frozenset({str, bytes, int, float, bool, type(None)})
 _KINDS: dict[type[userstate.StateSpec], type[KeyBag]] = {
     userstate.BagStateSpec: KeyBag,
     userstate.ReadModifyWriteStateSpec: KeyValue,

@@ -1,11 +1,11 @@
 """State of the embedded stage: as Beam's own, and gone with its key."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder, VarIntCoder
+from apache_beam.coders import BytesCoder, FastPrimitivesCoder, VarIntCoder
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
@@ -123,40 +123,63 @@ def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch)
     assert len(stage.out) == 100
 
 
-class Piles(beam.DoFn):  # type: ignore[misc]
-    BAG = BagStateSpec("bag", BytesCoder())
-    END = TimerSpec("end", TimeDomain.WATERMARK)
+def piles(state: Any, wrap: Callable[[int], Any], length: Callable[[Any], int]) -> beam.DoFn:
+    """Return a DoFn that adds values to a state, each with a payload of a given length."""
 
-    def process(
-        self,
-        pair: tuple[int, int],
-        window: Any = beam.DoFn.WindowParam,
-        bag: Any = beam.DoFn.StateParam(BAG),
-        end: Any = beam.DoFn.TimerParam(END),
-    ) -> None:
-        bag.add(bytes(pair[1]))
-        end.set(window.end)
+    class Piles(beam.DoFn):  # type: ignore[misc]
+        END = TimerSpec("end", TimeDomain.WATERMARK)
 
-    @on_timer(END)  # type: ignore[untyped-decorator]
-    def at_end(self, bag: Any = beam.DoFn.StateParam(BAG)) -> Iterator[list[int]]:
-        yield list(map(len, bag.read()))
+        def process(
+            self,
+            pair: tuple[int, int],
+            window: Any = beam.DoFn.WindowParam,
+            pile: Any = beam.DoFn.StateParam(state),
+            end: Any = beam.DoFn.TimerParam(END),
+        ) -> None:
+            pile.add(wrap(pair[1]))
+            end.set(window.end)
+
+        @on_timer(END)  # type: ignore[untyped-decorator]
+        def at_end(self, pile: Any = beam.DoFn.StateParam(state)) -> Iterator[list[int]]:
+            yield sorted(map(length, pile.read()))
+
+    return Piles()
 
 
+ANY = FastPrimitivesCoder()
+
+
+@pytest.mark.parametrize(
+    "do_fn",
+    [
+        piles(BagStateSpec("pile", BytesCoder()), bytes, len),
+        piles(BagStateSpec("pile", ANY), lambda n: ("name", [bytes(n)]), lambda x: len(x[1][0])),
+        piles(BagStateSpec("pile", ANY), lambda n: {"name": "x" * n}, lambda x: len(x["name"])),
+        piles(
+            OrderedListStateSpec("pile", ANY),
+            lambda n: (Timestamp(n), (bytes(n),)),
+            lambda x: len(x[1][0]),
+        ),
+        piles(SetStateSpec("pile", ANY), lambda n: (bytes(n),), lambda x: len(x[0])),
+    ],
+    ids=["bytes", "pairs", "dicts", "an ordered list", "a set"],
+)
 def test_long_values_are_handed_to_the_backend_early(
-    running: Any, monkeypatch: pytest.MonkeyPatch
+    running: Any, monkeypatch: pytest.MonkeyPatch, do_fn: beam.DoFn
 ) -> None:
     monkeypatch.setattr(keyed, "_MOST_BYTES", 10_000)
-    stage = running(Piles())
+    stage = running(do_fn)
     held = []
-    for _ in range(20):
-        stage.push(1, [3_000])
+    lengths = range(3_000, 3_020)
+    for length in lengths:
+        stage.push(1, [length])
         held.append(stage.operation.states.piled_bytes)
     assert max(held) < 10_000
     assert held.count(0) == 5
     stage.bundle.advance_key()
     stage.key(2, [3_000])
     stage.bundle.finish()
-    assert stage.out == [[3_000] * 20, [3_000]]
+    assert stage.out == [[*lengths], [3_000]]
 
 
 def test_the_next_bundle_knows_nothing_of_the_last_one(running: Any) -> None:
