@@ -35,7 +35,7 @@ from beam_spark_runner.job.checkpoint_folder import (
     CheckpointFolderError,
     NotDurableError,
 )
-from beam_spark_runner.job.job import (
+from beam_spark_runner.job.control import (
     JobCancelledError,
 )
 from beam_spark_runner.job.service.refusals import (

@@ -2,6 +2,12 @@
 
 import threading
 
+from beam_spark_runner.core.errors import RunnerError
+
+
+class JobCancelledError(RunnerError):
+    """``cancel`` was called."""
+
 
 class JobControl:
     """Whether a job is to be cancelled or drained. Threads: any, also signal handlers."""
@@ -15,6 +21,11 @@ class JobControl:
     def is_cancelled(self) -> bool:
         """Whether ``cancel`` was called."""
         return self._is_cancelled
+
+    def check(self) -> None:
+        """Raise a JobCancelledError if ``cancel`` was called."""
+        if self._is_cancelled:
+            raise JobCancelledError("cancelled")
 
     def drains(self) -> bool:
         """Whether ``drain`` was called. Threads: only the one that calls ``sleep``."""

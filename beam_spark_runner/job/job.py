@@ -10,7 +10,7 @@ from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobError
+from beam_spark_runner.core.errors import OptionsError, SparkJobError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
@@ -49,10 +49,6 @@ ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
-
-
-class JobCancelledError(RunnerError):
-    """``cancel`` was called."""
 
 
 class Job:
@@ -243,7 +239,7 @@ class Job:
                 check_executors(
                     self._session, self._config.shared_storage, self._config.executor_environment
                 )
-                self._check_cancelled()
+                self._control.check()
                 self._storage.open()
             telemetry = self._telemetry = listen(
                 self._prepared, self._session, self._storage.mounted, self.messages, self._live
@@ -364,6 +360,8 @@ class Job:
                 spill_bytes=self._config.group_memory_bytes or MEMORY_LIMIT_BYTES,
                 options_json=self._prepared.options_json,
                 working_folder=self._prepared.working_folder if session.is_local else None,
+                import_path=self._prepared.import_path if session.is_local else (),
+                main_classes=self._prepared.main_classes,
                 route=telemetry.route,
                 harnesses=harnesses,
                 shards=shards,
@@ -376,7 +374,7 @@ class Job:
             folder=storage.files,
             share=session.share,
             job_scope=self._job_scope,
-            check_cancelled=self._check_cancelled,
+            check_cancelled=self._control.check,
             observer=telemetry,
             on_epoch=self.watch.take,
             on_idle=self.watch.idle,
@@ -394,7 +392,3 @@ class Job:
             drains=self._drains,
             drain=self.drain,
         )
-
-    def _check_cancelled(self) -> None:
-        if self._control.is_cancelled:
-            raise JobCancelledError("cancelled")

@@ -7,8 +7,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import OptionsError, UnsupportedFeatureError
+from beam_spark_runner.harness.main_classes import CodedClasses, coded_main_classes
+from beam_spark_runner.harness.program_folders import import_path, working_folder
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
 from beam_spark_runner.job.environments import choose_environments, keep_code_together
@@ -35,6 +36,9 @@ class PreparedJob:
         packages: The sets of files that SDK harnesses need, by their digests.
         working_folder: The working directory of the program that built the pipeline. None: that
             was another process.
+        import_path: Where that program finds modules, besides its installed packages.
+        main_classes: The classes of the main module of the program that built the pipeline; empty
+            if that was another process.
         was_built_here: Whether the pipeline was built in this process. Only then may this process
             unpickle code of the pipeline.
     """
@@ -46,6 +50,8 @@ class PreparedJob:
     harnesses: HarnessSettings | None = None
     packages: Mapping[str, tuple[Artifact, ...]] = field(default_factory=dict)
     working_folder: str | None = None
+    import_path: tuple[str, ...] = ()
+    main_classes: CodedClasses = field(default_factory=dict)
     was_built_here: bool = True
 
     def check_streams(self, wanted: str) -> None:
@@ -120,6 +126,8 @@ def prepare(
         packages=packages,
         # Taken now: the program may change its working directory.
         working_folder=working_folder() if was_built_here else None,
+        import_path=tuple(import_path()) if was_built_here else (),
+        main_classes=coded_main_classes() if was_built_here else {},
         was_built_here=was_built_here,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -162,6 +163,8 @@ class LevelProgram:
     spill_bytes: int  # a task's memory for large groups
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     working_folder: str | None = None  # of the program, where tasks run on its machine
+    import_path: tuple[str, ...] = ()  # of the program, likewise
+    main_classes: CodedClasses = field(default_factory=dict)  # of the program's main module
     route: Route | None = None  # to the driver's backchannel
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
     shards: ShardLocations | None = None  # set where the pipeline streams

@@ -12,6 +12,7 @@ import pytest
 from pyspark import java_gateway
 
 from beam_spark_runner.core.errors import SparkSetupError
+from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark.session import launch
 
 
@@ -105,7 +106,7 @@ def test_workers_get_the_folder_of_the_script(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path), os.__file__.rpartition("/")[0], "/nowhere"])
-    assert launch._import_path() == [str(tmp_path)]
+    assert import_path() == [str(tmp_path)]
 
 
 def test_workers_get_an_import_path_though_the_working_folder_is_gone(
@@ -116,7 +117,7 @@ def test_workers_get_an_import_path_though_the_working_folder_is_gone(
     monkeypatch.chdir(gone)
     gone.rmdir()
     monkeypatch.setattr("sys.path", ["", "modules", str(tmp_path)])
-    assert launch._import_path() == [str(tmp_path)]
+    assert import_path() == [str(tmp_path)]
 
 
 def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.packages import stage_files
 from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.program_folders import working_folder
 from beam_spark_runner.harness.remote.sdk_harness import TEARDOWN_S, ConnectedHarness
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.portable.artifacts import artifacts_of
 from beam_spark_runner.portable.environments import has_our_package
 

@@ -12,10 +12,10 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from google.protobuf import struct_pb2
 
 from beam_spark_runner.core.errors import UnsupportedFeatureError
+from beam_spark_runner.job.control import JobCancelledError
 from beam_spark_runner.job.environment_overrides import read_overrides
 from beam_spark_runner.job.environments import choose_environments
 from beam_spark_runner.job.identity import new_job_id
-from beam_spark_runner.job.job import JobCancelledError
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.service.client_options import by_name, read_options

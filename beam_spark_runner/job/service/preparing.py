@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from beam_spark_runner.job.job import JobCancelledError
+from beam_spark_runner.job.control import JobCancelledError
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.service.limited_call import LimitedCall
 

@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.graph import facts
+from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
@@ -46,7 +47,8 @@ class Limits:
 
     ``cache_bytes``: the size of a worker's cache of decoded side inputs. ``spill_bytes``: the
     memory of a task for large groups; the rest is on disk. ``options_json``: pipeline options,
-    for user code that reads them. ``working_folder``: the program's, if tasks run on its machine.
+    for user code that reads them. ``working_folder``, ``import_path``: the program's, if
+    tasks run on its machine. ``main_classes``: of the program's main module.
     ``route``: to the driver's backchannel; None: there is none.
     ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
     streams. ``user_timer_batch``: set where the firing of user timers may be interrupted.
@@ -60,6 +62,8 @@ class Limits:
     spill_bytes: int = MEMORY_LIMIT_BYTES
     options_json: str = "{}"
     working_folder: str | None = None
+    import_path: tuple[str, ...] = ()
+    main_classes: CodedClasses = field(default_factory=dict)
     route: Route | None = None
     harnesses: HarnessSettings | None = None
     shards: ShardLocations | None = None
@@ -222,6 +226,8 @@ class ProgramBuilder:
             spill_bytes=self._limits.spill_bytes,
             options_json=self._limits.options_json,
             working_folder=self._limits.working_folder,
+            import_path=self._limits.import_path,
+            main_classes=self._limits.main_classes,
             route=self._limits.route,
             harnesses=self._limits.harnesses,
             shards=self._limits.shards,

@@ -1,7 +1,11 @@
 """Reads and sets properties of a SparkSession, classic or Connect."""
 
 import contextlib
+import os
 from typing import Any
+
+WORKER_PYTHON = "spark.sql.execution.pyspark.python"
+"""The Python of the workers of one session."""
 
 
 def session_settings(version: tuple[int, int]) -> dict[str, str]:
@@ -26,6 +30,18 @@ def session_settings(version: tuple[int, int]) -> dict[str, str]:
     settings["spark.sql.shuffle.orderIndependentChecksum.enabled"] = "true"
     settings["spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"] = "true"
     return settings
+
+
+def has_any_python(spark: Any) -> bool:
+    """Whether tasks run on this machine in whichever ``python3`` is found first.
+
+    That is Spark's choice for a session of a program that has chosen none, also if the program
+    runs in a virtual environment that was not activated.
+    """
+    if is_connect(spark) or "PYSPARK_PYTHON" in os.environ:
+        return False
+    context = spark.sparkContext
+    return bool(context.pythonExec == "python3" and context.master.startswith("local"))
 
 
 def is_connect(spark: Any) -> bool:

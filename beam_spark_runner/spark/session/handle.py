@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
-from beam_spark_runner.spark.session.conf import get_conf, is_connect, set_conf
+from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect, set_conf
 from beam_spark_runner.spark.session.launch import version_of
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
@@ -18,7 +18,6 @@ _IS_ABOUT_WRITES = re.compile(
     r"spark\.(sql\.(catalog|sources|parquet|orc|avro|csv|json|xml|hive|iceberg|storeAssignmentPolicy"
     r"|session\.timeZone|files\.maxRecordsPerFile|ansi|timeType)|databricks)\b"
 )
-_WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
 
 def _folder_of(archive: Path) -> str:
@@ -221,11 +220,11 @@ class SessionHandle:
     def use_archive(self, path: Path) -> None:
         """Let this session's Python workers run ``bin/python`` of an archive that was added."""
         python = f"./{_folder_of(path)}/bin/python"
-        if get_conf(self.spark, _WORKER_PYTHON) == python:
+        if get_conf(self.spark, WORKER_PYTHON) == python:
             return  # a clone of a session that has it
         if self.is_connect:
             self.spark.addArtifacts(f"{path}#{_folder_of(path)}", archive=True)
-        self.set_conf(_WORKER_PYTHON, python)
+        self.set_conf(WORKER_PYTHON, python)
 
     def set_conf(self, key: str, value: str) -> None:
         """Set a property that this pipeline needs, whatever the user's value, until ``close``."""

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ from pyspark import SparkConf
 
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.private_folder import private_folder
-from beam_spark_runner.harness.working_folder import working_folder
+from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import chosen_master
 from beam_spark_runner.spark.session.jvm_process import start_jvm
@@ -195,7 +194,7 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         settings["spark.driver.bindAddress"] = _LOOPBACK
         # Python puts the folder of the running script on its import path, but not on that of
         # its workers. On a cluster the folder may not exist: users pass --py-files there.
-        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_import_path())
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(import_path())
     if has_fresh_jvm:
         # The "default" options are the one set of JVM flags that neither users nor
         # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
@@ -226,25 +225,6 @@ def _temporary_folder() -> str:
             f"Spark's temporary files cannot be in {folder}: {error.strerror}.",
             "TMPDIR may name a folder of your own.",
         ) from error
-
-
-def _import_path() -> list[str]:
-    """Return the entries of this process's import path that its workers would not have."""
-    own = {
-        os.path.realpath(path)
-        for name, path in sysconfig.get_paths().items()
-        if name in ("stdlib", "platstdlib", "purelib", "platlib")
-    }
-    entries = []
-    is_nowhere = working_folder() is None
-    for entry in sys.path:
-        if is_nowhere and not os.path.isabs(entry):
-            continue
-        path = os.path.realpath(entry)
-        is_own = path in own or path.endswith("lib-dynload") or path.startswith(sys.base_prefix)
-        if os.path.exists(path) and not is_own and path not in entries:
-            entries.append(path)
-    return entries
 
 
 def _user_configures_logging(given: Mapping[str, str]) -> bool:

@@ -13,7 +13,9 @@ import pyspark
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.conf import (
+    WORKER_PYTHON,
     get_conf,
+    has_any_python,
     is_connect,
     knows_conf,
     session_settings,
@@ -267,6 +269,8 @@ def _prepared(
         for key, value in session_settings(version_of(spark.version)).items():
             if key not in given and knows_conf(spark, key):
                 set_conf(spark, key, value, changed)
+        if WORKER_PYTHON not in given and has_any_python(spark):
+            set_conf(spark, WORKER_PYTHON, sys.executable, changed)
         for key, value in given.items() if is_shared else ():
             if get_conf(spark, key) == value:
                 continue

@@ -20,7 +20,7 @@ from beam_spark_runner.core.errors import (
     InvariantError,
     RunnerError,
 )
-from beam_spark_runner.harness.working_folder import working_in
+from beam_spark_runner.harness.program_folders import extend_import_path, working_in
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -57,6 +57,7 @@ def level_function(
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exempt_from_collection()
         # A Python worker starts in the JVM's working folder, and may serve other programs, too.
+        extend_import_path(program.import_path)
         folder = program.working_folder
         with working_in(folder) if folder is not None else contextlib.nullcontext():
             yield from LevelTask(program).run(batches)

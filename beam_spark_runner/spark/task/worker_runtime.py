@@ -23,6 +23,7 @@ from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.stage import EmbeddedStage
 from beam_spark_runner.harness.bundle import StageHarness
+from beam_spark_runner.harness.main_classes import MainModule
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.window_mapping import SideWindow
@@ -56,6 +57,7 @@ class JobRuntime:
         self.job_id = program.job_id
         self.idle_since_s = 0.0
         self._options = JobOptions(program.options_json)
+        self._main = MainModule(program.main_classes)
         self._harnesses = program.harnesses
         self._cache = cache
         self._channel = None
@@ -74,7 +76,7 @@ class JobRuntime:
 
     @contextlib.contextmanager
     def running(self, program: LevelProgram, attempt: int, look: Look) -> Iterator[None]:
-        """Set the job's options in this process, and send a task's logs and progress to the driver.
+        """Set the job's options and main module in this process; send a task's logs and progress.
 
         Args:
             program: the program of the task.
@@ -83,6 +85,7 @@ class JobRuntime:
         """
         use_options(self._options)
         coded_types.serve(self.job_id)
+        self._main.serve()
         options = self._options.by_name
         self._cache.limit(program.cache_bytes)
         channel = self._channel
