@@ -258,6 +258,8 @@ class MemoryState:
             read_from, position, end = _TOKEN.unpack(token)
             if read_from != generation:
                 raise wrong_requests.cleared_while_read()
+            if not 0 <= position <= end <= len(pieces):
+                raise wrong_requests.unknown_token()
         data: list[bytes] = []
         room = self._page_bytes
         while position < end and room > 0:

@@ -162,6 +162,17 @@ def test_a_token_that_is_none() -> None:
         backend.get(Bag(cell()), b"next")
 
 
+@pytest.mark.parametrize(("position", "end"), [(-1, 1), (-(1 << 63), 0), (0, 5), (2, 1)])
+def test_a_token_that_names_other_pieces(position: int, end: int) -> None:
+    backend = state(page_bytes=1)
+    backend.append(Bag(cell()), coded([b"v"]))
+    backend.append(Bag(cell()), coded([b"w"]))
+    more = backend.get(Bag(cell())).token
+    token = more[:8] + position.to_bytes(8, "big", signed=True) + end.to_bytes(8, "big")
+    with pytest.raises(FnApiProtocolError, match="token"):
+        backend.get(Bag(cell()), token)
+
+
 def test_a_state_of_one_kind_is_not_one_of_another() -> None:
     backend = state()
     backend.append(Bag(cell("seen")), coded([b"v"]))
