@@ -1,13 +1,13 @@
 """Find Flattens of different WindowFns, and the step downstream that would get wrong results."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.graph import facts
-from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.graph.model import Graph, Transform, Windowing
 
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
@@ -34,11 +34,15 @@ def find_mix(graph: Graph, flatten: Transform) -> MixedFlatten | None:
 
     Source: Java ``Flatten`` refuses any such mix; Python's only warns.
     """
-    inputs: dict[str, PCollectionId] = {}
+    kinds: dict[Hashable, PCollectionId] = {}
     for collection in flatten.inputs.values():
-        inputs.setdefault(facts.window_fn_text(facts.windowing(graph, collection)), collection)
-    if len(inputs) < 2:
+        kinds.setdefault(_kind(graph, facts.windowing(graph, collection)), collection)
+    if len(kinds) < 2:
         return None
+    inputs = {
+        facts.window_fn_text(facts.windowing(graph, collection)): collection
+        for collection in kinds.values()
+    }
     windowings = [facts.windowing(graph, collection) for collection in inputs.values()]
     if len({graph.coders[windowing.window_coder] for windowing in windowings}) > 1:
         return MixedFlatten(inputs=inputs, problem="they have no window coder in common")
@@ -55,6 +59,18 @@ def find_mix(graph: Graph, flatten: Transform) -> MixedFlatten | None:
             if reader.urn != urns.ASSIGN_WINDOWS:
                 downstream += [made for made in reader.outputs.values() if made not in downstream]
     return None
+
+
+def _kind(graph: Graph, windowing: Windowing) -> Hashable:
+    """Return what is equal for WindowFns whose windows may be mixed.
+
+    Of WindowFns that only an SDK understands, the SDK decides that: two that it takes for compatible
+    may have other payloads, as Java's anonymous classes do.
+    """
+    if windowing.window_fn_urn in urns.WINDOW_FNS:
+        return facts.window_fn_text(windowing)
+    coder = graph.coders[windowing.window_coder]
+    return windowing.window_fn_urn, windowing.environment, coder
 
 
 def _use(reader: Transform, collection: PCollectionId) -> str | None:
