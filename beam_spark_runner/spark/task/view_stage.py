@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.recovery.sweep import view_name
 from beam_spark_runner.semantics.timers import expiry_us
@@ -80,6 +81,11 @@ class ViewStage(EpochStage):
     def progress(self) -> Sequence[bytes]:
         """See ``OpenStage.progress``: no step runs here."""
         return ()
+
+    @property
+    def bundle(self) -> Bundle | None:
+        """See ``OpenStage.bundle``: no step runs here."""
+        return None
 
     def abort(self) -> None:
         """See ``OpenStage.abort``."""

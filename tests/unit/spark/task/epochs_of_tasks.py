@@ -1,6 +1,6 @@
 """Tasks of epochs, without Spark: programs of a small pipeline, run over rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,20 @@ def programs_in(
             numbers = numbers | key
         numbers | "send" >> beam.ParDo(do_fn)
 
+    return programs_of(
+        build, folder, job=job, is_stable=is_stable, user_timer_batch=user_timer_batch
+    )
+
+
+def programs_of(
+    build: Callable[[beam.Pipeline], None],
+    folder: Path,
+    *,
+    job: str,
+    is_stable: bool = False,
+    user_timer_batch: int | None = None,
+) -> list[LevelProgram]:
+    """Return the programs of all levels of a pipeline; see ``programs_in``."""
     proto = proto_of(build)
     if is_stable:
         _ask_for_stable_input(proto)
