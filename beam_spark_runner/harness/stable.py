@@ -10,7 +10,12 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.core.varint import coded_varint, read_varint
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import IsExpired, LateElements, drop_expired
+from beam_spark_runner.semantics.lateness import (
+    IsExpired,
+    LateElements,
+    drop_expired,
+    waiting_hold_us,
+)
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.store_keys import HASH_BYTES, hash_of
@@ -27,8 +32,9 @@ class StableElements:
     """The input of a stage with ``@RequiresStableInput``. A ``BundleInput``.
 
     Elements are stored in the order of arrival, with a watermark hold at the least of their
-    timestamps. A later epoch gets them in the same order, however often it runs. In a keyed stage,
-    the elements of one key are consecutive, and the bundle's ``advance_key`` follows each key.
+    timestamps and ends of windows. A later epoch gets them in the same order, however often it
+    runs. In a keyed stage, the elements of one key are consecutive, and the bundle's
+    ``advance_key`` follows each key.
 
     Args:
         store: The stage's records in the shard.
@@ -59,7 +65,7 @@ class StableElements:
         self._piece: list[bytes] = []
         self._size = 0
         self._in_key = False  # whether elements have arrived since the last key ended
-        self._least_us: int | None = None  # the least timestamp that arrived in this epoch
+        self._least_us: int | None = None  # the least hold of what arrived in this epoch
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store elements for the next epoch."""
@@ -74,7 +80,7 @@ class StableElements:
                 self._write(ends_key=False)
         if values:
             self._in_key = True
-            least_us = min(origin.timestamp_micros for origin in origins)
+            least_us = min(map(waiting_hold_us, origins))
             self._least_us = least_us if self._least_us is None else min(least_us, self._least_us)
 
     def advance_key(self) -> None:

@@ -1,7 +1,7 @@
 """Time-sorted input: elements wait until the watermark passes them, and are then sorted."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from apache_beam.coders import Coder, WindowedValueCoder
@@ -10,7 +10,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.varint import coded_varint, read_varint
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import IsExpired, LateElements, drop_expired
+from beam_spark_runner.semantics.lateness import (
+    IsExpired,
+    LateElements,
+    drop_expired,
+    waiting_hold_us,
+)
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.memory import list_entries
@@ -25,7 +30,8 @@ class TimeSortedElements:
     """Stores the elements of each key, and pushes them in order once the watermark passes them.
 
     The elements of a key are an ordered list in the store. A timer is due at the first of them,
-    and holds the watermark there.
+    and holds the watermark there. An element whose window ends before its timestamp has a timer
+    of its own, which holds the watermark at that end.
 
     Args:
         store: The stage's records in the shard.
@@ -60,6 +66,7 @@ class TimeSortedElements:
         """Store elements of one key."""
         entries = []
         first_us = None
+        holds_us: dict[int, int] = {}  # by timestamp, where windows end before it
         timely = drop_expired(values, origins, self._is_expired, self._late)
         for value, origin in zip(*timely, strict=True):
             time_us = origin.timestamp_micros
@@ -69,13 +76,14 @@ class TimeSortedElements:
             coded = self._encode(origin.with_value(value))
             entries.append(coded_varint(time_us % (1 << 64)) + coded_varint(len(coded)) + coded)
             first_us = time_us if first_us is None else min(first_us, time_us)
+            hold_us = waiting_hold_us(origin)
+            if hold_us < time_us:
+                holds_us[time_us] = min(hold_us, holds_us.get(time_us, hold_us))
         if first_us is None:
             return
         key = self._encode_key(values[0][0])
         self._store.append(_range(key, _FIRST, _END), b"".join(entries))
-        known = self._store.timers(TIME_SORTED, key)
-        if not known or first_us < known[0].fires_us:
-            self._expect(key, first_us)
+        self._expect(key, first_us, holds_us)
 
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``: the key's time advances in ``process``."""
@@ -115,15 +123,48 @@ class TimeSortedElements:
         chunks.push()
         if has_passed:
             self._store.clear(_range(key, _FIRST, until_us + 1))
-            self._expect(key, waits_us)
+            self._pass(key, waits_us)
         bundle.advance_key()
 
-    def _expect(self, key: bytes, first_us: int | None) -> None:
-        timers = []
-        if first_us is not None:
-            timers.append(
-                StoredTimer("", "", _NO_WINDOW, Domain.EVENT_TIME, first_us, first_us, b"")
-            )
+    def _expect(self, key: bytes, first_us: int, holds_us: Mapping[int, int]) -> None:
+        """Set the timers of a key that has got more elements.
+
+        Args:
+            key: The key, encoded, nested.
+            first_us: The least timestamp of the new elements.
+            holds_us: The holds of those whose windows end before their timestamps, by timestamp.
+        """
+        known = self._store.timers(TIME_SORTED, key)
+        least_us = min((timer.fires_us for timer in known), default=None)
+        if least_us is not None and least_us <= first_us and not holds_us:
+            return
+        held_us = _earlier_holds(known)
+        for time_us, hold_us in holds_us.items():
+            held_us[time_us] = min(hold_us, held_us.get(time_us, hold_us))
+        self._set(key, first_us if least_us is None else min(first_us, least_us), held_us)
+
+    def _pass(self, key: bytes, waits_us: int | None) -> None:
+        """Remove the timers of elements that have been pushed.
+
+        Args:
+            key: The key, encoded, nested.
+            waits_us: The timestamp of the first element that is still stored; None: none is.
+        """
+        if waits_us is None:
+            self._store.set_timers(TIME_SORTED, key, ())
+            return
+        left = [
+            timer for timer in self._store.timers(TIME_SORTED, key) if timer.fires_us >= waits_us
+        ]
+        self._set(key, waits_us, _earlier_holds(left))
+
+    def _set(self, key: bytes, first_us: int, held_us: dict[int, int]) -> None:
+        """Set a timer for the first element, and for each that holds the watermark before it."""
+        held_us.setdefault(first_us, first_us)
+        timers = [
+            StoredTimer("", str(number or ""), _NO_WINDOW, Domain.EVENT_TIME, *times, b"")
+            for number, times in enumerate(sorted(held_us.items()))
+        ]
         self._store.set_timers(TIME_SORTED, key, timers)
 
     def _entries(self, key: bytes) -> Iterator[tuple[int, bytes]]:
@@ -133,6 +174,10 @@ class TimeSortedElements:
                 _, after = read_varint(entry, 0)
                 _, start = read_varint(entry, after)
                 yield time_us, entry[start:]
+
+
+def _earlier_holds(timers: Iterable[StoredTimer]) -> dict[int, int]:
+    return {timer.fires_us: timer.hold_us for timer in timers if timer.hold_us < timer.fires_us}
 
 
 def _range(key: bytes, start_us: int, end_us: int) -> ListRange:

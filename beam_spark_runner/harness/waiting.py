@@ -9,7 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import LateElements
+from beam_spark_runner.semantics.lateness import LateElements, waiting_hold_us
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 
@@ -24,7 +24,7 @@ class WaitingElements:
     """Passes on elements whose side inputs are ready, and stores the others.
 
     The elements of one window are a bag in the store. A timer that never fires holds the watermark
-    at the least of their timestamps.
+    at the least of their timestamps, but at most at the end of the window.
 
     Args:
         store: The stage's records in the shard.
@@ -105,7 +105,7 @@ class WaitingElements:
     def _wait(self, window: Any, element: WindowedValue) -> None:
         coded = self._encode_window(window)
         self._store.append(_bag(coded), self._encode(element))
-        self._holds[coded] = min(self._holds.get(coded, MAX_US), element.timestamp.micros)
+        self._holds[coded] = min(self._holds.get(coded, MAX_US), waiting_hold_us(element))
 
     def ready_windows(self) -> Iterator[bytes]:
         """Yield the encoded windows that have stored elements and are ready now."""

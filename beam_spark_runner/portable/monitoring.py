@@ -27,6 +27,7 @@ WATERMARK_HOLD = "sdf_watermark_hold"
 INPUT_WATERMARK = "input_watermark"
 OUTPUT_WATERMARK = "output_watermark"
 DROPPED_DUE_TO_LATENESS = "dropped_due_to_lateness"
+DROPPED_BY_DRAIN = "timers_dropped_by_drain"
 
 MOST_METRICS = 100_000
 """How many metrics are kept for one job; the others are dropped."""
@@ -181,6 +182,18 @@ def lateness_counter(transform: str, dropped: int) -> metrics_pb2.MonitoringInfo
     """
     return monitoring_infos.int64_user_counter(
         METRICS_NAMESPACE, DROPPED_DUE_TO_LATENESS, dropped, transform
+    )
+
+
+def drained_timers_counter(transform: str, dropped: int) -> metrics_pb2.MonitoringInfo:
+    """Return a counter of the processing-time timers of a step that a drain has dropped.
+
+    Args:
+        transform: The id of the transform.
+        dropped: See ``DroppedTimers``.
+    """
+    return monitoring_infos.int64_user_counter(
+        METRICS_NAMESPACE, DROPPED_BY_DRAIN, dropped, transform
     )
 
 

@@ -123,18 +123,28 @@ def next_timed_epoch(progress: Progress, now_us: int, *, drains: bool = False) -
     )
 
 
-def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:
+_SLOWNESS = 10
+"""How much slower than time processing time runs while the driver's clock lags it."""
+
+
+def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int, *, passed_us: int) -> int:
     """Return how long a driver waits before it runs an epoch.
 
     Args:
         progress: The progress according to the last manifest.
         epoch: The next epoch.
-        now_us: The driver's clock. If it was set back, processing time stands still until the
-            clock has caught up; but what is due at once does not wait for that.
+        now_us: The driver's clock. If it was set back, processing time runs at a tenth of its speed
+            until the clock has caught up: what is due by the last epoch's clock does not wait, a
+            source that is idle is asked again soon, and only long delays wait for the clock.
         rest_us: The remainder of the least time between the beginnings of two epochs.
+        passed_us: How long ago the last epoch has begun, or the driver if that was later, by a
+            monotonic clock.
     """
     begins_drain = epoch.drains and not progress.drains
-    return 0 if progress.is_due or begins_drain else max(0, epoch.clock_us - now_us, rest_us)
+    if progress.is_due or begins_drain:
+        return 0
+    slowly_us = _SLOWNESS * (epoch.clock_us - progress.clock_us) - passed_us
+    return max(0, min(epoch.clock_us - now_us, slowly_us), rest_us)
 
 
 def _due(next_clock_us: int | None) -> int:

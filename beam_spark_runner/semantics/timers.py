@@ -4,10 +4,9 @@ How far time advances is a policy. A batch job has every element of a key before
 advances, then to the end of time: the watermark moves from one event-time timer to the
 next; when none is left, the key's clock jumps to the next processing-time timer, so that no job
 waits for one; windows expire last. A streaming job advances to the watermark and the clock of
-its epoch; timers that are not due remain set. At the end of all input it does as a batch job does.
-
-Processing time has no end, so that a processing-time timer that always sets itself again would
-fire for ever at the end of all input. There, each of these timers fires once.
+its epoch; timers that are not due remain set. At the end of all input it does as a batch job
+does: processing time runs on until no timer of its kind is set, so that a callback that polls for a
+result is called until it stops. If the pipeline is drained, each of these timers fires once.
 """
 
 import heapq
@@ -34,6 +33,17 @@ class Instant(NamedTuple):
 
     watermark_us: int  # event time
     clock_us: int  # processing time
+
+
+def held(to: Instant, hold_us: int) -> Instant:
+    """Return the instant to which a key advances whose event time must not pass a hold.
+
+    At the end of all input, timers of processing time fire once event time has come to its end:
+    until then, one that sets itself again might wait for an event-time timer to stop it.
+    """
+    if hold_us >= to.watermark_us:
+        return to
+    return Instant(hold_us, NEVER_US if to.clock_us >= MAX_US else to.clock_us)
 
 
 START_OF_TIME = Instant(MIN_US, 0)
@@ -130,14 +140,33 @@ def expiration_timer(
 _Due: TypeAlias = tuple[int, int, TimerId]  # time, sequence number of the call of ``set``, id
 
 
+class DroppedTimers:
+    """Counts the processing-time timers that are dropped because the pipeline is drained.
+
+    Attributes:
+        timers: The number of dropped timers.
+        keys: The number of keys that have set them.
+    """
+
+    __slots__ = ("keys", "timers")
+
+    def __init__(self) -> None:
+        self.timers = self.keys = 0
+
+
 class TimerQueue:
     """The timers of one key. Threads: one.
+
+    Args:
+        dropped: If given, each processing-time timer that is still set at the end of all input
+            fires once: those that are set from then on are dropped, and counted here.
 
     Attributes:
         watermark_us: The key's event time; None while its elements arrive.
         changes: A counter. While it is unchanged, to repeat the same call of ``set`` is a no-op.
-        set_again: The number of event-time timers that were set, and have fired, while the
-            key's time advances to the end of time.
+        dropped: See above.
+        set_again: The number of timers that were set, and have fired, while the key's time
+            advances to the end of time.
 
     A timer that is set again replaces the one with its id, which never fires. A timer that is
     cleared before it fires never fires.
@@ -153,11 +182,12 @@ class TimerQueue:
     """
 
     __slots__ = (
-        *("_due", "_last", "_over", "_set", "_set_before", "_settings"),
-        *("changes", "set_again", "watermark_us"),
+        *("_due", "_has_dropped", "_last", "_over", "_set", "_set_before", "_settings"),
+        *("changes", "dropped", "set_again", "watermark_us"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, dropped: DroppedTimers | None = None) -> None:
+        self.dropped = dropped
         self.watermark_us: int | None = None
         self.changes = 0
         self.set_again = 0
@@ -166,8 +196,10 @@ class TimerQueue:
         self._settings = 0
         self._set_before: int | None = None  # ``_settings`` before the advance to the end of time
         self._over: set[Hashable] = set()  # windows that have expired
-        # The target of the key's last advance, once its clock has jumped to the end of time.
+        # With ``dropped``: the target of the key's last advance, once its clock has jumped to the
+        # end of time.
         self._last: Instant | None = None
+        self._has_dropped = False
 
     def __len__(self) -> int:
         return len(self._set)
@@ -178,9 +210,9 @@ class TimerQueue:
         Args:
             timer: The timer. An event-time timer after its window's expiry fires at the expiry, and
                 is dropped if event time has reached that already, so that a timer that always
-                sets itself again ends with its window. A processing-time timer is dropped once
-                the clock has jumped to the end of time, unless it replaces one that is set. Any
-                timer of a window that has expired is dropped.
+                sets itself again ends with its window. In a drain, a processing-time timer is
+                dropped once the clock has jumped to the end of time, unless it replaces one that
+                is set. Any timer of a window that has expired is dropped.
             expires_us: The expiry of the timer's window, see ``expiry_us``.
         """
         id_, domain, fires_us, hold_us, _ = timer
@@ -197,6 +229,7 @@ class TimerQueue:
         is_new = before is None or before[1].domain is not domain
         if is_new and domain is Domain.PROCESSING_TIME and self._last is not None:
             self.clear(id_)
+            self._drop()
             return
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
             self.changes += before[1].payload is not timer.payload
@@ -210,6 +243,12 @@ class TimerQueue:
         if len(due) > 2 * len(self._set) + _FEW:
             due[:] = [each for each in due if self._is_set(each)]
             heapq.heapify(due)
+
+    def _drop(self) -> None:
+        assert self.dropped is not None
+        self.dropped.timers += 1
+        self.dropped.keys += not self._has_dropped
+        self._has_dropped = True
 
     def clear(self, id_: TimerId) -> None:
         """Remove the timer of an id, if it is set."""
@@ -225,9 +264,10 @@ class TimerQueue:
         when its window expires never fires.
 
         Args:
-            to: The target of the advance; the same in all calls until None is returned. If its
-                clock is at the end of time, the first processing-time timer that fires makes this
-                the last advance of the key: a lesser ``to`` does not interrupt it.
+            to: The target of the advance; the same in all calls until None is returned. In a
+                drain, if its clock is at the end of time, the first processing-time timer that
+                fires makes this the last advance of the key: a lesser ``to`` does not interrupt
+                it, since what is dropped is not stored.
 
         Returns:
             The timer to fire; None when no timer is due until ``to``.
@@ -238,11 +278,11 @@ class TimerQueue:
             domain = self._next_due(to)
             if domain is not None:
                 time_us, setting, id_ = heapq.heappop(self._due[domain])
-                if to.watermark_us == MAX_US and domain is Domain.EVENT_TIME:
+                if to.watermark_us == MAX_US and domain is not Domain.WINDOW_EXPIRATION:
                     self._count(setting)
                 if domain is not Domain.PROCESSING_TIME:
                     self._advance(time_us)
-                elif to.clock_us >= MAX_US:
+                elif to.clock_us >= MAX_US and self.dropped is not None:
                     self._last = to
                 if domain is Domain.WINDOW_EXPIRATION:
                     self._over.add(id_.window)
@@ -255,7 +295,7 @@ class TimerQueue:
         return None
 
     def _count(self, setting: int) -> None:
-        """Count an event-time timer that fires in the advance to the end of time."""
+        """Count a timer that fires in the advance to the end of time."""
         if self._set_before is None:
             self._set_before = self._settings
         self.set_again += setting > self._set_before
@@ -263,7 +303,8 @@ class TimerQueue:
     def would_leave(self, to: Instant) -> bool:
         """Whether due timers remain set if the advance is interrupted here.
 
-        It is false in the last advance of the key, which cannot be interrupted; see ``pop``.
+        It is false in the last advance of a drained key, which cannot be interrupted; see
+        ``pop``.
         """
         return self._last is None and self._next_due(to) is not None
 
@@ -289,7 +330,7 @@ class TimerQueue:
         """Remove all timers and reset time, for the next key."""
         self.changes += 1
         self.watermark_us = None
-        self._last = None
+        self._last, self._has_dropped = None, False
         self._set_before, self.set_again = None, 0
         if self._settings:
             self._settings = 0

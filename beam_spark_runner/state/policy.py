@@ -6,7 +6,7 @@ from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timer_loops import TimerLoops
-from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
+from beam_spark_runner.semantics.timers import END_OF_TIME, DroppedTimers, Instant
 from beam_spark_runner.state.backend import StateBackend
 
 
@@ -23,6 +23,8 @@ class KeyPolicy:
             that sets timers always reads the wall clock.
         interruption: Decides when due timers are left for later; None: all of them fire.
         late: Counts the dropped elements. Without a store, none are dropped.
+        dropped: Counts the processing-time timers that are dropped because the pipeline is
+            drained; None: it is not, and none are dropped. See ``TimerQueue``.
         loops: Notices timers that set themselves again for ever; None: no such check.
     """
 
@@ -32,6 +34,7 @@ class KeyPolicy:
     clock_us: int | None = None
     interruption: Interruption | None = None
     late: LateElements = field(default_factory=LateElements)
+    dropped: DroppedTimers | None = None
     loops: TimerLoops | None = None
 
 

@@ -14,6 +14,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.semantics.lateness import END_OF_GLOBAL_WINDOW_US
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.residuals import ResidualTimer
@@ -57,8 +58,9 @@ class StoredTimers:
         self._key = key
 
     def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None:
-        # A hold at the end of time would be none, but the residual is still to be processed.
-        hold_us = min(hold_us, MAX_US - 1)
+        # The watermark must not pass the global window before the residual is processed. A window
+        # that ends earlier is passed if the watermark estimator says so.
+        hold_us = min(hold_us, END_OF_GLOBAL_WINDOW_US)
         tag = _TRUNCATED if self.truncated else ""
         if self.slice_us:
             tag += f"/{self.slice_us}"

@@ -109,6 +109,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self._policy = policy
         self._interruption = policy.interruption if self._may_interrupt else None
         self.states.clock_us = policy.clock_us
+        self.states.timers.dropped = policy.dropped
 
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element], Kind.OWN)
@@ -196,6 +197,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                 self.count(1)
                 if loops is not None and timers.set_again:
                     loops.fired(timer.id.family, timers.set_again)
+                    if timer.domain is Domain.PROCESSING_TIME:
+                        loops.polls(timers.set_again)
             if interruption is not None:
                 interruption.fired()
             if self._is_storing and timer.domain is Domain.WINDOW_EXPIRATION:

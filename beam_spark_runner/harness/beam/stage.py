@@ -45,7 +45,7 @@ from beam_spark_runner.harness.bundle import (
 )
 from beam_spark_runner.harness.failures import failure_of, failures_of
 from beam_spark_runner.portable.stage_description import StageDescription
-from beam_spark_runner.semantics.timers import NEVER_US, Instant
+from beam_spark_runner.semantics.timers import NEVER_US, Instant, held
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -263,9 +263,7 @@ class EmbeddedBundle:
 
     def advance_key_until(self, hold_us: int) -> None:
         """See ``StoringInput.advance_key_until``."""
-        to = self._to
-        if hold_us < to.watermark_us:
-            to = Instant(hold_us, to.clock_us)
+        to = held(self._to, hold_us)
         for operation in self._keyed:
             operation.advance_key(to)
 

@@ -26,6 +26,7 @@ from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner, win
 from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import (
     Domain,
+    DroppedTimers,
     Instant,
     Timer,
     TimerId,
@@ -33,6 +34,7 @@ from beam_spark_runner.semantics.timers import (
     due_by,
     expiration_timer,
     expiry_us,
+    held,
 )
 from beam_spark_runner.state.backend import StateBackend, StoredTimer
 
@@ -144,10 +146,16 @@ def declared_timers(
 
 
 class KeyTimers:
-    """The timers that are set, by key and window. Threads: the bundle's."""
+    """The timers that are set, by key and window. Threads: the bundle's.
 
-    def __init__(self, declared: DeclaredTimers) -> None:
+    Args:
+        declared: The timers that the stage declares.
+        dropped: See ``TimerQueue``.
+    """
+
+    def __init__(self, declared: DeclaredTimers, dropped: DroppedTimers | None = None) -> None:
         self._declared = declared
+        self._dropped = dropped
         self._name_window = window_namer(declared.window_coder)
         self._queues: dict[tuple[bytes, Hashable], TimerQueue] = {}
 
@@ -321,7 +329,7 @@ class KeyTimers:
     def _queue(self, key: bytes, window: Hashable) -> TimerQueue:
         queue = self._queues.get((key, window))
         if queue is None:
-            queue = self._queues[key, window] = TimerQueue()
+            queue = self._queues[key, window] = TimerQueue(self._dropped)
         return queue
 
     def _expiry_us(self, window: Any) -> int:
@@ -329,7 +337,7 @@ class KeyTimers:
 
 
 def _until(to: Instant, holds_us: Mapping[bytes, int], key: bytes) -> Instant:
-    return Instant(min(to.watermark_us, holds_us.get(key, MAX_US)), to.clock_us)
+    return held(to, holds_us.get(key, MAX_US))
 
 
 def _hold_of(timer: Timer) -> Timestamp:

@@ -126,7 +126,7 @@ class RemoteKeyedBundle:
 
     def _begin_keys(self) -> None:
         self._state = self._make_state()
-        self._timers = KeyTimers(self._declared_timers)
+        self._timers = KeyTimers(self._declared_timers, self._policy.dropped)
         self._holds_us: dict[bytes, int] = {}  # by key, if keys are stored
         self._calls = 0  # elements and timers of these keys
         self._key = b""  # the current key, if keys are stored

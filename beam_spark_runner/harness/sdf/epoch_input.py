@@ -18,6 +18,7 @@ from beam_spark_runner.harness.sdf.checkpoint_handler import (
 )
 from beam_spark_runner.harness.sdf.restriction_input import RestrictionInput
 from beam_spark_runner.harness.sdf.timed_split import TimedSplit
+from beam_spark_runner.semantics.lateness import waiting_hold_us
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers
@@ -104,10 +105,10 @@ class EpochRestrictions(RestrictionInput):
         super().__init__(start_bundle, on_completed, handler)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Store sized restrictions, due now. Each holds the watermark at its timestamp."""
+        """Store sized restrictions, due now; see ``waiting_hold_us``."""
         self._timers.truncated, self._timers.slice_us = False, 0
         for value, origin in zip(values, origins, strict=True):
-            self._handler.schedule(Residual(origin.with_value(value), 0, origin.timestamp.micros))
+            self._handler.schedule(Residual(origin.with_value(value), 0, waiting_hold_us(origin)))
 
     def run_due(self) -> None:
         """Process restrictions that are due and their residuals, until the budget is spent."""

@@ -135,6 +135,7 @@ class _StreamRun:
             and not plan.stages[destination.stage].is_splittable
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
+        self._since_ns = time.monotonic_ns()  # the same; when the driver began, before the first
         self._slow_clock = SlowClock()
         self._budget = SourceBudget(pace.interval_us)
         self._status = StreamStatus(plan)
@@ -193,7 +194,7 @@ class _StreamRun:
             self._end_sweep()
             return False
         last = self._last
-        self._began_ns = time.monotonic_ns()
+        self._began_ns = self._since_ns = time.monotonic_ns()
         budget_us = self._budget.us
         levels = self._finishing.levels(last.finished)
         rows = self._rows(epoch, budget_us)
@@ -312,7 +313,8 @@ class _StreamRun:
             rest_us = 0
             if self._budget.was_enough:
                 rest_us = self._pace.interval_us - (time.monotonic_ns() - self._began_ns) // 1_000
-            left_us = wait_us(progress, epoch, now_us, rest_us)
+            passed_us = (time.monotonic_ns() - self._since_ns) // 1_000
+            left_us = wait_us(progress, epoch, now_us, rest_us, passed_us=passed_us)
             if not left_us:
                 return epoch
             self._pace.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
+from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.task.open_stage import OpenStage, StagesOfTask
@@ -39,6 +40,10 @@ class StagesOfEpoch(StagesOfTask, Protocol):
 
     def late_of(self, program: StageProgram) -> LateElements:
         """Return the counter of late elements that a stage drops."""
+        ...
+
+    def dropped_of(self, program: StageProgram) -> DroppedTimers | None:
+        """Return the counter of timers that a drain drops; None: the pipeline is not drained."""
         ...
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:

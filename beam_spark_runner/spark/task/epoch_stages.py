@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -11,12 +12,13 @@ import pyarrow as pa
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.ids import StageId, TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.waiting import WAITING
-from beam_spark_runner.portable.monitoring import lateness_counter
+from beam_spark_runner.portable.monitoring import drained_timers_counter, lateness_counter
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
+from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.shared_file import SharedFile
@@ -35,6 +37,8 @@ from beam_spark_runner.state.requests import declared_states, value_counter
 from beam_spark_runner.state.shards import Shard
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import total_size
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class EpochStages(OpenStages):
@@ -61,6 +65,7 @@ class EpochStages(OpenStages):
         self._began_ns = 0
         self._made: list[EpochStage] = []
         self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
+        self._dropped: defaultdict[StageId, DroppedTimers] = defaultdict(DroppedTimers)
         self.watermarks = EpochWatermarks(self._epoch, {})
         self._view_files: dict[int, dict[bytes, tuple[str, ...]]] = defaultdict(dict)
         self.was_cut_off = self.awaits_views = False
@@ -123,6 +128,10 @@ class EpochStages(OpenStages):
         """Return the counter of late elements that a stage drops."""
         return self._late[program.drops_as]
 
+    def dropped_of(self, program: StageProgram) -> DroppedTimers | None:
+        """Return the counter of timers that a drain drops; None: the pipeline is not drained."""
+        return self._dropped[program.stage] if self._epoch.drains else None
+
     def side_inputs(
         self, program: StageProgram
     ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
@@ -179,7 +188,7 @@ class EpochStages(OpenStages):
         interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
         self.watermarks.advance(self._level.stages, self.store_of, interrupted)
         self._look_back()
-        return [*infos, *self._counted_late()]
+        return [*infos, *self._counted_late(), *self._counted_dropped()]
 
     def _look_back(self) -> None:
         """Lower ``looks_up_us``, to keep ended windows of side inputs that may be looked up."""
@@ -198,6 +207,23 @@ class EpochStages(OpenStages):
         for step, late in self._late.items():
             if step is not None and late.dropped:
                 yield lateness_counter(step, late.dropped).SerializeToString()
+
+    def _counted_dropped(self) -> Iterator[bytes]:
+        """Warn of timers that the drain has dropped, and return their counters."""
+        for program in self._level.stages:
+            dropped = self._dropped.get(program.stage)
+            if dropped is None or not dropped.timers:
+                continue
+            step, name = next(iter(program.description.step_names.items()))
+            _LOGGER.warning(
+                "%s: the drain has dropped %s processing-time timers of %s keys, which their "
+                "callbacks have set after the end of the input. What these keys have stored until "
+                "then is lost. To keep it, stop the pipeline with a savepoint instead",
+                name,
+                f"{dropped.timers:,}",
+                f"{dropped.keys:,}",
+            )
+            yield drained_timers_counter(step, dropped.timers).SerializeToString()
 
     def _is_due(self, program: StageProgram) -> bool:
         if self._epoch.drains and program.description.is_splittable:

@@ -131,7 +131,9 @@ class OpenStage:
     def _start_bundle(self, policy: KeyPolicy | None = None) -> Bundle:
         policy = policy or self._others.policy
         if self.program.input.is_keyed:
-            loops = TimerLoops(lambda: time.monotonic_ns() // 1_000, self._say_that_timers_loop)
+            loops = TimerLoops(
+                lambda: time.monotonic_ns() // 1_000, self._say_that_timers_loop, time.sleep
+            )
             policy = dataclasses.replace(policy, loops=loops)
         try:
             return self._harness.start_bundle(self._receivers, self._side_inputs, policy)
@@ -144,9 +146,9 @@ class OpenStage:
         _LOGGER.warning(
             "%s: one key has set the timer %s more than %s times since its input ended, and the "
             "timer still fires. An event-time timer that always sets itself again goes on until "
-            "its window ends; the global window never ends, so neither does the epoch or pipeline. "
-            "Have its callback stop when there is nothing left to do, or use windows, or a "
-            "processing-time timer",
+            "its window ends, and the global window never ends; a processing-time timer goes on "
+            "for ever. So the epoch or pipeline does not end. Have its callback stop when there is "
+            "nothing left to do, or use windows and an event-time timer",
             step,
             family,
             f"{MOST_SET_AGAIN:,}",

@@ -84,6 +84,7 @@ class PostponingKeyedStage(_PostponingStage):
                 epoch.store,
                 MIN_US,
                 clock_us=epoch.before.clock_us if stages.epoch.clock_stands else None,
+                dropped=stages.dropped_of(program),
             )
         )
         self._keys: SteppedInput | None = None

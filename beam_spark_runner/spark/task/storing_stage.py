@@ -44,6 +44,7 @@ class StoringStage(StageWithSideInputs):
                 clock_us=clock_us,
                 interruption=self._interruption,
                 late=epoch.late,
+                dropped=stages.dropped_of(self.program),
             )
         )
         if self.program.input.is_keyed:

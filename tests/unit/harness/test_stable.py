@@ -117,8 +117,8 @@ def test_the_least_timestamp_holds_the_watermark_and_the_stage_is_due() -> None:
     epochs.epoch([element("a", at=5), element("b", at=3), element("c", at=8)])
     assert epochs.store.least_hold() == 3_000_000
     assert epochs.store.next_due() == (MIN_US, None)
-    epochs.epoch([element("d", at=12)])
-    assert epochs.store.least_hold() == 12_000_000
+    epochs.epoch([element("d", at=9)])
+    assert epochs.store.least_hold() == 9_000_000
     epochs.epoch()
     assert epochs.store.least_hold() is None
     assert epochs.store.next_due() == (None, None)
@@ -182,3 +182,10 @@ def test_without_keys_nothing_says_where_elements_belong() -> None:
     assert not new.records.values
     copy_stable(old.store, new.store, lambda hashed: hashed is None)
     assert new.store.least_hold() == 5_000_000
+
+
+def test_the_hold_is_at_most_the_end_of_the_window() -> None:
+    """A grouping downstream would drop what comes after it."""
+    epochs, window = Epochs(), IntervalWindow(0, 10)
+    epochs.epoch([WindowedValue("a", Timestamp(25), (window,))])
+    assert epochs.store.least_hold() == window.max_timestamp().micros

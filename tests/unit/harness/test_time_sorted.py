@@ -149,3 +149,26 @@ def test_many_elements_come_in_pages() -> None:
     epochs.epoch(0, *at(*times))
     found = epochs.epoch(count // 2)[1:-1]
     assert found == [*map(str, range(1, count // 2 + 1))]
+
+
+def test_the_hold_is_at_most_the_end_of_the_window() -> None:
+    """Each element has its own, as long as it waits; a grouping downstream would drop it later."""
+    epochs, end_us = Epochs(), GlobalWindow().max_timestamp().micros
+    epochs.epoch(1, *at(MAX_US, 4, MAX_US - 1000), *at(6, 5))
+    assert epochs.store.least_hold() == 4
+    assert epochs.epoch(4) == ["begin k", "4", "end"]
+    assert epochs.store.least_hold() == 5
+    last_us = MAX_US - 1000
+    assert epochs.epoch(end_us + 1) == ["begin k", "5", "6", "end"]
+    assert epochs.store.least_hold() == end_us
+    assert epochs.epoch(last_us) == ["begin k", str(last_us), "end"]
+    assert epochs.store.least_hold() == end_us
+    assert epochs.epoch(MAX_US) == ["begin k", str(MAX_US), "end"]
+    assert not epochs.records.values
+
+
+def test_what_comes_earlier_each_time_adds_no_timers() -> None:
+    epochs = Epochs()
+    for time in range(50, 40, -1):
+        epochs.epoch(1, *at(time))
+        assert len(epochs.store.timers(TIME_SORTED, KEY.encode_nested("k"))) == 1

@@ -179,3 +179,10 @@ def test_windows_of_a_chunk_are_asked_for_at_once_and_once() -> None:
     assert asked == [[0, 10, 20]]
     epoch(element("d", 30))
     assert asked[1:] == [[0, 20], [30]]
+
+
+def test_the_hold_is_at_most_the_end_of_the_window() -> None:
+    """A grouping downstream would drop what comes after it."""
+    epochs = Epochs()
+    epochs.epoch(element("a", 0, at=25))
+    assert epochs.store.least_hold() == IntervalWindow(0, 10).max_timestamp().micros

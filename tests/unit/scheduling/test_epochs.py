@@ -143,16 +143,16 @@ def test_a_driver_waits_until_something_is_due_and_the_interval_is_over(
     progress = Progress(epoch=1, clock_us=50, next_clock_us=80)
     epoch = next_timed_epoch(progress, now_us)
     assert epoch is not None
-    assert wait_us(progress, epoch, now_us, rest_us) == expected_us
+    assert wait_us(progress, epoch, now_us, rest_us, passed_us=now_us - 50) == expected_us
 
 
 def test_the_epoch_that_begins_a_drain_is_due_at_once() -> None:
     progress = Progress(epoch=1, clock_us=50, next_clock_us=80)
     epoch = next_timed_epoch(progress, 60, drains=True)
     assert epoch == Epoch(number=2, clock_us=60, feeds_impulses=False, drains=True)
-    assert wait_us(progress, epoch, 60, 0) == 0
-    assert wait_us(progress, epoch, 60, rest_us=500) == 0
-    assert wait_us(progress, epoch, 40, 0) == 0  # the clock was set back
+    assert wait_us(progress, epoch, 60, 0, passed_us=10) == 0
+    assert wait_us(progress, epoch, 60, 500, passed_us=10) == 0
+    assert wait_us(progress, epoch, 40, 0, passed_us=10) == 0  # the clock was set back
 
 
 @pytest.mark.parametrize("drains", [False, True])
@@ -167,7 +167,33 @@ def test_what_is_due_at_once_does_not_wait_although_the_clock_was_set_back() -> 
     epoch = next_timed_epoch(progress, 40)
     assert epoch is not None
     assert epoch.clock_us == 3_600_000_000
-    assert wait_us(progress, epoch, 40, 500) == 0
+    assert wait_us(progress, epoch, 40, 500, passed_us=0) == 0
+
+
+MINUTE_US, SECOND_US = 60_000_000, 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("delay_us", "passed_us", "expected_us"),
+    [
+        pytest.param(0, 0, 0, id="a restriction without a delay, or a timer that is due"),
+        pytest.param(-MINUTE_US, 0, 0, id="one that was due before"),
+        pytest.param(3_000, 0, 30_000, id="the rest of a source with a backlog"),
+        pytest.param(100_000, 0, SECOND_US, id="an idle source"),
+        pytest.param(100_000, 400_000, 600_000, id="an idle source, later"),
+        pytest.param(5 * SECOND_US, 0, 50 * SECOND_US, id="a delay"),
+        pytest.param(MINUTE_US, 0, 2 * MINUTE_US, id="a long delay waits for the clock"),
+    ],
+)
+def test_a_clock_that_was_set_back_by_a_minute(
+    delay_us: int, passed_us: int, expected_us: int
+) -> None:
+    progress = Progress(epoch=7, clock_us=100 * MINUTE_US, next_clock_us=100 * MINUTE_US + delay_us)
+    now_us = 99 * MINUTE_US
+    epoch = next_timed_epoch(progress, now_us)
+    assert epoch is not None
+    assert wait_us(progress, epoch, now_us, -5, passed_us=passed_us) == expected_us
+    assert wait_us(progress, epoch, now_us, 7, passed_us=passed_us) == max(7, expected_us)
 
 
 def test_a_pipeline_that_would_wait_for_ever_is_an_error() -> None:

@@ -31,7 +31,8 @@ class Said:
     def __init__(self) -> None:
         self.now_us = 0
         self.families: list[str] = []
-        self.loops = TimerLoops(lambda: self.now_us, self.families.append)
+        self.paused_s: list[float] = []
+        self.loops = TimerLoops(lambda: self.now_us, self.families.append, self.paused_s.append)
 
 
 def test_it_is_said_once_after_many_firings_and_a_minute() -> None:
@@ -60,6 +61,13 @@ def test_before_the_end_of_time_nothing_loops_for_ever() -> None:
     queue.set(tick(1), expires_us=FAR_US)
     fire(queue, Instant(FAR_US - 1, 0), said.loops, 50)
     assert queue.set_again == 0
+
+
+def test_the_pauses_between_timers_that_poll_grow_up_to_a_limit() -> None:
+    said = Said()
+    for set_again in (1, 2, 50, 100, 1_000_000):
+        said.loops.polls(set_again)
+    assert said.paused_s == [0.0001, 0.0002, 0.005, 0.01, 0.01]
 
 
 def test_the_next_key_begins_anew() -> None:

@@ -8,12 +8,14 @@ from beam_spark_runner.semantics.interruption import uninterrupted
 from beam_spark_runner.semantics.timers import (
     END_OF_TIME,
     Domain,
+    DroppedTimers,
     Instant,
     Timer,
     TimerId,
     TimerQueue,
     due_by,
     expiry_us,
+    held,
 )
 
 EVENT, PROCESSING, EXPIRATION = Domain
@@ -27,8 +29,8 @@ def timer(
     return Timer(TimerId(family, tag, "window"), domain, fires_us, hold_us)
 
 
-def set_all(*timers: Timer) -> TimerQueue:
-    queue = TimerQueue()
+def set_all(*timers: Timer, dropped: DroppedTimers | None = None) -> TimerQueue:
+    queue = TimerQueue(dropped)
     for each in timers:
         queue.set(each, expires_us=END)
     return queue
@@ -139,8 +141,37 @@ def test_event_time_goes_on_before_the_next_processing_time_timer() -> None:
     assert [family for family, _, _ in fired(queue)] == ["e", "q"]
 
 
-def test_a_looping_timer_of_processing_time_fires_once_at_the_end() -> None:
-    queue = set_all(timer("loop", 10, PROCESSING))
+@pytest.mark.parametrize("domain", [EVENT, PROCESSING])
+def test_a_callback_that_polls_is_called_until_it_stops(domain: Domain) -> None:
+    queue = set_all(timer("poll", 10, PROCESSING), timer("end", END, EXPIRATION))
+    seen = []
+    while (due := queue.pop(END_OF_TIME)) is not None:
+        seen.append(due.id.family)
+        if due.id.family == "poll" and len(seen) < 50:
+            # For the present, or for one that another one sets.
+            other = timer("for now", 10) if domain is EVENT else timer("poll", 10, PROCESSING)
+            queue.set(other, expires_us=END)
+        elif due.id.family == "for now":
+            queue.set(timer("poll", 10, PROCESSING), expires_us=END)
+    assert seen[-2:] == ["poll", "end"]
+    assert len(seen) >= 51
+    assert queue.set_again >= 49
+
+
+def test_it_is_interrupted_only_between_timers_and_forgets_none() -> None:
+    queue = set_all(timer("e", 5), timer("p", 10, PROCESSING))
+    less = uninterrupted(END_OF_TIME)
+    assert [queue.pop(END_OF_TIME) for _ in range(2)] == [timer("e", 5), timer("p", 10, PROCESSING)]
+    queue.set(timer("e", 5), expires_us=END)
+    queue.set(timer("p", 10, PROCESSING), expires_us=END)
+    assert queue.would_leave(Instant(MAX_US, 0))
+    assert queue.pop(less) is None
+    assert queue.remaining() == [timer("e", 5), timer("p", 10, PROCESSING)]
+
+
+def test_a_looping_timer_of_processing_time_fires_once_at_the_end_of_a_drain() -> None:
+    dropped = DroppedTimers()
+    queue = set_all(timer("loop", 10, PROCESSING), dropped=dropped)
     times = []
     for to in (Instant(0, 15), Instant(0, 24), Instant(MAX_US, 24), END_OF_TIME):
         while (due := queue.pop(to)) is not None:
@@ -150,11 +181,12 @@ def test_a_looping_timer_of_processing_time_fires_once_at_the_end() -> None:
                 queue.set(again, expires_us=MAX_US)
     assert times == [10, 20, 20, 30, 30]
     assert not queue
+    assert (dropped.timers, dropped.keys) == (4, 1)
 
 
-def test_timers_that_set_one_another_fire_once_at_the_end() -> None:
+def test_timers_that_set_one_another_fire_once_at_the_end_of_a_drain() -> None:
     """A timer of event time for the present sets one of processing time, and that one the first."""
-    queue = set_all(timer("e", 5))
+    queue = set_all(timer("e", 5), dropped=DroppedTimers())
     seen = []
     while (due := queue.pop(END_OF_TIME)) is not None:
         seen.append(due.id.family)
@@ -163,16 +195,16 @@ def test_timers_that_set_one_another_fire_once_at_the_end() -> None:
     assert seen == ["e", "p", "e"]
 
 
-def test_a_timer_that_waits_fires_at_the_end_once_even_if_it_is_moved() -> None:
-    queue = set_all(timer("p", 1, PROCESSING), timer("q", 2, PROCESSING))
+def test_a_timer_that_waits_fires_at_the_end_of_a_drain_once_even_if_it_is_moved() -> None:
+    queue = set_all(timer("p", 1, PROCESSING), timer("q", 2, PROCESSING), dropped=DroppedTimers())
     assert queue.pop(END_OF_TIME) == timer("p", 1, PROCESSING)
     queue.set(timer("q", 70, PROCESSING), expires_us=END)
     queue.set(timer("p", 80, PROCESSING), expires_us=END)
     assert fired(queue) == [("q", "", 70)]
 
 
-def test_what_is_left_at_the_end_is_not_interrupted_once_the_clock_has_jumped() -> None:
-    queue = set_all(timer("e", 5), timer("p", 10, PROCESSING))
+def test_the_end_of_a_drain_is_not_interrupted_once_the_clock_has_jumped() -> None:
+    queue = set_all(timer("e", 5), timer("p", 10, PROCESSING), dropped=DroppedTimers())
     less = uninterrupted(END_OF_TIME)
     assert queue.pop(less) is None
     assert queue.pop(END_OF_TIME) == timer("e", 5)
@@ -183,6 +215,14 @@ def test_what_is_left_at_the_end_is_not_interrupted_once_the_clock_has_jumped() 
     queue.restart()
     queue.set(timer("p", 10, PROCESSING), expires_us=END)
     assert queue.pop(less) is None
+
+
+def test_until_all_elements_of_a_key_have_come_no_timer_polls_at_the_end() -> None:
+    """A timer of event time may stop it."""
+    queue = set_all(timer("stop", 50), timer("poll", 10, PROCESSING))
+    assert fired(queue, held(END_OF_TIME, 20)) == []
+    assert fired(queue, held(END_OF_TIME, MAX_US)) == [("stop", "", 50), ("poll", "", 10)]
+    assert held(Instant(30, 7), 20) == Instant(20, 7)
 
 
 def test_windows_expire_when_nothing_else_is_left() -> None:

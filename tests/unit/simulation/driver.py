@@ -253,10 +253,14 @@ class Driver:
         if self._playback is not None:
             self._result = self._playback.next_epoch(progress)
             return
+        since_us = self.cluster.clock_us(self) - self.skew_us
         while True:
             now_us = self.cluster.clock_us(self)
             epoch = self._result = next_timed_epoch(progress, now_us)
-            left_us = 0 if epoch is None else wait_us(progress, epoch, now_us, 0)
+            passed_us = now_us - self.skew_us - since_us
+            left_us = 0
+            if epoch is not None:
+                left_us = wait_us(progress, epoch, now_us, 0, passed_us=passed_us)
             if not left_us:
                 return
             self.cluster.sleep(left_us)

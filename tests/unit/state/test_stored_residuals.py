@@ -3,6 +3,7 @@
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.semantics.lateness import END_OF_GLOBAL_WINDOW_US
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers, total_size
@@ -92,7 +93,7 @@ def test_what_is_pending_holds_the_watermark() -> None:
 def test_a_source_at_the_end_of_time_has_not_ended() -> None:
     records = SortedRecords()
     set_some(opened(records), ONE._replace(hold_us=MAX_US))
-    assert StoredState(records, 1, count_values).least_hold() == MAX_US - 1
+    assert StoredState(records, 1, count_values).least_hold() == END_OF_GLOBAL_WINDOW_US
 
 
 def test_values_by_window_and_id() -> None:

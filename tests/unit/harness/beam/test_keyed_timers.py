@@ -250,7 +250,9 @@ def test_timers_that_set_themselves_again_at_the_end_of_time_are_counted(
     monkeypatch.setattr(timer_loops, "PATIENCE_US", 0)
     said: list[str] = []
     stage = running(Loops(), FixedWindows(100))
-    stage.bundle = stage.start(dataclasses.replace(BATCH, loops=TimerLoops(lambda: 0, said.append)))
+    stage.bundle = stage.start(
+        dataclasses.replace(BATCH, loops=TimerLoops(lambda: 0, said.append, float))
+    )
     stage.key(1, [30], (IntervalWindow(0, 100),))
     assert said == []
     stage.key(2, [0], (IntervalWindow(0, 100),))

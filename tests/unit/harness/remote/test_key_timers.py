@@ -130,7 +130,7 @@ def test_timers_that_are_set_again_at_the_end_of_time_are_counted(timers: KeyTim
 
     for second in range(3):
         timers.take(EVENT, timer(b"a", FIRST, second) + timer(b"b", FIRST, 5))
-        assert timers.pop(END_OF_TIME, loops=Loops(lambda: 0, print))
+        assert timers.pop(END_OF_TIME, loops=Loops(lambda: 0, print, float))
     assert heard == [("event", 1), ("event", 1), ("event", 2), ("event", 2)]
 
 
