@@ -30,6 +30,6 @@ class SlowClock:
         self._was_slow = True
         return (
             "the clock of this machine lags the processing time of the pipeline by "
-            f"{lag_us // 1_000_000} s. Until the clock has caught up, processing time runs at a tenth "
-            "of its speed: delays of sources and processing-time timers take longer"
+            f"{lag_us // 1_000_000} s. Until the clock has caught up, processing time runs at a "
+            "tenth of its speed: delays of sources and processing-time timers take longer"
         )

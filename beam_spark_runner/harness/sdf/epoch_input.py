@@ -90,11 +90,12 @@ class EpochRestrictions(RestrictionInput):
         self._truncate = truncate
         self._timers = StoredTimers(store, now_us, drains=truncate is not None)
         self._values = StoredKeyedValues(store, input_coder)
-        self._encode = input_coder.get_impl().encode
-        self._begun: set[bytes] = set()  # encoded restrictions that the bundle began with
+        self._begun: set[tuple[bytes, bytes]] = set()  # what the bundle began with
         self._began_us = 0  # time spent when the bundle began
         self._slice_us = self._least_us = 0  # the bundle's slice; the least slice of its first one
-        key_of = SdfKeySelector(input_coder, collection)
+        self._key_of = key_of = SdfKeySelector(input_coder, collection)
+        sized = input_coder.wrapped_value_coder
+        self._encode = sized.key_coder().value_coder().key_coder().get_impl().encode
         handler = StateAndTimerBundleCheckpointHandler(
             SdfTimerInternalsFactory(key_of, self._timers),
             SdfStateInternalsFactory(key_of, self._values),
@@ -150,7 +151,7 @@ class EpochRestrictions(RestrictionInput):
         self._checkpoint = TimedSplit(self._bundle, slice_us / 1e6, pieces=1)
         while pending:
             element = self._take(pending.popleft())
-            self._begun.add(self._encode(element))
+            self._begun.add(self._restriction_of(element))
             self._bundle.push([element.value], [element])
             is_over = self._spent_us() >= self._began_us + slice_us
             if is_over or first.slice_us or (pending and pending[0].slice_us):
@@ -161,7 +162,7 @@ class EpochRestrictions(RestrictionInput):
         """Delay a restriction that was processed without a claim, so that it does not spin."""
         if not self._begun:
             return residual
-        is_unclaimed = self._encode(residual.element) in self._begun
+        is_unclaimed = self._restriction_of(residual.element) in self._begun
         took_us = self._spent_us() - self._began_us  # until the bundle finished
         if is_unclaimed and took_us >= self._slice_us:
             self._timers.slice_us = min(2 * took_us, _MOST_SLICE_US)
@@ -171,6 +172,14 @@ class EpochRestrictions(RestrictionInput):
         if is_unclaimed and not residual.delay_us:
             return residual._replace(delay_us=self._idle_us)
         return residual
+
+    def _restriction_of(self, element: WindowedValue) -> tuple[bytes, bytes]:
+        """Return an element and its restriction, encoded.
+
+        They are the same as before if nothing was claimed. The state of the watermark estimator and
+        the size may differ: both may depend on a clock, or on a server.
+        """
+        return self._key_of(element), self._encode(element.value[0][1][0])
 
     def _left_us(self) -> int:
         return self._budget_us - self._spent_us()

@@ -23,6 +23,8 @@ class ScriptedSdk:
         self.done: list[tuple[str, int, int]] = []  # element, position, when
         self.bundles: list[int] = []  # how many elements each got
         self.windows: list[Any] = []
+        # The state of the watermark estimator and the size of what is deferred.
+        self.estimates: Callable[[], tuple[int, float]] = lambda: (0, 1.0)
 
     def start_bundle(self) -> "ScriptedBundle":
         return ScriptedBundle(self)
@@ -47,9 +49,10 @@ class ScriptedBundle:
             self._sdk.done.append((element, position, self._sdk.now_us))
             self._sdk.windows.append(origin.windows)
             for deferred, rest, delay_ms, watermark in self._sdk.process(element, position):
+                state, size = self._sdk.estimates()
                 self._residuals.append(
                     residual(
-                        origin.with_value(((deferred, (rest, 0)), 1.0)),
+                        origin.with_value(((deferred, (rest, state)), size)),
                         delay_ms,
                         {"out": watermark},
                     )

@@ -1,5 +1,6 @@
 """Restrictions that are stored from epoch to epoch, with a scripted SDK and clock."""
 
+import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -27,6 +28,14 @@ class Epochs(ScriptedSdk):
         super().__init__(timed)
         self.records = SortedRecords()
         self.spent_us = 0
+
+    def vary(self, varies: str) -> None:
+        """Have the state of the watermark estimator, or the size, differ each time."""
+        numbers = itertools.count(1)
+        if varies == "state":
+            self.estimates = lambda: (next(numbers), 1.0)
+        elif varies == "size":
+            self.estimates = lambda: (0, float(next(numbers)))
 
     @property
     def store(self) -> StoredState:
@@ -125,9 +134,11 @@ def test_each_window_by_itself() -> None:
     assert sorted(window.start for (window,) in sdk.windows) == [0, 0, 10, 10]
 
 
-def test_one_that_has_claimed_nothing_backs_off() -> None:
+@pytest.mark.parametrize("varies", ["nothing", "state", "size"])
+def test_one_that_has_claimed_nothing_backs_off(varies: str) -> None:
     """It comes back as it was: to run it again at once would spin."""
     sdk = Epochs(lambda each, at: [(each, at, 0, 3.5)] if each == "idle" else [])
+    sdk.vary(varies)
     opened = sdk.epoch(restriction("idle"), restriction("busy"), begins_us=7)
     assert len(sdk.done) == 2
     assert sdk.store.next_due() == (None, 100_007)
@@ -173,10 +184,12 @@ class Slices(Epochs):
         raise AssertionError(self.slices_us)
 
 
+@pytest.mark.parametrize("varies", ["nothing", "state", "size"])
 def test_what_needs_long_before_its_first_claim_gets_more_time(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, varies: str
 ) -> None:
     sdk = Slices(monkeypatch, needs_us=5_000_000)
+    sdk.vary(varies)
     sdk.next_epoch(restriction("slow"), restriction("fast"))
     assert sdk.epochs_until(2) <= 4
     assert max(sdk.slices_us) <= 10_010_000
