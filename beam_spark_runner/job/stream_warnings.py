@@ -34,6 +34,7 @@ class StreamWarnings:
         self._sources: UnchangedValues[str] = UnchangedValues()
         self._blocked: UnchangedValues[str] = UnchangedValues()
         self._ended: UnchangedValues[str] = UnchangedValues()
+        self._behind: UnchangedValues[str] = UnchangedValues()
         self._slow = SlowEpochs(interval_us)
 
     def after_epoch(self, status: EpochStatus, now_s: float) -> None:
@@ -41,6 +42,7 @@ class StreamWarnings:
         self._warn_of_sources(status, now_s)
         self._warn_of_side_inputs(status, now_s)
         self._warn_of_timers(status, now_s)
+        self._warn_of_steps_behind(status, now_s)
         if self._slow.is_slow(status):
             self._warn(slow_text(status, self._interval_us))
 
@@ -90,8 +92,8 @@ class StreamWarnings:
     def _warn_of_timers(self, status: EpochStatus, now_s: float) -> None:
         """Warn of timers that still fire long after the end of the input.
 
-        Holds by due timers exist only with --unaligned_splittable_timers; otherwise, an epoch fires
-        all timers that are due before it ends.
+        Of user timers, this happens only with --unaligned_splittable_timers; otherwise, an epoch
+        fires all timers that are due before it ends.
         """
         firing = {
             name: HoldReason.DUE_TIMER
@@ -106,6 +108,27 @@ class StreamWarnings:
                 f"s, up to {time_text(status.steps[name].output_us)}: there are very many, or one "
                 "always sets itself again. Such a timer ends with its window only; the global "
                 "window has no end"
+            )
+
+    def _warn_of_steps_behind(self, status: EpochStatus, now_s: float) -> None:
+        """Warn of steps for which windows or timers are due all the time."""
+        behind = {
+            name: HoldReason.DUE_TIMER
+            for name, step in status.steps.items()
+            if step.hold is not None
+            and step.hold.holder is HoldReason.DUE_TIMER
+            and step.input_us != MAX_US
+        }
+        for name, for_s in self._behind.after_epoch(behind, now_s):
+            step = status.steps[name]
+            lag = ""
+            if MIN_US < step.output_us < step.input_us:
+                lag = f" Its output is {(step.input_us - step.output_us) / 1e6:.0f} s behind it."
+            self._warn(
+                f"{name}: for {for_s:.0f} s, each epoch has left windows or timers of this step "
+                f"that its input watermark has passed to the next epoch.{lag} The budget of epochs "
+                "grows meanwhile, up to a minute. If this goes on, set more partitions "
+                "(--parallelism), larger windows, or fewer keys"
             )
 
 

@@ -1,4 +1,4 @@
-"""Chooses for how long the tasks of an epoch process sources."""
+"""Chooses for how long the tasks of an epoch process sources, and fire what is due."""
 
 import statistics
 from collections import deque
@@ -27,12 +27,16 @@ class SourceBudget:
     squares: ``beyond = fixed + slope * budget``. If the true curve is not straight, the line
     approximates it near the current budgets, which is what matters.
 
+    Sources and what is due (panes, timers, the expiry of state) have this time each. Whichever is
+    left with more raises it: panes that fall due faster than an epoch fires them would be more with
+    each epoch.
+
     Args:
         interval_us: The time that an epoch should take, microseconds; the least budget.
 
     Attributes:
         us: The budget, microseconds.
-        was_enough: Whether sources had no more than the last budget allowed.
+        was_enough: Whether nothing was left over that the last budget did not allow.
 
     Example:
         >>> budget = SourceBudget(500_000)
@@ -63,12 +67,12 @@ class SourceBudget:
         Args:
             took_us: The total time of the last epoch.
             tasks_us: The time of its tasks: the longest of each level.
-            was_enough: Whether its sources had no more than its budget allowed.
+            was_enough: Whether its budget left nothing over, of sources or of what was due.
         """
         is_first, self._is_first = self._is_first, False
         self.was_enough = was_enough
         least_us = max(self._interval_us, self.us / _SHRINKING)
-        if was_enough:  # timers that have become due with a backlog may still wait for their turn
+        if was_enough:
             self.us = round(least_us)
             return
         if self._has_first and len(self._budgets_us) == 1:

@@ -9,7 +9,8 @@ from beam_spark_runner.semantics.timers import NEVER_US, Instant
 class Interruption:
     """Decides when a stage must not fire further timers in an epoch.
 
-    At least one timer fires, so that each epoch makes progress. All others remain set.
+    At least one timer fires, so that each epoch makes progress. All others remain set. The time
+    for it begins with the first timer: what an epoch has to read before takes none of it.
 
     Args:
         spent_us: Returns for how long the epoch has run.
@@ -28,6 +29,7 @@ class Interruption:
         self._spent_us = spent_us
         self._budget_us = budget_us
         self._has_fired = False
+        self._since_us: int | None = None  # when timers began to fire
         self.batch = batch
         self.was_interrupted = False
 
@@ -35,9 +37,17 @@ class Interruption:
         """Note that a timer, or a batch of them, has fired."""
         self._has_fired = True
 
+    def begin_again(self) -> None:
+        """Begin the time anew: all elements have been read, and all keys that are due follow."""
+        self._since_us = None
+        self.was_interrupted = False
+
     def is_over(self) -> bool:
         """Whether no other timer may fire."""
-        return self._has_fired and self._spent_us() >= self._budget_us
+        spent_us = self._spent_us()
+        if self._since_us is None:
+            self._since_us = spent_us
+        return self._has_fired and spent_us - self._since_us >= self._budget_us
 
     def stops(self, would_leave: Callable[[Instant], bool], to: Instant) -> bool:
         """Whether due event-time timers remain set from now on; sets ``was_interrupted``.

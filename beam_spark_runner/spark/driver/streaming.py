@@ -242,9 +242,9 @@ class _StreamRun:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
             self._end_sweep()
             self.adapt()
-        was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
+        has_more = any(each.shard is not None and each.shard.has_more for each in reports)
         tasks_us = sum(times_of_levels(reports).values())
-        self._budget.after(took_us, tasks_us, was_enough=not was_cut_off)
+        self._budget.after(took_us, tasks_us, was_enough=not has_more)
         return True
 
     @contextlib.contextmanager

@@ -69,6 +69,8 @@ class StoringStage(StageWithSideInputs):
         with charged_to(self.program.name):
             self._bundle.enter()
             epoch = self._epoch
+            if self._interruption is not None:
+                self._interruption.begin_again()
             fire_due(epoch.store, epoch.now, reader.fire, self._interruption)
             if isinstance(reader, GroupReader):
                 reader.finish_epoch()

@@ -157,3 +157,23 @@ def test_a_slow_epoch_says_which_part_took_the_time(part: EpochPart, advice: str
     )
     assert "The slowest task took 0.1 s, in Read + Group." in found
     assert advice in found
+
+
+def test_a_step_for_which_windows_are_due_all_the_time() -> None:
+    """Its watermark advances, but ever less than that of its input."""
+    warned = Warned()
+    for number in range(4):
+        input_us, output_us = (100 + 30 * number) * 1_000_000, (60 + number) * 1_000_000
+        hold = Hold(HoldReason.DUE_TIMER, output_us)
+        warned.step("Sum", StepStatus(input_us=input_us, output_us=output_us, hold=hold))
+    (found,) = warned.texts
+    assert found.startswith("Sum: for 60 s, each epoch has left windows or timers of this step")
+    assert "Its output is 98 s behind it." in found
+
+
+def test_a_step_that_was_behind_for_a_while() -> None:
+    warned = Warned()
+    hold = Hold(HoldReason.DUE_TIMER, 5)
+    for each in (hold, hold, None, hold, hold, None):
+        warned.step("Sum", StepStatus(input_us=9, output_us=5, hold=each))
+    assert warned.texts == []
