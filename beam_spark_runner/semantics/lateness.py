@@ -9,7 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue, create
 IsExpired: TypeAlias = Callable[[Any], bool]
 """Returns whether a window has expired."""
 
-END_OF_GLOBAL_WINDOW_US = GlobalWindow().max_timestamp().micros
+END_OF_GLOBAL_WINDOW_US: int = GlobalWindow().max_timestamp().micros
 """No window ends later. After it there are timestamps, too, up to ``MAX_US``."""
 
 
@@ -19,7 +19,7 @@ def waiting_hold_us(element: WindowedValue) -> int:
     That is its timestamp, but at most the end of its windows: an element may have a timestamp after
     the end of its window, and a grouping downstream would drop it if the watermark went there.
     """
-    hold_us = element.timestamp_micros
+    hold_us: int = element.timestamp_micros
     for window in element.windows:
         hold_us = min(hold_us, window.max_timestamp().micros)
     return hold_us

@@ -1,5 +1,6 @@
 """Whatever an epoch has no time for comes after it: the lag ends if the machine is fast enough."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -54,7 +55,7 @@ class Machine:
         has_more = False
         for kind in KINDS:
             spent_us = [self.reading_us * since_us // SECOND_US if kind != SOURCES else 0]
-            interruption = Interruption(lambda spent=spent_us: spent[0], self.budget.us, 1)
+            interruption = Interruption(functools.partial(max, spent_us), self.budget.us, 1)
 
             def would_leave(to: Instant, kind: str = kind) -> bool:
                 return self.left(kind) > 0
