@@ -58,6 +58,9 @@ from beam_spark_runner.recovery.savepoint import (
     NothingCommittedError,
     SavepointExistsError,
 )
+from beam_spark_runner.state.blocks import (
+    DamagedFileError,
+)
 from beam_spark_runner.state.delta import (
     CorruptDeltaError,
 )
@@ -71,6 +74,7 @@ __all__ = [
     "CheckpointStorageError",
     "CorruptDeltaError",
     "CorruptManifestError",
+    "DamagedFileError",
     "EnvironmentStartError",
     "EventServiceError",
     "ExecutorMismatchError",

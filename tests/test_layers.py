@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "prometheus_client": {"job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
     "numpy": {"core", "harness", "spark", "transforms"},
-    "xxhash": {"core"},
+    "xxhash": {"core", "state"},
     "lmdb": {"state"},
     "zstandard": {"state"},
     "obstore": {"state"},

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.compatibility import StoredStage
 
-_FORMAT = 9
+_FORMAT = 10
+_READ_FORMATS = (9, 10)  # 9: its views have no digests; versions that write it cannot read those
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -223,11 +224,11 @@ def decode(data: bytes, name: str) -> Manifest:
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
         raise CorruptManifestError(name, "its checksum is wrong")
     fields = json.loads(text)
-    if (written := fields.pop("format")) != _FORMAT:
+    if (written := fields.pop("format")) not in _READ_FORMATS:
         raise IncompatibleCheckpointError(
             (
                 f"another version of this package has written {name}: its format is {written}, and "
-                f"this version reads {_FORMAT} only",
+                f"this version reads {' and '.join(map(str, _READ_FORMATS))} only",
             ),
             _OTHER_FORMAT,
         )

@@ -12,7 +12,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.manifest import Manifest, epoch_in, fence_in
 
 _DELTA = re.compile(
-    r"(?P<lineage>[\w.-]+)-(?P<level>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-[0-9a-f]{16}\.delta"
+    r"(?P<lineage>[\w.-]+)-(?P<level>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-(?P<attempt>[0-9a-f]{16})\.delta"
 )
 _VIEW = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.view")
 _HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]+")
@@ -25,6 +25,12 @@ _ROWS = re.compile(
 def delta_name(lineage: str, level: int, partition: int, epoch: int, attempt: int) -> str:
     """Return the name of a delta's file. Those of a shard sort by their epochs."""
     return f"{lineage}-{level}-{partition}-{epoch:012d}-{attempt:016x}.delta"
+
+
+def delta_version_in(name: str) -> tuple[int, int] | None:
+    """Return the epoch and the attempt of a delta, by its name; None: it is no delta."""
+    match = _DELTA.fullmatch(name)
+    return (int(match["epoch"]), int(match["attempt"], 16)) if match else None
 
 
 def view_name(lineage: str, epoch: int, dest: int, unique: str) -> str:
@@ -167,6 +173,24 @@ def _is_over(name: str, lineage: str, newest: int, fence: int) -> bool:
     if epoch is None:
         epoch = epoch_in(name, lineage)
     return (epoch is not None and epoch <= newest) or (claimed is not None and claimed < fence)
+
+
+def what_to_do_about(name: str) -> str:
+    """Return the end of a message about a damaged file: its epoch, and what operators can do.
+
+    It is empty for a file that no manifest names.
+
+    Args:
+        name: The name or the path of the file.
+    """
+    name = name.rpartition("/")[2]
+    match = _DELTA.fullmatch(name) or _VIEW.fullmatch(name)
+    if match is None:
+        return ""
+    return (
+        f" (a file of epoch {int(match['epoch'])}). Restore it, or start from an older savepoint: "
+        "`beam-spark-savepoint verify FOLDER` says which epochs in a folder are whole"
+    )
 
 
 def _written_in(name: str, lineage: str) -> int | None:

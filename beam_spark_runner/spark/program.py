@@ -58,12 +58,14 @@ class SideInputRows:
         code: the code in the rows' routes, see ``core.routing``.
         inline: the content of the only file, in the closure.
         files: files that all workers can read; none if ``inline`` is set or there are no rows.
+        name: if the only file is a view in a checkpoint folder: its name, which its digest covers.
     """
 
     id: str
     code: int
     inline: bytes | None = None
     files: tuple[SharedFile, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

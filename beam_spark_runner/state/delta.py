@@ -17,8 +17,8 @@ from typing import BinaryIO
 import zstandard
 
 from beam_spark_runner._generated import store_pb2
-from beam_spark_runner.core.errors import StoredDataError
 from beam_spark_runner.recovery import sweep
+from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.chain import Chain, ShardVersion, chain_of, coded_chain
 
 FRAME_BYTES = 1 << 20
@@ -33,20 +33,10 @@ _DELETED = -1
 _READ_BYTES = 1 << 20  # of one read, so that a damaged length does not exhaust memory
 
 
-class CorruptDeltaError(StoredDataError):
-    """A delta is missing or damaged.
+class CorruptDeltaError(DamagedFileError):
+    """A delta is missing or damaged."""
 
-    Args:
-        name: The name of its file.
-        why: What is wrong with it.
-    """
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(name, why)
-        self.name, self.why = name, why
-
-    def __str__(self) -> str:
-        return f"the delta {self.name} cannot be used: {self.why}"
+    kind = "delta"
 
 
 def delta_name(lineage: str, level: int, partition: int, version: ShardVersion) -> str:

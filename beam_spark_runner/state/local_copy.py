@@ -9,6 +9,8 @@ import enum
 import functools
 import os
 import secrets
+import struct
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +40,8 @@ _UNCHECKED_BYTES = 16 << 20  # written between two checks of the free space
 _PAGE_BYTES = 4096
 _RECORDS = b"records"
 _TAG = b"tag"
-_LAYOUT = b"\2"  # version of the copy's layout; a copy of another layout is not used
+_CHECKSUM = struct.Struct(">I")
+_LAYOUT = b"\3"  # version of the copy's layout; a copy of another layout is not used
 
 
 class Origin(enum.Enum):
@@ -221,15 +224,17 @@ def _environment(folder: Path) -> lmdb.Environment:
 
 
 def _tag(chain: Chain) -> bytes:
-    tag = store_pb2.CopyTag(boot=boot_id(), chain=coded_chain(chain))
-    return _LAYOUT + tag.SerializeToString()
+    tag = store_pb2.CopyTag(boot=boot_id(), chain=coded_chain(chain)).SerializeToString()
+    return _LAYOUT + _CHECKSUM.pack(zlib.crc32(tag)) + tag
 
 
 def _chain_of(coded: bytes) -> Chain | None:
-    """Return the chain of a tag; None: it is of another layout, or the host has rebooted."""
-    if not coded.startswith(_LAYOUT):
+    """Return the chain of a tag; None: it is damaged or of another layout, or after a reboot."""
+    start = len(_LAYOUT) + _CHECKSUM.size
+    content = coded[start:]
+    if coded[:start] != _LAYOUT + _CHECKSUM.pack(zlib.crc32(content)):
         return None
-    tag = store_pb2.CopyTag.FromString(coded[len(_LAYOUT) :])
+    tag = store_pb2.CopyTag.FromString(content)
     return chain_of(tag.chain) if tag.boot == boot_id() else None
 
 

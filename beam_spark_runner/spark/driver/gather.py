@@ -130,19 +130,15 @@ def _check(
 def _small(blobs: Sequence[bytes], edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
     """Sort rows in memory, into the closure or one file."""
     batches = [batch for blob in blobs for batch in files.batches_of(blob)]
-    sink = pa.BufferOutputStream()
-    writer = files.SortedWriter(sink, is_sorted=True)
-    if batches:
-        writer.add(files.sorted_by_route(pa.concat_batches(batches)))
-    writer.close()
-    data = sink.getvalue()
-    if data.size <= INLINE_BYTES:
-        return SideInputRows(id=id_, code=edge.code, inline=data.to_pybytes())
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{_name(id_)}.arrow")
-        with open(path, "wb") as file:
-            file.write(data)
-        return _shared(path, edge, id_, settings)
+        writer = files.SortedWriter(path, is_sorted=True)
+        if batches:
+            writer.add(files.sorted_by_route(pa.concat_batches(batches)))
+        writer.close()
+        if os.path.getsize(path) > INLINE_BYTES:
+            return _shared(path, edge, id_, settings)
+        return SideInputRows(id=id_, code=edge.code, inline=Path(path).read_bytes())
 
 
 def _by_tasks(

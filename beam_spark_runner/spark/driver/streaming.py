@@ -43,7 +43,7 @@ from beam_spark_runner.spark.driver.migration import adapted, finished_now
 from beam_spark_runner.spark.driver.playback import Events, Playback
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.state.delta import CorruptDeltaError
+from beam_spark_runner.state.blocks import DamagedFileError
 
 _LOGGER = logging.getLogger(__name__)
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
@@ -277,7 +277,7 @@ class _StreamRun:
         """Do work that may be repeated, and repeat it while storage is full or unavailable."""
         try:
             return outlasting(work, time.monotonic, _LOGGER.warning, self._pause)
-        except CorruptDeltaError:
+        except DamagedFileError:
             self._start.check_fence()  # a later driver deletes what it does not need
             raise
 

@@ -34,6 +34,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
+from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
@@ -148,7 +149,7 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             step, cause, text = error.where, error.problem, ""
         case CheckpointStorageError():
             step, cause, text = error.place, error.problem, ""
-        case CorruptDeltaError():
+        case DamagedFileError():
             step, cause, text = error.name, error.why, ""
         case LostHarnessError():
             step, cause, text = "", error.problem, error.output
@@ -177,6 +178,8 @@ def error_of(failure: Failure) -> RunnerError:
         return ShardStorageError(failure.step, failure.cause)
     if failure.kind == CorruptDeltaError.__name__:
         return CorruptDeltaError(failure.step, failure.cause)
+    if failure.kind == DamagedFileError.__name__:
+        return DamagedFileError(failure.step, failure.cause)
     if failure.kind in _LOST_HARNESSES:
         return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

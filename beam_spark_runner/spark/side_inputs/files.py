@@ -1,9 +1,10 @@
-"""Files in which workers look up side inputs: sorted Arrow files, which are mapped, not loaded.
+"""Files in which workers look up side inputs: sorted blocks, which are mapped, not loaded.
 
 A file holds batches of a few megabytes. Within a batch, rows are sorted by
-``route``: a hash of key and window. So a reader that knows the first and the
-last route of each batch finds a key by binary search in the batches that may
-have it, and touches no others. Rows are those of ``SideInputWriter``.
+``route``: a hash of key and window. A batch is cut into blocks (``sorted_rows``,
+``state.blocks``). The index of the file has the first and the last route of
+each block, so that a reader verifies and searches the blocks that may have a
+key, and touches no others. Rows are those of ``SideInputWriter``.
 """
 
 import contextlib
@@ -20,6 +21,8 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import MarkReader
 from beam_spark_runner.spark.shared_folder import SharedFolder
+from beam_spark_runner.spark.side_inputs.sorted_rows import SortedRows
+from beam_spark_runner.state.blocks import BlockWriter
 
 SCHEMA = pa.schema(
     [
@@ -38,13 +41,14 @@ class SortedWriter:
     """Writes rows to one file, in batches of about ``BATCH_BYTES``.
 
     Args:
-        sink: a path, or another sink that Arrow can write to.
+        path: the path of the file.
         is_sorted: whether rows come sorted by route, and need not be sorted within each batch.
-        rows: the schema of the rows.
+        name: see ``BlockWriter``.
     """
 
-    def __init__(self, sink: Any, *, is_sorted: bool, rows: pa.Schema = SCHEMA) -> None:
-        self._writer = pa.ipc.new_file(sink, rows)
+    def __init__(self, path: str, *, is_sorted: bool, name: str = "") -> None:
+        self._file = open(path, "wb", 1 << 20)  # noqa: SIM115  (closed by ``close``)
+        self._writer = BlockWriter(self._file, name)
         self._is_sorted = is_sorted
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -62,12 +66,15 @@ class SortedWriter:
             return
         batch = pa.concat_batches(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
-        self._writer.write_batch(batch if self._is_sorted else sorted_by_route(batch))
+        batch = batch if self._is_sorted else sorted_by_route(batch)
+        for block, first, last in SortedRows.of_arrow(batch).blocks():
+            self._writer.add(block, first, last)
 
     def close(self) -> None:
-        """Write the buffered rows, and the file's footer."""
+        """Write the buffered rows, and the index."""
         self._write()
-        self._writer.close()
+        self._writer.finish()
+        self._file.close()
 
 
 def sorted_by_route(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -2,16 +2,18 @@
 
 import mmap
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows.keys import join_key
-from beam_spark_runner.spark.side_inputs.files import SCHEMA
+from beam_spark_runner.spark.side_inputs.files import EPOCHS_SCHEMA
+from beam_spark_runner.spark.side_inputs.sorted_rows import SortedRows
+from beam_spark_runner.state.blocks import BlockReader, DamagedFileError
+from beam_spark_runner.state.checked_files import ARROW_START
 
 RESIDENT_BYTES = 64 << 20
 """How many bytes of mapped files a worker reads before it releases their pages.
@@ -19,26 +21,8 @@ RESIDENT_BYTES = 64 << 20
 They stay in the machine's page cache, which all workers share, but would be
 counted as this process's memory for as long as it lives.
 """
-_LOOKUP_BYTES = 1 << 20
-"""About what one search reads: the kernel maps more than the pages that are touched."""
-
-_Int32Array = npt.NDArray[np.int32]
-_Int64Array = npt.NDArray[np.int64]
-
-
-class _Column:
-    """A column of byte strings, without a copy of it."""
-
-    __slots__ = ("_data", "_offsets")
-
-    def __init__(self, column: Any) -> None:
-        _, offsets, data = column.buffers()
-        first, last = column.offset, column.offset + len(column) + 1
-        self._offsets: _Int32Array = np.frombuffer(offsets, np.int32)[first:last]
-        self._data = memoryview(data) if data is not None else memoryview(b"")
-
-    def __getitem__(self, row: int) -> bytes:
-        return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
+_MOST_READ = 4_096
+"""The most batches that are kept open: each takes about a kilobyte. Others are verified again."""
 
 
 class Row(NamedTuple):
@@ -55,51 +39,93 @@ class Row(NamedTuple):
     values: int
 
 
-class _Batch:
-    """Rows sorted by route."""
+class _File(Protocol):
+    """A file of sorted batches.
 
-    __slots__ = ("counts", "epochs", "keys", "routes", "values")
+    Attributes:
+        batches: of each batch: its first and its last route, and its bytes.
+    """
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.routes: _Int64Array = batch.column(0).to_numpy()
-        self.counts: _Int64Array = batch.column(1).to_numpy()
-        self.keys = _Column(batch.column(2))
-        self.values = _Column(batch.column(3))
-        self.epochs: _Int64Array | None = None
-        if batch.num_columns > len(SCHEMA):
-            self.epochs = batch.column(len(SCHEMA)).to_numpy()
+    batches: list[tuple[int, int, int]]
+
+    def batch(self, number: int) -> SortedRows:
+        """Return a batch, by its number."""
+
+
+class _BlockFile:
+    """A file that ``SortedWriter`` has written; batches are verified."""
+
+    def __init__(self, buffer: pa.Buffer, name: str, place: str) -> None:
+        content = memoryview(buffer)
+        self._reader = BlockReader(
+            lambda start, size: content[start : start + size], len(content), name, place
+        )
+        self.batches = [(each.first, each.last, each.size) for each in self._reader.blocks]
+
+    def batch(self, number: int) -> SortedRows:
+        return SortedRows.of_block(self._reader.content(self._reader.blocks[number]))
+
+
+class _ArrowFile:
+    """A view of a version of this package whose files have no digests."""
+
+    def __init__(self, buffer: pa.Buffer, place: str) -> None:
+        try:
+            with pa.ipc.open_file(buffer) as reader:
+                found = [reader.get_batch(each) for each in range(reader.num_record_batches)]
+            for batch in found:
+                batch.validate(full=True)
+            if any(batch.schema != EPOCHS_SCHEMA for batch in found):
+                raise DamagedFileError(place, "it is no view")
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedFileError(place, f"it is no whole Arrow file: {error}") from error
+        self._found = [SortedRows.of_arrow(batch) for batch in found if len(batch)]
+        self.batches = [
+            (int(each.routes[0]), int(each.routes[-1]), each.routes.nbytes) for each in self._found
+        ]
+
+    def batch(self, number: int) -> SortedRows:
+        return self._found[number]
 
 
 class GatheredRows:
     """All rows of one side input, shared by the stages of this worker.
 
     Threads: one at a time.
+
+    Raises:
+        DamagedFileError: a file is damaged. What a lookup reads is verified then.
+        OSError: a file cannot be read.
     """
 
     def __init__(self, source: SideInputRows) -> None:
         self.id = self.kept_as = source.id
         self._code = source.code
         self._maps: list[mmap.mmap] = []
-        self._batches: list[_Batch] = []
-        for buffer in self._open(source):
-            with pa.ipc.open_file(buffer) as reader:
-                for index in range(reader.num_record_batches):
-                    batch = reader.get_batch(index)
-                    if len(batch):
-                        self._batches.append(_Batch(batch))
-        self._firsts = np.array([batch.routes[0] for batch in self._batches], np.int64)
-        self._lasts = np.array([batch.routes[-1] for batch in self._batches], np.int64)
+        files = list(self._opened(source))
+        self._places = [(file, number) for file in files for number in range(len(file.batches))]
+        self._firsts = np.array([first for file in files for first, *_ in file.batches], np.int64)
+        self._lasts = np.array([last for file in files for _, last, _ in file.batches], np.int64)
+        self._sizes = [size for file in files for *_, size in file.batches]
+        self._read: dict[int, SortedRows] = {}  # verified batches, by the index in these lists
         self._resident = 0
         self._lets_go = sum(map(len, self._maps)) > RESIDENT_BYTES
 
-    def _open(self, source: SideInputRows) -> Iterator[pa.Buffer]:
+    def _opened(self, source: SideInputRows) -> Iterator[_File]:
         if source.inline is not None:
-            yield pa.py_buffer(source.inline)
+            yield _BlockFile(pa.py_buffer(source.inline), source.name, source.id)
         for file in source.files:
-            buffer, mapped = file.map()
+            place = file.path or source.id
+            try:
+                buffer, mapped = file.map()
+            except ValueError as error:  # no memory map is empty
+                raise DamagedFileError(place, "it is empty") from error
             if mapped is not None:
                 self._maps.append(mapped)
-            yield buffer
+            if source.name and memoryview(buffer)[: len(ARROW_START)] == ARROW_START:
+                yield _ArrowFile(buffer, place)
+            else:
+                yield _BlockFile(buffer, source.name, place)
 
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
         """See ``SideInputLookup.values``."""
@@ -110,20 +136,24 @@ class GatheredRows:
         joined = join_key(key or b"", window)
         route = routing.route_of_key(joined, self._code)
         for place in ((self._firsts <= route) & (self._lasts >= route)).nonzero()[0].tolist():
-            batch = self._batches[place]
+            batch = self._read.get(place) or self._batch(place)
+            if self._lets_go:
+                self._touch(self._sizes[place])
             first = int(batch.routes.searchsorted(route))
             last = int(batch.routes.searchsorted(route, "right"))
-            self._touch(_LOOKUP_BYTES)
             for row in range(first, last):
                 if batch.keys[row] == joined:  # else another key with that hash
-                    values = batch.values[row]
-                    self._touch(len(values))
                     epoch = 0 if batch.epochs is None else int(batch.epochs[row])
-                    yield Row(epoch, values, int(batch.counts[row]))
+                    yield Row(epoch, batch.values[row], int(batch.counts[row]))
+
+    def _batch(self, place: int) -> SortedRows:
+        if len(self._read) == _MOST_READ:
+            self._read.clear()
+        file, number = self._places[place]
+        found = self._read[place] = file.batch(number)
+        return found
 
     def _touch(self, size: int) -> None:
-        if not self._lets_go:
-            return
         self._resident += size
         if self._resident > RESIDENT_BYTES:
             self._resident = 0

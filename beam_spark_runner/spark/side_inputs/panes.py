@@ -88,11 +88,12 @@ class PanesOfView:
         """Return the ids of new panes, each with the last moment of its window."""
         return [(place, end_us) for place, (_, end_us) in self._last.items()]
 
-    def write(self, part: bytes, scratch: Path, put: Callable[[Path], None]) -> None:
+    def write(self, part: bytes, name: str, scratch: Path, put: Callable[[Path], None]) -> None:
         """Write the last pane of each window in a part to a file. Nothing is pushed afterwards.
 
         Args:
             part: the part. Its later panes replace what is in this file, and in no other one.
+            name: the name under which ``put`` stores the file.
             scratch: a folder for the file, until ``put`` has stored it.
             put: stores the file, which is then removed.
 
@@ -107,7 +108,7 @@ class PanesOfView:
             tempfile.TemporaryDirectory(prefix="view-", dir=scratch) as folder,
         ):
             path = Path(folder, "view")
-            writer = SortedWriter(str(path), is_sorted=False, rows=EPOCHS_SCHEMA)
+            writer = SortedWriter(str(path), is_sorted=False, name=name)
             for batch in self._spooled.batches():
                 panes = batch.column(len(EPOCHS_SCHEMA)).to_numpy()
                 rows = batch.select(EPOCHS_SCHEMA.names)

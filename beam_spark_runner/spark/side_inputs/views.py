@@ -9,6 +9,7 @@ from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows, Row
 from beam_spark_runner.spark.side_inputs.panes import FILE_CODE
+from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 
@@ -48,6 +49,7 @@ class EpochView:
         Values of earlier epochs come first, whichever part they are in.
 
         Raises:
+            DamagedFileError: a file is damaged or missing.
             ShardStorageError: a file cannot be read.
         """
         parts = [self._rows(path, window, key) for path in self._files.get(window, ())]
@@ -55,9 +57,12 @@ class EpochView:
             yield coded, count
 
     def _rows(self, path: str, window: bytes, key: bytes | None) -> Iterator[Row]:
-        source = SideInputRows(id=path, code=self._code, files=(self._file_at(path),))
+        name = path.rpartition("/")[2]
+        source = SideInputRows(id=path, code=self._code, files=(self._file_at(path),), name=name)
         try:
             rows = self._open(source)
+        except FileNotFoundError as error:
+            raise DamagedFileError(path, "there is no such file") from error
         except OSError as error:
             raise ShardStorageError(path, str(error)) from error
         return rows.rows(window, key)

@@ -21,9 +21,10 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto, report_row
 from beam_spark_runner.spark.task.epoch_files import local_path
+from beam_spark_runner.state.blocks import BlockWriter, DamagedFileError, reader_of
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
-_STORAGE_ERRORS = (OSError, pa.ArrowException)
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class RowFile:
@@ -42,11 +43,8 @@ class RowFile:
         self._problem: Exception | None = None
         self._open = contextlib.ExitStack()
         try:
-            sink = self._open.enter_context(pa.OSFile(str(path), "wb"))
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            writer = pa.ipc.new_file(sink, schema.ARROW_SCHEMA, options=options)
-            self._writer = self._open.enter_context(writer)
-        except _STORAGE_ERRORS as error:
+            self._writer = BlockWriter(self._open.enter_context(path.open("wb")), path.name)
+        except OSError as error:
             raise self._failed(error) from error
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -57,8 +55,8 @@ class RowFile:
         """
         if self._problem is None:
             try:
-                self._writer.write_batch(batch)
-            except _STORAGE_ERRORS as error:
+                self._writer.add(_block_of(batch))
+            except OSError as error:
                 self._problem = error
 
     def finish(self) -> None:
@@ -69,9 +67,10 @@ class RowFile:
         """
         if self._problem is None:
             try:
+                self._writer.finish()
                 self._open.close()
                 self._store()
-            except _STORAGE_ERRORS as error:
+            except OSError as error:
                 self._problem = error
         if self._problem is not None:
             raise self._failed(self._problem) from self._problem
@@ -86,7 +85,7 @@ class RowFile:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            with contextlib.suppress(*_STORAGE_ERRORS):
+            with contextlib.suppress(OSError):
                 self._open.close()
             with contextlib.suppress(OSError):  # the next commit deletes it
                 self._path.unlink(missing_ok=True)
@@ -150,18 +149,27 @@ def rows_of(places: ShardLocations, name: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file.
 
     Raises:
-        ShardStorageError: the file cannot be read, or is incomplete.
+        ShardStorageError: the file cannot be read, or is damaged.
     """
     try:
         with (
             local_path(places, name) as path,
-            pa.OSFile(str(path), "rb") as source,
-            pa.ipc.open_file(source) as reader,
+            path.open("rb") as source,
         ):
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
-    except _STORAGE_ERRORS as error:
+            for block in reader_of(source, name).contents():
+                with pa.ipc.open_stream(block) as reader:
+                    yield reader.read_next_batch()
+    except DamagedFileError as error:
+        raise ShardStorageError(f"{places.deltas}/{name}", error.why) from error
+    except OSError as error:
         raise ShardStorageError(f"{places.deltas}/{name}", str(error)) from error
+
+
+def _block_of(batch: pa.RecordBatch) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema.ARROW_SCHEMA, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue())
 
 
 def _names_of_job(context: TaskContext, names_from: str) -> list[str]:

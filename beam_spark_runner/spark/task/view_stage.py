@@ -65,7 +65,7 @@ class ViewStage(EpochStage):
         for part in {place.part for place, _ in fired}:
             name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
             put = functools.partial(delta_files(places).put, name)
-            self._panes.write(part, scratch_folder(places), put)
+            self._panes.write(part, name, scratch_folder(places), put)
             files[part] = name
         return [
             reports_pb2.View(

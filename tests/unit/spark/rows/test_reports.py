@@ -15,6 +15,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.scheduling.attempts import Failure, Report
 from beam_spark_runner.spark.rows.reports import _report_of, error_of, failure_proto
+from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
@@ -42,6 +43,7 @@ def there_and_back(error: RunnerError) -> RunnerError:
         HarnessStreamError("OSError: No space left on device"),
         ShardStorageError("/local/main-1-0", "OSError: No space left on device"),
         CorruptDeltaError("main-1-0-000000000007", "there is no such file"),
+        DamagedFileError("main-000000000007-3-ab.view", "it is cut off"),
     ],
     ids=lambda error: type(error).__name__,
 )

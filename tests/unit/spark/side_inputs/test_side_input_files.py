@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import apache_beam as beam
@@ -60,14 +61,15 @@ def edge_to_side_input(*, is_multimap: bool, is_global: bool = False) -> Edge:
 
 def file_of(edge: Edge, batches: Sequence[pa.RecordBatch], *, is_sorted: bool = False) -> bytes:
     """Let some task write the rows, which come in any order, to one file."""
-    sink = pa.BufferOutputStream()
-    writer = files.SortedWriter(sink, is_sorted=is_sorted)
-    found = as_spark_would(edge, batches, random.Random(2))
-    for dest, batch in files.whole_rows(found, MarkReader()):
-        assert dest == edge.dest
-        writer.add(batch)
-    writer.close()
-    return bytes(sink.getvalue().to_pybytes())
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "rows")
+        writer = files.SortedWriter(str(path), is_sorted=is_sorted)
+        found = as_spark_would(edge, batches, random.Random(2))
+        for dest, batch in files.whole_rows(found, MarkReader()):
+            assert dest == edge.dest
+            writer.add(batch)
+        writer.close()
+        return path.read_bytes()
 
 
 def rows_of(edge: Edge, **source: Any) -> GatheredRows:

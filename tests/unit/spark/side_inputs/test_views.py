@@ -55,7 +55,7 @@ def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
     with contextlib.closing(panes):
         for number, part in enumerate(sorted({place.part for place, _ in panes.places()})):
             target = path.with_name(path.name + f"-{number}" * bool(number))
-            panes.write(part, path.parent, functools.partial(_copy, target))
+            panes.write(part, target.name, path.parent, functools.partial(_copy, target))
             for place, _ in panes.places():
                 if place.part == part:
                     files[place.window] = (*files.get(place.window, ()), str(target))
@@ -188,4 +188,4 @@ def test_an_element_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with contextlib.closing(panes):
         panes.push([value], [origin])
         with pytest.raises(EncodingError, match=r"exceeds the limit of 1000"):
-            panes.write(b"", tmp_path, lambda path: None)
+            panes.write(b"", "view", tmp_path, lambda path: None)
