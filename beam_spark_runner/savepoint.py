@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
-from beam_spark_runner.job.shard_places import existing_storage, save, storage_at
+from beam_spark_runner.job.shard_places import existing_storage, save, storage_at, verify
 from beam_spark_runner.options.storage import HDFS_NAMES
 from beam_spark_runner.options.values import required_folder
 
@@ -13,17 +13,21 @@ from beam_spark_runner.options.values import required_folder
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make a savepoint, and print the number of its epoch; return the exit status.
 
+    With ``verify`` as the first argument, verify a folder instead.
+
     Args:
         arguments: The command line without the program's name. None: ``sys.argv``.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["verify"]:
+        return _verify(_verify_parser().parse_args(arguments[1:]))
     given = _parser().parse_args(arguments)
     try:
         checkpoints, path = (
             required_folder(option, getattr(given, option))
             for option in ("checkpoint_dir", "savepoint_path")
         )
-        hdfs = {name: getattr(given, name) for name in HDFS_NAMES}
-        settings = tuple((name, value) for name, value in hdfs.items() if value)
+        settings = _settings(given)
         source = existing_storage(checkpoints, "checkpoint_dir", settings)
         epoch = save(source, storage_at(path, "savepoint_path", settings))
     except RunnerError as error:
@@ -33,11 +37,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _verify(given: argparse.Namespace) -> int:
+    """Verify each epoch in a folder; return the exit status: 1 if anything is damaged."""
+    status, are_any = 0, False
+    try:
+        path = required_folder("FOLDER", given.folder)
+        for epoch in verify(existing_storage(path, "FOLDER", _settings(given))):
+            are_any = True
+            if not epoch.problems:
+                print(f"epoch {epoch.epoch} is whole ({epoch.files} files)")
+                continue
+            status = 1
+            print(f"epoch {epoch.epoch} is damaged:")
+            for problem in epoch.problems:
+                print(f"  - {problem}")
+    except RunnerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, OptionsError) else 1
+    if not are_any:
+        print(f"error: no epoch is committed in {path}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    hdfs = {name: getattr(given, name) for name in HDFS_NAMES}
+    return tuple((name, value) for name, value in hdfs.items() if value)
+
+
+def _verify_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="beam-spark-savepoint verify",
+        description="Reads all files of a checkpoint or savepoint, and compares them with their "
+        "digests. Prints which of the committed epochs that are kept are whole. Exit status 1: "
+        "some are not.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        help="A --checkpoint_dir, whose pipeline may be running, or a --savepoint_path.",
+    )
+    _add_options_of_hdfs(parser)
+    return parser
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="beam-spark-savepoint",
         description="Makes a savepoint: a copy of the last committed epoch of a streaming "
-        "pipeline, which may be running or have ended.",
+        "pipeline, which may be running or have ended. `beam-spark-savepoint verify FOLDER` "
+        "verifies one, or a checkpoint.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -55,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
         help="The folder for the copy. A pipeline that is started with the same option begins from "
         "it.",
     )
+    _add_options_of_hdfs(parser)
+    return parser
+
+
+def _add_options_of_hdfs(parser: argparse.ArgumentParser) -> None:
     of_hdfs = parser.add_argument_group("folders of HDFS (hdfs://)")
     of_hdfs.add_argument(
         "--hdfs_host",
@@ -73,7 +128,6 @@ def _parser() -> argparse.ArgumentParser:
         help="The user in whose name files are read and written. Default: $HADOOP_USER_NAME, or "
         "the user who runs the command.",
     )
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Decides where a streaming job stores its state, commits its epochs, and makes savepoints."""
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
@@ -17,7 +18,9 @@ from beam_spark_runner.recovery.savepoint import (
     Savepoint,
     make_savepoint,
 )
+from beam_spark_runner.recovery.verification import VerifiedEpoch, verified
 from beam_spark_runner.spark.program import ShardLocations
+from beam_spark_runner.state.checked_files import check_file
 from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
 
 _LINEAGE = "main"
@@ -78,7 +81,7 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         if config.savepoint_path is None:
             return None
         source = existing_storage(config.savepoint_path, "savepoint_path", places.store)
-        return Savepoint(source, storage)
+        return Savepoint(check_file, source, storage)
 
     return Checkpoints(
         storage=storage,
@@ -145,9 +148,15 @@ def save(source: CopyingStorage, target: CopyingStorage) -> int:
         NothingCommittedError: No epoch has been committed.
         SavepointExistsError: The target has another savepoint, or a checkpoint.
         CorruptManifestError: The manifest of the source is damaged.
+        DamagedFileError: A file that the newest epoch needs is damaged.
         CheckpointStorageError: One of the folders cannot be read or written.
     """
-    return make_savepoint(Savepoint(source, target), _LINEAGE, secrets.token_hex(8))
+    return make_savepoint(Savepoint(check_file, source, target), _LINEAGE, secrets.token_hex(8))
+
+
+def verify(folder: CopyingStorage) -> Iterator[VerifiedEpoch]:
+    """Verify all files that the manifests in a folder name; see ``verified``."""
+    return verified(folder, _LINEAGE, check_file)
 
 
 def committed_epoch(places: ShardLocations) -> int | None:

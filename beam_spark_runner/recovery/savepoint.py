@@ -5,9 +5,9 @@ copied while the pipeline runs. Meanwhile, a *pin* in the checkpoint folder prev
 from deleting the files of the epoch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeAlias
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
 from beam_spark_runner.recovery.commit import DeletingStorage, epochs_in, newest
@@ -54,16 +54,23 @@ class CopyingStorage(DeletingStorage, Protocol):
         ...
 
 
+Check: TypeAlias = Callable[[str, BinaryIO], None]
+"""Reads all of a file that a manifest names, by its name and seekable content, and raises an error
+that names it if it is damaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Savepoint:
     """The storages between which an epoch is copied.
 
     Attributes:
+        check: Each file is verified before it is copied.
         source: The storage of a pipeline, whose driver may run, or of a savepoint.
         target: The storage of a savepoint, or of a pipeline that starts from one. It may have
             files of an incomplete copy.
     """
 
+    check: Check
     source: CopyingStorage
     target: CopyingStorage
 
@@ -75,6 +82,9 @@ class Savepoint:
 
         Returns:
             None if all is copied; else the name of a missing file that the manifest needs.
+
+        Raises:
+            StoredDataError: A file is damaged; the copy is incomplete.
         """
         names = sorted(named_by(manifest))
         for name in names:
@@ -82,6 +92,8 @@ class Savepoint:
             if content is None:
                 return name
             with content:
+                self.check(name, content)
+                content.seek(0)
                 self.target.put(name, content)
         self.target.create(fence_name(manifest.fence), b"")
         name = manifest_name(manifest.lineage, manifest.epoch)
@@ -104,6 +116,7 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
         NothingCommittedError: No epoch is committed.
         SavepointExistsError: The target has a savepoint or checkpoint already.
         CorruptManifestError: The newest manifest is damaged, or a file that it needs is missing.
+        StoredDataError: A file is damaged.
     """
     source = savepoint.source
     if epochs_in(savepoint.target, lineage):

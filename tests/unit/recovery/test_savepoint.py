@@ -21,7 +21,9 @@ from beam_spark_runner.recovery.savepoint import (
     pins,
 )
 from beam_spark_runner.recovery.sweep import delta_name
-from tests.unit.recovery.drivers import VERSION, commit, start
+from beam_spark_runner.recovery.verification import verified
+from beam_spark_runner.state.delta import CorruptDeltaError
+from tests.unit.recovery.drivers import VERSION, commit, start, unchecked
 from tests.unit.recovery.files import Files
 
 
@@ -36,7 +38,7 @@ def running(epochs: int) -> tuple[Files, DriverStart]:
 
 
 def save(source: Files, target: Files) -> int:
-    return make_savepoint(Savepoint(source, target), "main", "ab")
+    return make_savepoint(Savepoint(unchecked, source, target), "main", "ab")
 
 
 def names_of(epoch: int, fence: int = 1) -> set[str]:
@@ -192,7 +194,7 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
         lineage="main",
         restart="auto",
         key_groups=64,
-        savepoint=lambda: Savepoint(saved, other),
+        savepoint=lambda: Savepoint(unchecked, saved, other),
     )
     with pytest.raises(OptionsError, match="--max_parallelism: it was 128"):
         DriverStart(checkpoints, VERSION, 1)
@@ -229,3 +231,57 @@ def test_a_savepoint_is_opened_only_where_a_pipeline_begins() -> None:
         storage=files, lineage="main", restart="auto", key_groups=128, savepoint=gone
     )
     assert DriverStart(checkpoints, VERSION, 1).manifest.epoch == 2
+
+
+def test_a_savepoint_of_a_damaged_file_is_none() -> None:
+    """The pipeline itself may never read the file again, since it has local copies."""
+    files, _ = running(5)
+    damaged = delta_name("main", 0, 0, 5, 7)
+    files.files[damaged] = b"x"
+    target = Files()
+    with pytest.raises(CorruptDeltaError, match=damaged):
+        make_savepoint(Savepoint(refuse_content, files, target), "main", "ab")
+    assert not epochs_in(target, "main")
+    assert not pins(files.names())
+
+
+def test_a_pipeline_does_not_begin_with_a_damaged_savepoint() -> None:
+    files, _ = running(5)
+    saved, other = Files(), Files()
+    save(files, saved)
+    saved.files[delta_name("main", 0, 0, 5, 7)] = b"x"
+    with pytest.raises(CorruptDeltaError):
+        make_savepoint(Savepoint(refuse_content, saved, other), "main", "ab")
+    assert not epochs_in(other, "main")
+
+
+def test_all_epochs_are_verified() -> None:
+    files, _ = running(5)
+    assert [each.problems for each in verified(files, "main", refuse_content)] == [(), (), ()]
+    damaged, missing = (delta_name("main", 0, 0, epoch, 7) for epoch in (5, 4))
+    files.files[damaged] = b"x"
+    del files.files[missing]
+    found = {each.epoch: each.problems for each in verified(files, "main", refuse_content)}
+    assert list(found) == [5, 4, 3]
+    assert (damaged in found[5][0], missing in found[4][0], found[3]) == (True, True, ())
+    files.files[manifest_name("main", 3)] = b"nonsense"
+    (oldest,) = (each for each in verified(files, "main", refuse_content) if each.epoch == 3)
+    assert manifest_name("main", 3) in oldest.problems[0]
+
+
+def test_an_epoch_that_is_deleted_meanwhile_is_not_damaged() -> None:
+    files, _ = running(5)
+
+    def supersede(name: str) -> None:
+        if name == delta_name("main", 0, 0, 4, 7):
+            files.delete([name, manifest_name("main", 4)])
+
+    both = Meanwhile(files, supersede)
+    found = [(each.epoch, each.problems) for each in verified(both, "main", refuse_content)]
+    assert found == [(5, ()), (3, ())]
+
+
+def refuse_content(name: str, content: BinaryIO) -> None:
+    """Refuse files that are not empty, as those of the tests are."""
+    if content.read():
+        raise CorruptDeltaError(name, "it is damaged")
