@@ -197,7 +197,8 @@ def _values(
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     for result in found[group]:
         name = result.key.metric
-        yield (*each.labels, result.key.step, name.namespace, name.name), result.result
+        step = result.key.step or ""  # an SDK may not say which step counts
+        yield (*each.labels, step, name.namespace, name.name), result.result
 
 
 def _seconds(time_us: int) -> float:

@@ -129,3 +129,16 @@ def test_several_jobs() -> None:
 
 def test_no_job() -> None:
     assert scraped() == {}
+
+
+def test_a_metric_that_does_not_name_its_step_does_not_end_the_scrape() -> None:
+    """It would be that of all jobs."""
+    info = monitoring_infos.int64_user_gauge("space", "value", GaugeData(4, timestamp=1))
+    found = scraped(job("1", None, info))
+    assert (
+        found[
+            "beam_user_gauge",
+            frozenset({"step": "", "namespace": "space", "name": "value"}.items()),
+        ]
+        == 4
+    )
