@@ -10,11 +10,12 @@ from tests.fuzz.targets import (
     programs,
     services,
     state,
+    stored,
     windows,
 )
 from tests.fuzz.targets.base import Messages, Target
 
-_MODULES = (harness, bundle, state, windows, services, jobs, programs, backchannel, files)
+_MODULES = (harness, bundle, state, windows, services, jobs, programs, backchannel, files, stored)
 
 
 def all_targets() -> list[Target]:

@@ -2,10 +2,15 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
-from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.metrics.cells import HistogramData
+from apache_beam.portability.api import beam_fn_api_pb2, metrics_pb2
+from apache_beam.utils.histogram import Histogram, LinearBucket
 from google.protobuf.message import Message
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
@@ -15,6 +20,7 @@ from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimer
 from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.residuals import ResidualChecks
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
+from beam_spark_runner.job.prometheus import JobMetrics, JobsCollector
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.monitoring import (
     element_counts,
@@ -46,7 +52,7 @@ class Metrics(MessageTarget[beam_fn_api_pb2.ProcessBundleResponse]):
         found = {
             (each.urn, each.type): each for message in messages for each in message.monitoring_infos
         }
-        self._infos = [found[key] for key in sorted(found)]
+        self._infos = [*(found[key] for key in sorted(found)), _histogram()]
 
     def message(self, random_: random.Random) -> Message:
         infos = random_.choices(self._infos, k=random_.choice((1, 1, 2, 5)))
@@ -71,6 +77,27 @@ class Metrics(MessageTarget[beam_fn_api_pb2.ProcessBundleResponse]):
             results = to_metric_results(merged, infos, step_names={}, user_metrics_only=only_users)
             results.query()
         return results.monitoring_infos()
+
+
+class Exported(Metrics):
+    """The metrics of a bundle as Prometheus reads them, as text."""
+
+    name = "prometheus"
+    share = 1.0
+
+    def take(self, message: beam_fn_api_pb2.ProcessBundleResponse) -> object:
+        infos = merge(HarnessMetrics(_SDK).sound(message.monitoring_infos))
+        job: Any = SimpleNamespace(
+            job_id="1",
+            plan=SimpleNamespace(graph=SimpleNamespace(transforms={}), streams=False),
+            step_names={},
+            watch=SimpleNamespace(status=None),
+            attempted=lambda: infos,
+        )
+        registry = CollectorRegistry()
+        registry.register(JobsCollector(lambda: [JobMetrics("name", job)]))
+        text = generate_latest(registry).decode()
+        return [family.name for family in text_string_to_metric_families(text)]
 
 
 class Blocks(PlacedTarget):
@@ -189,6 +216,19 @@ def _residuals_of(stage: Stage) -> list[beam_fn_api_pb2.DelayedBundleApplication
     ]
 
 
+def _histogram() -> metrics_pb2.MonitoringInfo:
+    """Return a metric of a kind that none of the recorded pipelines has."""
+    data = HistogramData(Histogram(LinearBucket(0, 10, 4)))
+    for value in (-1, 5, 5, 39, 100):
+        data.histogram.record(value)
+    return metrics_pb2.MonitoringInfo(
+        urn="beam:metric:user:histogram_int64:v1",
+        type="beam:metrics:histogram_int64:v1",
+        labels={"PTRANSFORM": "step", "NAMESPACE": "space", "NAME": "sizes"},
+        payload=data.to_proto().SerializeToString(),
+    )
+
+
 def targets(messages: Messages) -> list[Target]:
     """Return the targets of this module."""
     stages = stages_of(messages)
@@ -201,6 +241,7 @@ def targets(messages: Messages) -> list[Target]:
     ]
     return [
         Metrics([each for each in responses if each.monitoring_infos]),
+        Exported([each for each in responses if each.monitoring_infos]),
         Blocks(stages),
         Timers(stages),
         Residuals(stages),
