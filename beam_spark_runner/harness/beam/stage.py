@@ -32,6 +32,7 @@ from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.sampling import Sampling
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
+from beam_spark_runner.harness.beam.sizes import need_no_sizes
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
@@ -101,6 +102,7 @@ class EmbeddedStage:
                 data_channel_factory=None,
                 data_sampler=ElementOfErrors(),
             )
+            need_no_sizes(processor.ops.values())
         return _Steps(processor, self._description)
 
     @property
