@@ -20,6 +20,7 @@ from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.worker import bundle_processor, operations, sdk_worker
 from apache_beam.testing import test_stream
 from apache_beam.transforms import core, sideinputs
+from apache_beam.utils import multi_process_shared
 
 from beam_spark_runner.harness.beam import coded_types
 from tests.beam_names import beam_names
@@ -178,6 +179,9 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_output_tag": lambda: _is_set_by(test_stream._TimingEventGenerator, "_output_tag"),
     "_pipeline_options": lambda: (
         "FileSystems._pipeline_options" in inspect.getsource(FileSystems.get_filesystem)
+    ),
+    "_process_level_singleton_manager": lambda: (
+        type(multi_process_shared._process_level_singleton_manager.entries) is dict
     ),
     "_process_batch_defined": lambda: beam.DoFn()._process_batch_defined is False,
     "_read_state": lambda: _is_set_by(coders.StateBackedIterableCoder, "_read_state"),

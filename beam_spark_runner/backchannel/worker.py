@@ -86,6 +86,7 @@ class Backchannel:
         self._finalized: list[int] = []
         self._calls = False  # a message is due even if empty, so that the driver can answer
         self._awaits_end = False
+        self._hears = True  # until the driver sends no more messages
         self._has_torn_down = False  # and this has not been sent yet
         self._tasks: dict[int, Look] = {}  # running attempts
         self._sent = 0
@@ -210,6 +211,18 @@ class Backchannel:
                 self._sent += 1
                 self._wake_up()
 
+    def wait_for_end(self) -> None:
+        """Wait until the job has been ended in this process, or the driver cannot report it."""
+        self.await_end()
+        with self._wake:
+            self._wake.wait_for(
+                lambda: (
+                    self._is_lost
+                    or not self._hears
+                    or (self._is_closed and self._is_idle and not self._is_ending)
+                )
+            )
+
     def end_task(self) -> tuple[str, int]:
         """Flush the log lines of the task, and return ``messages_sent``."""
         self.handler.flush()
@@ -261,14 +274,8 @@ class Backchannel:
             self._drop_held()
 
     def _has_something(self) -> bool:
-        return bool(
-            self._lines
-            or self._left_out
-            or self._progress
-            or self._finalized
-            or self._calls
-            or self._has_torn_down
-        )
+        has_news = self._lines or self._left_out or self._progress or self._finalized
+        return bool(has_news or self._calls or self._has_torn_down)
 
     def _look(self) -> None:
         if time.monotonic() < self._looks_at_s:
@@ -329,6 +336,7 @@ class Backchannel:
                 return
         with self._wake:
             self._is_lost = True
+            self._wake.notify_all()
             self._tasks.clear()
         for coded in frame.log_entries:
             STDERR.log(beam_fn_api_pb2.LogEntry.FromString(coded))
@@ -345,17 +353,16 @@ class Backchannel:
     def _hear(self, link: DriverLink) -> None:
         """Handle the driver's messages, in a thread of its own."""
         with logging_to(self.handler), self._within():
-            self._follow(link)
-
-    def _follow(self, link: DriverLink) -> None:
-        while (frames := link.receive()) is not None:
-            for frame in frames:
-                for attempt in frame.accepted:
-                    self._finalize(attempt)
-                if frame.job_ended:
-                    self._end_job()
-        # The driver sends no more messages, so that it will never accept these attempts.
-        self._drop_held()
+            while (frames := link.receive()) is not None:
+                for frame in frames:
+                    for attempt in frame.accepted:
+                        self._finalize(attempt)
+                    if frame.job_ended:
+                        self._end_job()
+            with self._wake:
+                self._hears = False
+                self._wake.notify_all()
+            self._drop_held()  # the driver will never accept these attempts
 
     def _finalize(self, attempt: int) -> None:
         with self._wake:

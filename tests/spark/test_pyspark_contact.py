@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import Broadcast, SparkContext, TaskContext, daemon, java_gateway
+from pyspark import worker as pyspark_worker
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -161,6 +162,12 @@ def test_the_daemon_calls_its_worker_by_position() -> None:
     # ``spark.task.daemon`` puts a function of its own in this place.
     assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
     assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
+
+
+def test_the_daemon_looks_the_main_function_up_for_each_task() -> None:
+    # ``spark.task.hosting`` puts a function of its own in this place.
+    assert "from pyspark.worker import main as worker_main" in inspect.getsource(daemon.worker)
+    assert list(inspect.signature(pyspark_worker.main).parameters) == ["infile", "outfile"]
 
 
 def test_a_physical_plan_runs_again(spark_session: SparkSession) -> None:

@@ -30,6 +30,7 @@ from beam_spark_runner.spark.rows.table_rows import with_tables
 from beam_spark_runner.spark.task.deep_chains import room_for
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
+from beam_spark_runner.spark.task.hosting import stay_while_hosting
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
 from beam_spark_runner.spark.task.lull_watch import LullWatch
 from beam_spark_runner.spark.task.open_stage import AbandonedError
@@ -88,6 +89,7 @@ class LevelTask:
 
         An attempt that ends with a report has read all of ``batches``.
         """
+        stay_while_hosting(worker.wait_for_ends)
         context = TaskContext.get()
         partition = self._partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0

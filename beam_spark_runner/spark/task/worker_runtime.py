@@ -168,6 +168,11 @@ class JobRuntime:
         """Whether callbacks of bundle finalization wait for the driver."""
         return self._channel is not None and self._channel.holds
 
+    def wait_for_end(self) -> None:
+        """Wait until the driver has ended the job, unless it cannot be heard."""
+        if self._channel is not None:
+            self._channel.wait_for_end()
+
     def end_task(self) -> tuple[str, int]:
         """See ``Backchannel.end_task``."""
         return ("", 0) if self._channel is None else self._channel.end_task()
@@ -243,6 +248,11 @@ class WorkerRuntime:
     def release(self, job_id: str) -> None:
         """See ``RunningTasks.release``."""
         self._tasks.release(job_id)
+
+    def wait_for_ends(self) -> None:
+        """Wait until the driver has ended all jobs of this process."""
+        for job in list(self._jobs.values()):
+            job.wait_for_end()
 
     def _end(self, job_id: str) -> None:
         job = self._jobs.pop(job_id, None)

@@ -72,6 +72,7 @@ class Job:
         self.lines: list[str] = []
         self.finalized: list[int] = []
         self.heard = threading.Condition()
+        self.asked_for_its_end = threading.Event()
         self.server = BackchannelServer(
             name, self._take, listen=("127.0.0.1", 0), advertise="127.0.0.1"
         )
@@ -85,6 +86,8 @@ class Job:
 
     def _take(self, worker: str, frame: Any) -> None:
         entry = beam_fn_api_pb2.LogEntry
+        if frame.awaits_end:
+            self.asked_for_its_end.set()
         with self.heard:
             self.lines += [entry.FromString(coded).message for coded in frame.log_entries]
             self.finalized += frame.finalized

@@ -1,0 +1,51 @@
+"""Keeps a Python worker that Spark ends for as long as its siblings need what it hosts."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import IO, Any
+
+from pyspark import worker as pyspark_worker
+
+from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
+
+Main = Callable[[IO[bytes], IO[bytes]], Any]
+
+
+def staying(main: Main, wait_for_ends: Callable[[], None]) -> Main:
+    """Return a main function of a worker that waits before it ends the worker.
+
+    It ends the worker by an exception: its task has failed, or Spark has closed its socket since
+    it was idle. Spark then forgets the process. It ends with PySpark's daemon at the latest.
+
+    Args:
+        main: PySpark's function, which runs one task.
+        wait_for_ends: Waits until the jobs of the process have ended.
+    """
+
+    @functools.wraps(main)
+    def run(infile: IO[bytes], outfile: IO[bytes]) -> Any:
+        try:
+            return main(infile, outfile)
+        except BaseException:
+            if hosts_shared_objects():
+                with contextlib.suppress(OSError, ValueError):
+                    outfile.flush()  # Spark waits for the error
+                wait_for_ends()
+            raise
+
+    run.__dict__[_IS_OURS] = True
+    return run
+
+
+_IS_OURS = "beam_spark_runner_stays"
+
+
+def stay_while_hosting(wait_for_ends: Callable[[], None]) -> None:
+    """Let this worker stay if it hosts something when Spark ends it; see ``staying``.
+
+    PySpark's daemon looks the function up before each task.
+    """
+    main = pyspark_worker.main
+    if _IS_OURS not in vars(main):
+        pyspark_worker.main = staying(main, wait_for_ends)
