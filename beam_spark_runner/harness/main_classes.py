@@ -1,12 +1,14 @@
-"""Classes of the program's main module, which Python workers find under their names.
+"""Classes of the program's main module, which other processes find under their names.
 
 cloudpickle sends a class of ``__main__`` by value with the DoFns that use it. Instances of it that
 are elements are pickled by reference, to ``__main__``, which in a Python worker is a module of
-PySpark. There, a module in its place has the classes of the job whose task runs. cloudpickle makes
-one class of all copies that one program has pickled, so that an instance has the same class
-however it arrived.
+PySpark, and in an SDK harness one of Beam. There, a module in its place has the classes of the job
+whose task runs. cloudpickle makes one class of all copies that one program has pickled, so that an
+instance has the same class however it arrived.
 """
 
+import base64
+import json
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -44,8 +46,26 @@ def _coded(class_: type) -> bytes | str:
     return coded
 
 
+def to_json(classes: CodedClasses) -> str:
+    """Return classes as text, for another process."""
+    return json.dumps(
+        {
+            name: each if isinstance(each, str) else [base64.b64encode(each).decode()]
+            for name, each in classes.items()
+        }
+    )
+
+
+def from_json(text: str) -> CodedClasses:
+    """Return what ``to_json`` has made a text of."""
+    return {
+        name: each if isinstance(each, str) else base64.b64decode(each[0])
+        for name, each in json.loads(text).items()
+    }
+
+
 class MainModule(ModuleType):
-    """Stands for the main module of the program in a Python worker.
+    """Stands for the main module of the program in another process.
 
     Args:
         coded: What ``coded_main_classes`` has returned in the program.
@@ -61,7 +81,7 @@ class MainModule(ModuleType):
             return getattr(_OF_PROCESS, name)
         if isinstance(coded, str):
             raise AttributeError(
-                f"the class {name} of the main module is not known in Python workers: {coded}. "
+                f"the class {name} of the main module is not known where its steps run: {coded}. "
                 "Put it into a module of its own"
             )
         class_ = cloudpickle_pickler.loads(coded)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import OptionsError, UnsupportedFeatureError
@@ -117,17 +117,20 @@ def prepare(
     )
     if not plan.streams:
         _check_that_nothing_continues(config)
+    # dill knows nothing of classes that cloudpickle has made, and has --save_main_session.
+    has_cloudpickle = not options.view_as(SetupOptions).pickle_library.startswith("dill")
+    main_classes = coded_main_classes() if was_built_here and has_cloudpickle else {}
     return PreparedJob(
         job_id=job_id,
         plan=plan,
         config=config,
         options_json=for_sdks,
-        harnesses=_harness_settings(job_id, plan, config, for_sdks),
+        harnesses=_harness_settings(job_id, plan, config, for_sdks, main_classes),
         packages=packages,
         # Taken now: the program may change its working directory.
         working_folder=working_folder() if was_built_here else None,
         import_path=tuple(import_path()) if was_built_here else (),
-        main_classes=coded_main_classes() if was_built_here else {},
+        main_classes=main_classes,
         was_built_here=was_built_here,
     )
 
@@ -151,13 +154,14 @@ def _options_json(config: RunnerConfig, given: Mapping[str, object]) -> str:
 
 
 def _harness_settings(
-    job_id: str, plan: Plan, config: RunnerConfig, for_sdks: str
+    job_id: str, plan: Plan, config: RunnerConfig, for_sdks: str, main_classes: CodedClasses
 ) -> HarnessSettings | None:
     if not has_remote_code(plan.graph):
         return None
     return HarnessSettings(
         job_id=job_id,
         options_json=for_sdks,
+        main_classes=main_classes,
         start_timeout_s=config.environment_start_timeout_s,
         cache_s=config.environment_cache_s,
         parallelism=config.sdk_worker_parallelism,

@@ -22,7 +22,7 @@ class Worker:
 def keep(harnesses: SdkHarnesses, cache_s: float) -> Worker:
     worker = Worker()
     settings = HarnessSettings(job_id="job", cache_s=cache_s)
-    key = _Key(b"", "", str(cache_s), 0, "")
+    key = _Key(b"", "", "", str(cache_s), 0, "")
     harnesses._kept[key] = _Kept(worker, settings)  # type: ignore[arg-type]
     return worker
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.harvest import PROCESS
 from tests.spark.test_session import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -70,7 +71,7 @@ SCRIPT = """
         return type(element).__name__
 
     def run(make):
-        with beam.Pipeline(options=PipelineOptions(["--runner=SparkPortableRunner"])) as p:
+        with beam.Pipeline(options=PipelineOptions(FLAGS)) as p:
             given = p | beam.Create([make(1)])
             made = p | "one" >> beam.Create([1]) | "make" >> beam.Map(make)
             all_ = (given, made) | beam.Flatten()
@@ -112,12 +113,18 @@ SCRIPT = """
     """
 
 
-def test_elements_of_all_kinds_go_all_ways(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "flags", [(), pytest.param(PROCESS, marks=pytest.mark.rare)], ids=["embedded", "process"]
+)
+def test_elements_of_all_kinds_go_all_ways(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """In a session of the program's own, whose workers would run the first Python of ``PATH``."""
     (tmp_path / "neighbour.py").write_text("class Neighbour(list):\n    def __init__(self, n): ...")
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "later.py").write_text("class Later(str): ...")
-    out, _ = run_script(f"    FOLDER = {str(tmp_path)!r}\n{SCRIPT}", tmp_path)
+    flags = ("--runner=SparkPortableRunner", *flags)
+    out, _ = run_script(
+        f"    FOLDER = {str(tmp_path)!r}\n    FLAGS = {flags!r}\n{SCRIPT}", tmp_path
+    )
     names = ["Plain", "Slots", "Data", "Frozen", "Colour", "Pair", "Failure"]
     names += ["Neighbour", "Later", "Data"]
     assert out.splitlines() == [repr((name, 10)) for name in names]

@@ -22,19 +22,23 @@ from google.protobuf import json_format, struct_pb2, text_format
 
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.last_lines import LINE_BYTES, LastLines
+from beam_spark_runner.harness.main_classes import CodedClasses, to_json
 
 _GUARD = Path(__file__).with_name("guard.py")
 _GRACE_S = 2.0
 _LAST_OUTPUT_S = 1.0
 _MOST_IN_A_VARIABLE = 64 << 10
 """Bytes. Linux starts no process with an environment variable of more than 128 KiB."""
-_OPTIONS = ("PIPELINE_OPTIONS", "PIPELINE_OPTIONS_FILE")
+_OPTIONS = "PIPELINE_OPTIONS"
+_MAIN_CLASSES = "BEAM_SPARK_MAIN_CLASSES"
+_TEXTS = {f"{name}{suffix}" for name in (_OPTIONS, _MAIN_CLASSES) for suffix in ("", "_FILE")}
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
 _PLUGINS = "beam:option:beam_plugins:v1"
 _OUR_PLUGINS = (
     "beam_spark_runner.harness.beam.chunked_steps",
     "beam_spark_runner.harness.beam.plugin.block_edges",
+    "beam_spark_runner.harness.beam.plugin.main_module",
 )
 
 
@@ -145,6 +149,7 @@ def start_process(
     on_exit: Callable[[], None],
     staged: Mapping[str, str] = MappingProxyType({}),
     python: Path | None = None,
+    main_classes: CodedClasses = MappingProxyType({}),
 ) -> HarnessProcess:
     """Start the harness of a PROCESS environment.
 
@@ -159,14 +164,15 @@ def start_process(
         staged: Environment variables by which the harness finds its staged files.
         python: The interpreter of a virtual environment with the pipeline's packages, which falls
             back on all that this process can import; None: this Python.
+        main_classes: The classes of the program's main module, for ``sdk_worker_main``.
 
     Raises:
         EnvironmentStartError: The command cannot be run.
     """
-    options = json_format.MessageToJson(provision.pipeline_options)
+    texts = {_OPTIONS: json_format.MessageToJson(provision.pipeline_options)}
     variables = {
         "PYTHONFAULTHANDLER": "1",  # prints the Python stacks on a crash
-        **{name: value for name, value in os.environ.items() if name not in (*SECRETS, *_OPTIONS)},
+        **{name: value for name, value in os.environ.items() if name not in {*SECRETS, *_TEXTS}},
         "WORKER_ID": worker_id,
         "CONTROL_API_SERVICE_DESCRIPTOR": _text(provision.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": _text(provision.logging_endpoint),
@@ -185,14 +191,16 @@ def start_process(
         ]
     else:
         command = [str(python or sys.executable), "-m", SDK_WORKER_MAIN]
-        options = _with_our_steps(provision.pipeline_options)
+        texts[_OPTIONS] = _with_our_steps(provision.pipeline_options)
+        if main_classes:
+            texts[_MAIN_CLASSES] = to_json(main_classes)
         if python is None:
             # Spark has extended sys.path of this process only.
             variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         else:  # packages of the virtual environment must come first
             variables.pop("PYTHONPATH", None)
     try:
-        with _handed_over(options) as (more, files):
+        with _handed_over(texts) as (more, files):
             return HarnessProcess(command, {**variables, **more, **payload.env}, on_exit, files)
     except OSError as error:
         raise EnvironmentStartError(
@@ -201,20 +209,29 @@ def start_process(
 
 
 @contextlib.contextmanager
-def _handed_over(options: str) -> Iterator[tuple[Mapping[str, str], Sequence[int]]]:
-    """Yield the variables by which a harness finds its options, and the files that it inherits.
+def _handed_over(texts: Mapping[str, str]) -> Iterator[tuple[Mapping[str, str], Sequence[int]]]:
+    """Yield the variables by which a harness finds texts, and the files that it inherits.
 
-    Options that are too long for a variable are in a file without a name: nothing remains however
-    this process ends, and only the harness can read it.
+    Texts that are too long for a variable are in files without a name: nothing remains however
+    this process ends, and only the harness can read them.
+
+    Args:
+        texts: The texts by the names of their variables.
     """
-    if len(options.encode()) <= _MOST_IN_A_VARIABLE:
-        yield {"PIPELINE_OPTIONS": options}, ()
-        return
-    with tempfile.TemporaryFile() as file:
-        file.write(options.encode())
-        file.flush()
-        file.seek(0)
-        yield {"PIPELINE_OPTIONS_FILE": f"/dev/fd/{file.fileno()}"}, (file.fileno(),)
+    variables: dict[str, str] = {}
+    files: list[int] = []
+    with contextlib.ExitStack() as opened:
+        for name, text in texts.items():
+            if len(text.encode()) <= _MOST_IN_A_VARIABLE:
+                variables[name] = text
+                continue
+            file = opened.enter_context(tempfile.TemporaryFile())
+            file.write(text.encode())
+            file.flush()
+            file.seek(0)
+            variables[f"{name}_FILE"] = f"/dev/fd/{file.fileno()}"
+            files.append(file.fileno())
+        yield variables, files
 
 
 def _with_our_steps(options: struct_pb2.Struct) -> str:

@@ -146,6 +146,7 @@ class ConnectedHarness:
                 ended,
                 staged=staged.variables() if staged else {},
                 python=staged.python if staged else None,
+                main_classes=self._settings.main_classes,
             )
         if environment.urn == urns.ENVIRONMENT_DOCKER:
             return start_container(

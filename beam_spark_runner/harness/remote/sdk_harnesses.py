@@ -16,6 +16,7 @@ from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.packages import stage_files
 from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.main_classes import to_json
 from beam_spark_runner.harness.program_folders import working_folder
 from beam_spark_runner.harness.remote.sdk_harness import TEARDOWN_S, ConnectedHarness
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -68,6 +69,7 @@ class SdkHarnesses:
         key = _Key(
             coded_environment,
             settings.options_json,
+            to_json(settings.main_classes),
             working_folder() or "",
             number,
             job_id="" if settings.cache_s else settings.job_id,
@@ -207,6 +209,7 @@ class _Key(NamedTuple):
 
     coded_environment: bytes
     options_json: str
+    main_classes: str  # see ``main_classes.to_json``
     folder: str  # its working directory, on which relative paths depend
     number: int  # among the harnesses of an environment
     job_id: str  # empty: it may serve one job after another

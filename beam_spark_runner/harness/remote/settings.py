@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from beam_spark_runner.harness.environments.packages import Archive
+from beam_spark_runner.harness.main_classes import CodedClasses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +13,7 @@ class HarnessSettings:
 
     job_id: str
     options_json: str = "{}"  # the pipeline options, a JSON object
+    main_classes: CodedClasses = field(default_factory=dict)  # of the program's main module
     start_timeout_s: float = 120.0
     cache_s: float = 0.0  # --environment_cache_millis; 0: harnesses serve this job only
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest

@@ -109,6 +109,11 @@ def test_each_job_has_its_own_classes(program: Any) -> None:
         assert hasattr(pickle.loads(coded), "version") is has_version
 
 
+def test_they_are_handed_over_as_text(program: Any) -> None:
+    coded = {**coded_main_classes(), "Other": "it is too large"}
+    assert main_classes.from_json(main_classes.to_json(coded)) == coded
+
+
 def test_a_job_without_classes_leaves_the_module_of_the_process() -> None:
     in_worker({"A": "it is not there"})
     in_worker({})

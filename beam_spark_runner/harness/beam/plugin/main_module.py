@@ -1,0 +1,23 @@
+"""Gives an SDK harness the classes of the main module of the program that built the pipeline.
+
+``sdk_worker_main`` imports this module because of ``--beam_plugin``, before it has any work.
+"""
+
+import os
+from pathlib import Path
+
+from beam_spark_runner.harness.main_classes import MainModule, from_json
+
+_VARIABLE = "BEAM_SPARK_MAIN_CLASSES"
+"""Has ``main_classes.to_json``; if that is long, a variable with the suffix ``_FILE`` names a file.
+See ``environments.process``."""
+
+
+def _given() -> str | None:
+    file = os.environ.get(f"{_VARIABLE}_FILE")
+    return os.environ.get(_VARIABLE) if file is None else Path(file).read_text()
+
+
+_text = _given()
+if _text is not None:
+    MainModule(from_json(_text)).serve()
