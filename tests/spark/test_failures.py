@@ -242,7 +242,8 @@ class Opaque:
 
 def test_an_element_that_does_not_pickle(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
-        p | beam.Create([1]) | "make" >> beam.Map(lambda _: Opaque()) | beam.Reshuffle()
+        made = p | beam.Create([1]) | "make" >> beam.Map(lambda _: Opaque())
+        made | beam.Reshuffle() | "use" >> beam.Map(id)
 
     with pytest.raises(BundleFailedError, match="this has no bytes") as caught:
         run(spark_session, build)

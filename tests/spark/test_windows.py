@@ -238,7 +238,8 @@ def test_careless_window_fns_give_what_beams_own_runner_gives(
 
 def test_a_window_fn_that_forgets_to_return(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
-        _timed(p) | "into" >> beam.WindowInto(Odd(lambda time: None)) | beam.GroupByKey()
+        windowed = _timed(p) | "into" >> beam.WindowInto(Odd(lambda time: None))
+        windowed | beam.GroupByKey() | "use" >> beam.Map(id)
 
     with pytest.raises(BundleFailedError, match="'NoneType' object is not iterable") as caught:
         run(spark_session, build)

