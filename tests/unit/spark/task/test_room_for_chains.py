@@ -40,7 +40,7 @@ def started_with_room(steps: int, run: Callable[[], object]) -> list[BaseExcepti
 
 @pytest.mark.skipif(
     sys.version_info >= (3, 12),
-    reason="these versions limit recursion through C functions apart, and nothing raises that limit",
+    reason="they limit recursion through C functions apart, and nothing raises that limit",
 )
 def test_two_thousand_steps() -> None:
     assert started_with_room(2_000, lambda: descend(10_000)) == []
