@@ -48,6 +48,10 @@ class SideInputLookup(Protocol):
         """
         ...
 
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        """Yield the nested encoding of each key of a multimap once, always in the same order."""
+        ...
+
 
 class Residual(NamedTuple):
     """The unprocessed rest of a restriction, as a sized element of the stage's input."""

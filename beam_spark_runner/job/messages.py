@@ -97,7 +97,10 @@ class JobMessages:
             # Handlers find the line itself as the first argument, whoever runs the job.
             form = self._of_job.replace("%", "%%") + "%s [%s]%s"
             _LOGGER.log(level, form, entry.message, where, trace, extra=extra)
-        self._keep(level, f"{entry.message} [{where}]{trace}", _time_of(entry))
+        text = f"{entry.message} [{where}]{trace}"
+        if level > logging.WARNING:  # see ``fail``
+            level, text = logging.WARNING, f"{logging.getLevelName(level)}: {text}"
+        self._keep(level, text, _time_of(entry))
 
     def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:
         """Issue a worker's warning in this process, whose filters decide whether it is shown.
@@ -134,7 +137,11 @@ class JobMessages:
         self._keep(logging.WARNING, text)
 
     def fail(self, error: BaseException) -> None:
-        """Store the reason of the job's failure. A server logs it; a program's job raises it."""
+        """Store the reason of the job's failure. A server logs it; a program's job raises it.
+
+        It is the only message of the highest importance: Java's client takes the first of these for
+        the reason, Python's the last. An SDK may log errors in a job that goes well.
+        """
         text = message_of(error, MOST_OF_A_TRACEBACK) or class_name(error)
         if self._of_job:
             _LOGGER.error("%s%s", self._of_job, text)

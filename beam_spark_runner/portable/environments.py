@@ -87,6 +87,13 @@ def sdk_of(environment: beam_runner_api_pb2.Environment) -> str:
     return "of unknown name"
 
 
+def is_of_python(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether the SDK of an environment is Python's."""
+    return environment.urn == urns.ENVIRONMENT_EMBEDDED_PYTHON or (
+        python_version_of_beam(environment) is not None
+    )
+
+
 def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str | None:
     """Return the Beam version of the Python SDK that made an environment; None: another SDK did.
 

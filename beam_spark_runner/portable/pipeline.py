@@ -27,7 +27,11 @@ from beam_spark_runner.graph.model import (
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
 from beam_spark_runner.portable.references import check_references
 from beam_spark_runner.portable.row_fields import row_fields
-from beam_spark_runner.portable.windowing import may_be_lifted, windowing_from_proto
+from beam_spark_runner.portable.windowing import (
+    fires_empty_when_closed,
+    may_be_lifted,
+    windowing_from_proto,
+)
 
 _RUNNER_EXECUTED = frozenset(
     {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM, *TABLE_URNS}
@@ -92,7 +96,7 @@ def from_proto(
     transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
     ordered = _in_topological_order(transforms)
     windowings = {
-        WindowingId(id_): windowing_from_proto(id_, strategy, environments)
+        WindowingId(id_): windowing_from_proto(id_, strategy, environments, components.environments)
         for id_, strategy in sorted(components.windowing_strategies.items())
     }
     used = {each.environment for each in transforms.values()}
@@ -179,7 +183,10 @@ def combiner_may_be_lifted(
         if collection.windowing_strategy_id in components.windowing_strategies:
             strategy = components.windowing_strategies[collection.windowing_strategy_id]
             is_bounded = collection.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED
-            if not may_be_lifted(strategy, environment, is_bounded=is_bounded):
+            has_last_panes = fires_empty_when_closed(strategy, components.environments)
+            if not may_be_lifted(
+                strategy, environment, is_bounded=is_bounded, has_last_panes=has_last_panes
+            ):
                 return False
     return True
 

@@ -14,7 +14,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
-from beam_spark_runner.portable.environments import may_be_stock
+from beam_spark_runner.portable.environments import is_of_python, may_be_stock
 from beam_spark_runner.portable.payloads import parse
 from beam_spark_runner.semantics.strategy import Strategy
 
@@ -29,6 +29,7 @@ def windowing_from_proto(
     id_: str,
     proto: beam_runner_api_pb2.WindowingStrategy,
     environments: Mapping[str, EnvironmentId],
+    made_by: Mapping[str, beam_runner_api_pb2.Environment] | None = None,
 ) -> Windowing:
     """Read the facts. What only triggers need (such as lateness) stays in ``coded``.
 
@@ -39,6 +40,7 @@ def windowing_from_proto(
         id_: The strategy's name in the pipeline's proto, for errors.
         proto: The windowing strategy.
         environments: The graph's ids of environments, by those in the proto.
+        made_by: The environments of the pipeline's proto.
 
     Raises:
         InvalidPipelineError: The payload of its WindowFn cannot be decoded, or windows have no
@@ -46,8 +48,12 @@ def windowing_from_proto(
 
     Source: proto WindowingStrategy.
     """
+    meant = beam_runner_api_pb2.WindowingStrategy()
+    meant.CopyFrom(proto)
+    if not fires_empty_when_closed(proto, made_by or {}):
+        meant.closing_behavior = beam_runner_api_pb2.ClosingBehavior.EMIT_IF_NONEMPTY
     return Windowing(
-        coded=proto.SerializeToString(deterministic=True),
+        coded=meant.SerializeToString(deterministic=True),
         window_fn_urn=proto.window_fn.urn,
         window_coder=CoderId(proto.window_coder_id),
         window_fn_parameters=_window_fn_parameters(
@@ -66,6 +72,26 @@ def windowing_from_proto(
         # A missing one is reported with a step that needs it, see ``placing``.
         else environments.get(proto.environment_id, EnvironmentId(proto.environment_id)),
     )
+
+
+def fires_empty_when_closed(
+    strategy: beam_runner_api_pb2.WindowingStrategy,
+    environments: Mapping[str, beam_runner_api_pb2.Environment],
+) -> bool:
+    """Whether a window whose panes have had all its values ends with an empty pane.
+
+    Python's SDK writes EMIT_ALWAYS into each strategy, and its trigger code knows no such pane.
+
+    Args:
+        strategy: The windowing strategy.
+        environments: The environments of the pipeline's proto.
+
+    Source: Java ``ReduceFnRunner.needToEmit``.
+    """
+    if strategy.closing_behavior != beam_runner_api_pb2.ClosingBehavior.EMIT_ALWAYS:
+        return False
+    id_ = strategy.environment_id  # a protobuf map adds missing keys
+    return not (id_ in environments and is_of_python(environments[id_]))
 
 
 def _merges(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
@@ -140,6 +166,7 @@ def decode_strategy(coded: bytes, window_fn: WindowFn | None = None) -> Strategy
         merges=_merges(proto) and window_fn.is_merging(),
         trigger=proto.trigger,
         has_empty_panes=proto.on_time_behavior != if_any and _waits_for_the_end(proto.trigger),
+        has_last_panes=fires_empty_when_closed(proto, {}),
         accumulates=proto.accumulation_mode == beam_runner_api_pb2.AccumulationMode.ACCUMULATING,
         lateness_us=int(proto.allowed_lateness) * 1_000,
         timestamp_combiner=proto.output_time or beam_runner_api_pb2.OutputTime.END_OF_WINDOW,
@@ -213,6 +240,7 @@ def may_be_lifted(
     environment: beam_runner_api_pb2.Environment,
     *,
     is_bounded: bool,
+    has_last_panes: bool,
 ) -> bool:
     """Whether accumulators of some elements may be grouped in place of the elements.
 
@@ -225,22 +253,27 @@ def may_be_lifted(
         strategy: The windowing strategy of the elements.
         environment: The environment of the CombineFn.
         is_bounded: Whether the elements are bounded.
+        has_last_panes: See ``fires_empty_when_closed``.
     """
     earliest = beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
+    may_be_empty = _fires_early(strategy) or (has_last_panes and _fires_again(strategy))
     return (
         allows_lifting(strategy.trigger)
         and (is_bounded or strategy.output_time != earliest)
-        and not (_fires_early(strategy) and may_be_stock(environment))
+        and not (may_be_empty and not _accumulates(strategy) and may_be_stock(environment))
     )
+
+
+def _fires_again(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
+    """Whether a pane may be followed by the last one, which then may be empty."""
+    return strategy.allowed_lateness > 0 or not trigger_is_default(strategy.trigger)
 
 
 def _fires_early(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
     """Whether early panes may leave no values for the on-time pane, which then is empty."""
-    accumulates = beam_runner_api_pb2.AccumulationMode.ACCUMULATING
     trigger = strategy.trigger
     return bool(
-        strategy.accumulation_mode != accumulates
-        and trigger.WhichOneof("trigger") not in (None, "default")
+        trigger.WhichOneof("trigger") not in (None, "default")
         and _waits_for_the_end(trigger)
         and not (
             trigger.WhichOneof("trigger") == "after_end_of_window"

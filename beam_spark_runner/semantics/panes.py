@@ -60,6 +60,7 @@ class PaneMachine:
         self.merges = strategy.merges
         self._trigger = trigger_of(strategy.trigger)
         self._has_empty_panes = strategy.has_empty_panes
+        self._has_last_panes = strategy.has_last_panes
         self._accumulates = strategy.accumulates
         self._lateness_us = strategy.lateness_us
         self._times = TimestampCombiner.get_impl(strategy.timestamp_combiner, strategy.window_fn)
@@ -204,12 +205,14 @@ class PaneMachine:
         """Return the hold of the output watermark for a window; None: there is no hold."""
         if state.hold_us is not None:
             return state.hold_us
-        if state.has_ended:
-            # The next pane has only late elements, and the output watermark may have passed its
-            # timestamp. Up to this hold, steps downstream do not drop the pane.
-            return min(state.last_us + self._lateness_us, MAX_US) if state.has_news else None
-        may_be_empty = self._has_empty_panes and not state.is_closed
-        return state.last_us if state.has_news or may_be_empty else None
+        is_open = not state.is_closed
+        if not state.has_ended and (state.has_news or (is_open and self._has_empty_panes)):
+            return state.last_us
+        if state.has_news or (is_open and self._has_last_panes):
+            # The next pane is empty or has only late elements, and the output watermark may have
+            # passed its timestamp. Up to this hold, steps downstream do not drop the pane.
+            return min(state.last_us + self._lateness_us, MAX_US)
+        return None
 
     def _is_over(self, last_us: int, now: Instant) -> bool:
         return now.watermark_us >= MAX_US or now.watermark_us > last_us + self._lateness_us
@@ -319,9 +322,10 @@ class PaneMachine:
         if fires:
             self._trigger.fire(state.trigger, now, last_us)
             state.is_closed = self._trigger.is_finished(state.trigger)
+        is_last = state.is_closed or closes
         has_pane = fires and timing == PaneInfoTiming.ON_TIME and self._has_empty_panes
-        if has_pane or (state.has_news and (fires or closes)):
-            yield self._pane(window, state, timing, is_last=state.is_closed or closes)
+        if has_pane or (self._has_last_panes and is_last) or (state.has_news and (fires or closes)):
+            yield self._pane(window, state, timing, is_last=is_last)
         state.has_ended |= timing != PaneInfoTiming.EARLY and not state.has_news
 
     def _pane(

@@ -20,6 +20,8 @@ class Strategy:
         trigger: The trigger, as a Trigger proto.
         has_empty_panes: Whether there is an empty on-time pane if no values are new at the end
             of a window.
+        has_last_panes: Whether there is an empty pane if no values are new when a window is closed:
+            when it expires, or by its trigger.
         accumulates: Whether each pane has the values of the previous panes, too.
         lateness_us: The allowed lateness.
         timestamp_combiner: A value of ``apache_beam.transforms.window.TimestampCombiner``.
@@ -31,6 +33,7 @@ class Strategy:
     merges: bool
     trigger: Any
     has_empty_panes: bool
+    has_last_panes: bool
     accumulates: bool
     lateness_us: int
     timestamp_combiner: int

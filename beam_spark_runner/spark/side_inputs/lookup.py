@@ -1,7 +1,10 @@
 """Looks up values of gathered side inputs, in files that are mapped into memory."""
 
+import heapq
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -9,7 +12,7 @@ import pyarrow as pa
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.spark.program import SideInputRows
-from beam_spark_runner.spark.rows.keys import join_key
+from beam_spark_runner.spark.rows.keys import join_key, split_key
 from beam_spark_runner.spark.side_inputs.files import EPOCHS_SCHEMA
 from beam_spark_runner.spark.side_inputs.sorted_rows import SortedRows
 from beam_spark_runner.state.blocks import BlockReader, DamagedFileError
@@ -88,6 +91,12 @@ class _ArrowFile:
         return self._found[number]
 
 
+def distinct_keys(routed_keys: Sequence[Iterator[tuple[int, bytes]]]) -> Iterator[bytes]:
+    """Yield each key once. Each of the iterators has keys in the order of their routes."""
+    for _, keys in groupby(heapq.merge(*routed_keys), itemgetter(0)):
+        yield from dict.fromkeys(key for _, key in keys)
+
+
 class GatheredRows:
     """All rows of one side input, shared by the stages of this worker.
 
@@ -145,6 +154,23 @@ class GatheredRows:
                 if batch.keys[row] == joined:  # else another key with that hash
                     epoch = 0 if batch.epochs is None else int(batch.epochs[row])
                     yield Row(epoch, batch.values[row], int(batch.counts[row]))
+
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        """See ``SideInputLookup.keys``."""
+        return distinct_keys([self.routed_keys(window)])
+
+    def routed_keys(self, window: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the keys of a window in the order of their routes; a key may come again."""
+        return heapq.merge(*(self._keys_in(place, window) for place in range(len(self._places))))
+
+    def _keys_in(self, place: int, window: bytes) -> Iterator[tuple[int, bytes]]:
+        batch = self._read.get(place) or self._batch(place)
+        if self._lets_go:
+            self._touch(self._sizes[place])
+        for row, route in enumerate(batch.routes.tolist()):
+            key, of_window = split_key(batch.keys[row])
+            if of_window == window:
+                yield route, key
 
     def _batch(self, place: int) -> SortedRows:
         if len(self._read) == _MOST_READ:

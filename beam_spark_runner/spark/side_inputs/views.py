@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.shared_file import SharedFile
-from beam_spark_runner.spark.side_inputs.lookup import GatheredRows, Row
+from beam_spark_runner.spark.side_inputs.lookup import GatheredRows, distinct_keys
 from beam_spark_runner.spark.side_inputs.panes import FILE_CODE
 from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
@@ -52,17 +52,21 @@ class EpochView:
             DamagedFileError: a file is damaged or missing.
             ShardStorageError: a file cannot be read.
         """
-        parts = [self._rows(path, window, key) for path in self._files.get(window, ())]
+        parts = [self._part(path).rows(window, key) for path in self._files.get(window, ())]
         for _, coded, count in heapq.merge(*parts, key=operator.itemgetter(0)):
             yield coded, count
 
-    def _rows(self, path: str, window: bytes, key: bytes | None) -> Iterator[Row]:
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        """See ``SideInputLookup.keys``; raises as ``values`` does."""
+        parts = [self._part(path).routed_keys(window) for path in self._files.get(window, ())]
+        return distinct_keys(parts)
+
+    def _part(self, path: str) -> GatheredRows:
         name = path.rpartition("/")[2]
         source = SideInputRows(id=path, code=self._code, files=(self._file_at(path),), name=name)
         try:
-            rows = self._open(source)
+            return self._open(source)
         except FileNotFoundError as error:
             raise DamagedFileError(path, "there is no such file") from error
         except OSError as error:
             raise ShardStorageError(path, str(error)) from error
-        return rows.rows(window, key)

@@ -47,6 +47,9 @@ class _Lookup:
         for number in range(3):
             yield b"\1%d" % number, 1
 
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        yield b"\1k"
+
 
 class State(Target):
     """Several requests about state of one bundle."""

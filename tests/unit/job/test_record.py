@@ -35,6 +35,28 @@ def test_the_last_state_is_the_last_event() -> None:
     )
 
 
+def test_only_the_reason_of_the_failure_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Java's client raises the first message of that importance, and Python's the last."""
+    record = JobRecord({TransformId("t"): "Read"})
+    severities = beam_fn_api_pb2.LogEntry.Severity
+    for severity in (severities.WARN, severities.ERROR, severities.CRITICAL):
+        line = beam_fn_api_pb2.LogEntry(message="a line", transform_id="t", severity=severity)
+        record.messages.take_line("worker-1", line)
+    record.messages.fail(ValueError("bad"))
+    record.messages.take_line("worker-1", line)
+    assert caplog.messages[:3] == ["a line [Read, worker-1]"] * 3
+    assert [each.levelname for each in caplog.records[:3]] == ["WARNING", "ERROR", "CRITICAL"]
+    importance = beam_job_api_pb2.JobMessage
+    line_as = "{}a line [Read, worker-1]".format
+    assert [(each.importance, each.message_text) for each in record.messages.log.events()] == [
+        (importance.JOB_MESSAGE_WARNING, line_as("")),
+        (importance.JOB_MESSAGE_WARNING, line_as("ERROR: ")),
+        (importance.JOB_MESSAGE_WARNING, line_as("CRITICAL: ")),
+        (importance.JOB_MESSAGE_ERROR, "bad"),
+        (importance.JOB_MESSAGE_WARNING, line_as("CRITICAL: ")),
+    ]
+
+
 @pytest.mark.parametrize("job_id", ["", "100%_1"], ids=["a program's job", "a server's"])
 def test_a_server_logs_all_of_a_job_with_its_id(
     caplog: pytest.LogCaptureFixture, job_id: str

@@ -11,6 +11,7 @@ from apache_beam.transforms.environments import (
     DockerEnvironment,
     EmbeddedPythonEnvironment,
     ProcessEnvironment,
+    python_sdk_capabilities,
 )
 
 from beam_spark_runner.core import urns
@@ -18,6 +19,7 @@ from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.windowing import (
     allows_lifting,
+    decode_strategy,
     may_be_lifted,
     panes_add_up,
     trigger_is_default,
@@ -28,6 +30,10 @@ from tests.unit.portable.graphs import of, transform_named
 from tests.unit.portable.pipelines import proto_of
 
 _ALWAYS = trigger.AfterCount(1)
+JAVA = DockerEnvironment(
+    "java", capabilities=("beam:version:sdk_base:apache/beam_java17_sdk:2.65.0",)
+)
+PYTHON = DockerEnvironment("python", capabilities=python_sdk_capabilities())
 
 
 class Exotic(window.NonMergingWindowFn):  # type: ignore[misc]
@@ -174,4 +180,52 @@ def test_stock_harnesses_are_not_to_merge_nothing(
     mode = modes.ACCUMULATING if accumulates else modes.DISCARDING
     windowing = core.Windowing(window.FixedWindows(10), made_of, mode)
     proto = windowing.to_runner_api(PipelineContext())
-    assert may_be_lifted(proto, environment.to_runner_api(None), is_bounded=False) is is_lifted
+    environment = environment.to_runner_api(None)
+    lifted = may_be_lifted(proto, environment, is_bounded=False, has_last_panes=False)
+    assert lifted is is_lifted
+
+
+@pytest.mark.parametrize(
+    ("made_of", "lateness_s", "accumulates", "is_lifted"),
+    [
+        pytest.param(trigger.DefaultTrigger(), 0, False, True, id="one pane"),
+        pytest.param(trigger.DefaultTrigger(), 9, False, False, id="nothing comes late"),
+        pytest.param(trigger.Repeatedly(_ALWAYS), 0, False, False, id="all was given out"),
+        pytest.param(trigger.Repeatedly(_ALWAYS), 0, True, True, id="all comes again"),
+    ],
+)
+def test_stock_harnesses_are_not_to_merge_nothing_for_the_last_pane(
+    made_of: Any, lateness_s: int, accumulates: bool, is_lifted: bool
+) -> None:
+    modes = trigger.AccumulationMode
+    mode = modes.ACCUMULATING if accumulates else modes.DISCARDING
+    windowing = core.Windowing(window.FixedWindows(10), made_of, mode, allowed_lateness=lateness_s)
+    proto = windowing.to_runner_api(PipelineContext())
+    for environment, expected in (
+        (DockerEnvironment("java"), is_lifted),
+        (ProcessEnvironment(""), True),
+    ):
+        made_by = environment.to_runner_api(None)
+        assert expected is may_be_lifted(proto, made_by, is_bounded=True, has_last_panes=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "behavior", "is_empty"),
+    [
+        pytest.param(JAVA, pb.ClosingBehavior.EMIT_ALWAYS, True, id="Java, always"),
+        pytest.param(JAVA, pb.ClosingBehavior.EMIT_IF_NONEMPTY, False, id="Java, if any"),
+        pytest.param(PYTHON, pb.ClosingBehavior.EMIT_ALWAYS, False, id="Python"),
+        pytest.param(
+            EmbeddedPythonEnvironment(), pb.ClosingBehavior.EMIT_ALWAYS, False, id="embedded"
+        ),
+    ],
+)
+def test_last_panes_are_as_the_sdk_of_the_strategy_means_it(
+    environment: Any, behavior: Any, is_empty: bool
+) -> None:
+    """Python's SDK writes EMIT_ALWAYS into every strategy, and knows no such pane."""
+    proto = core.Windowing(window.FixedWindows(10)).to_runner_api(PipelineContext())
+    proto.environment_id, proto.closing_behavior = "e", behavior
+    made_by = {"e": environment.to_runner_api(None)}
+    windowing = windowing_from_proto("w", proto, {}, made_by)
+    assert decode_strategy(windowing.coded).has_last_panes is is_empty

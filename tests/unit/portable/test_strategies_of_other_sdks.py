@@ -23,7 +23,9 @@ _SECOND_US = 1_000_000
 
 
 def strategy_proto(window_fn: Any) -> Any:
-    return Windowing(window_fn).to_runner_api(PipelineContext())
+    proto = Windowing(window_fn).to_runner_api(PipelineContext())
+    proto.closing_behavior = beam_runner_api_pb2.ClosingBehavior.EMIT_IF_NONEMPTY
+    return proto
 
 
 def delay(millis: int) -> Any:

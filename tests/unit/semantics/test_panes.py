@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.trigger import (
     AccumulationMode,
@@ -79,6 +80,53 @@ def test_panes_of_triggers(trigger: Any, mode: int, expected: list[list[int]]) -
     panes = list(itertools.islice(PaneGrouping(strategy_of(windowing)).panes("key", values), 9))
     assert [pane.value for pane in panes] == [("key", values) for values in expected]
     assert {(pane.timestamp.micros, pane.windows) for pane in panes} == {(9_999_000, (window,))}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "mode", "expected"),
+    [
+        pytest.param(Repeatedly(AfterCount(3)), AccumulationMode.ACCUMULATING, [[1, 2, 3]] * 2),
+        pytest.param(Repeatedly(AfterCount(3)), AccumulationMode.DISCARDING, [[1, 2, 3], []]),
+        pytest.param(Repeatedly(AfterCount(4)), AccumulationMode.DISCARDING, [[1, 2, 3]]),
+        pytest.param(AfterCount(3), AccumulationMode.DISCARDING, [[1, 2, 3]]),
+        pytest.param(AfterWatermark(), AccumulationMode.DISCARDING, [[1, 2, 3]]),
+    ],
+    ids=["all again", "empty", "not empty", "closed by its trigger", "on time"],
+)
+def test_the_last_pane_of_a_window_with_closing_behavior_emit_always(
+    trigger: Any, mode: int, expected: list[list[int]]
+) -> None:
+    """Java's ``Window.ClosingBehavior.FIRE_ALWAYS``: exactly one pane is the last one."""
+    always = beam_runner_api_pb2.ClosingBehavior.EMIT_ALWAYS
+    windowing = Windowing(FixedWindows(10), trigger, accumulation_mode=mode)
+    values = [WindowedValue(n, n, (WINDOW,)) for n in (1, 2, 3)]
+    panes = list(PaneGrouping(strategy_of(windowing, always)).panes("key", values))
+    assert [pane.value for pane in panes] == [("key", values) for values in expected]
+    assert [pane.pane_info.is_last for pane in panes] == [False] * (len(expected) - 1) + [True]
+
+
+def test_an_empty_last_pane_is_held_until_its_window_expires() -> None:
+    always = beam_runner_api_pb2.ClosingBehavior.EMIT_ALWAYS
+    windowing = Windowing(
+        FixedWindows(10),
+        Repeatedly(AfterWatermark()),
+        accumulation_mode=AccumulationMode.DISCARDING,
+        allowed_lateness=5,
+    )
+    machine = PaneMachine(strategy_of(windowing, always))
+    windows: KeyWindows = {}
+    [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], START_OF_TIME)]
+    on_time = Instant(10_000_000, 0)
+    (pane,) = machine.advance(windows, on_time)
+    (state,) = windows.values()
+    assert (pane.value, pane.pane_info.is_last) == ([1], False)
+    assert machine.hold_us(state) == 14_999_999
+    assert machine.due(state, on_time) == (15_000_000, None)
+    assert not [*machine.advance(windows, Instant(14_999_999, 0))]
+    (last,) = machine.advance(windows, Instant(15_000_000, 0))
+    assert (last.value, last.pane_info.is_last, last.timestamp.micros) == ([], True, 9_999_000)
+    assert last.pane_info.timing == PaneInfoTiming.LATE
+    assert not windows
 
 
 WINDOW = IntervalWindow(0, 10)

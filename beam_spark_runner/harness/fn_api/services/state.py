@@ -17,6 +17,9 @@ from beam_spark_runner.state.requests import USER_STATE, StateRequests
 _LOGGER = logging.getLogger(__name__)
 
 PAGE_BYTES = 1 << 20
+_SIDE_INPUTS = frozenset({"iterable_side_input", "multimap_side_input", "multimap_keys_side_input"})
+"""The types of ``StateKey`` that refer to side inputs. SDKs send that of a multimap's keys with
+their values only to runners that offer it among their capabilities, as this one does not."""
 _MOST_OPEN = 32
 _SHARED = threading.Lock()
 """Held for each use of what bundles share, which serves one thread at a time: user state, whose
@@ -175,18 +178,18 @@ class BundleState:
             if key.runner.key not in self._groups:
                 raise GroupClosedError
             return self._groups[key.runner.key]
-        if kind == "iterable_side_input":
-            request, map_key = key.iterable_side_input, None
-        elif kind == "multimap_side_input":
-            request, map_key = key.multimap_side_input, key.multimap_side_input.key
-        else:
+        if kind not in _SIDE_INPUTS:
             raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
+        request = getattr(key, kind)
         lookup = self._side_inputs.get((request.transform_id, request.side_input_id))
         if lookup is None:
             raise FnApiProtocolError(
                 f"the SDK asked for the side input {request.side_input_id!r:.100} of "
                 f"{request.transform_id!r:.100}, which the stage does not read"
             )
+        if kind == "multimap_keys_side_input":
+            return _one_at_a_time(lookup.keys(request.window))
+        map_key = request.key if kind == "multimap_side_input" else None
         return _one_at_a_time(coded for coded, _ in lookup.values(request.window, map_key))
 
 

@@ -3,6 +3,7 @@
 import functools
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -168,8 +169,31 @@ def side_input_request(instruction: str) -> beam_fn_api_pb2.StateRequest:
 class QuickLookup:
     id = "job/quick"
 
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        yield from (b"key 1", b"key 2 of " + window)
+
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
         yield b"value", 1
+
+
+def test_the_keys_of_a_multimap() -> None:
+    state = BundleState({("t", "s"): QuickLookup()})
+
+    def asked(**key: Any) -> bytes:
+        state_key = beam_fn_api_pb2.StateKey(**key)
+        request = beam_fn_api_pb2.StateRequest(
+            state_key=state_key, get=beam_fn_api_pb2.StateGetRequest()
+        )
+        return bytes(state.answer(request).get.data)
+
+    key = beam_fn_api_pb2.StateKey
+    of = {"transform_id": "t", "side_input_id": "s", "window": b"w"}
+    keys = key.MultimapKeysSideInput(**of)
+    assert asked(multimap_keys_side_input=keys) == b"key 1key 2 of w"
+    with pytest.raises(FnApiProtocolError, match="the side input 'x' of 't', which the stage does"):
+        asked(multimap_keys_side_input=key.MultimapKeysSideInput(**{**of, "side_input_id": "x"}))
+    with pytest.raises(FnApiProtocolError, match="of kind multimap_keys_values_side_input"):
+        asked(multimap_keys_values_side_input=key.MultimapKeysValuesSideInput(**of))
 
 
 def test_a_long_answer_keeps_only_its_own_bundle_waiting() -> None:

@@ -115,6 +115,42 @@ def test_side_inputs_are_found_by_window_and_key(
     assert found(EARLY, b"z") == ([] if is_multimap else some(first, second))
 
 
+@pytest.mark.parametrize("batch_bytes", [1, 200, 4 << 20])
+@pytest.mark.parametrize("collide", [False, True], ids=["hashes", "one hash"])
+def test_each_key_of_a_window_is_found_once(
+    collide: bool, batch_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BATCH_BYTES", batch_bytes)
+    if collide:
+        monkeypatch.setattr(
+            routing, "routes_of_keys", lambda keys, count, code: np.zeros(count, np.int64)
+        )
+    edge = edge_to_side_input(is_multimap=True)
+    elements = [
+        WindowedValue(
+            (b"%d" % (n % 7), b"v" * n), Timestamp(1), (EARLY, LATE) if n < 99 else (LATE,)
+        )
+        for n in range(100)
+    ] + [WindowedValue((b"late", b""), Timestamp(6), (LATE,))]
+    coder = WindowedValueCoder(PAIRS, IntervalWindowCoder())
+    halves = [
+        file_of(edge, written(edge, coder, some, limit=300))
+        for some in (elements[:50], elements[50:])
+    ]
+    with TemporaryDirectory() as folder:
+        for number, half in enumerate(halves):
+            Path(folder, str(number)).write_bytes(half)
+        rows = rows_of(
+            edge, files=tuple(SharedFile(path=str(Path(folder, str(n)))) for n in range(2))
+        )
+        encode = BytesCoder().get_impl().encode_nested
+        early = [encode(b"%d" % n) for n in range(7)]
+        for window, keys in ((EARLY, early), (LATE, [*early, encode(b"late")]), (NEVER, [])):
+            found = list(rows.keys(IntervalWindowCoder().encode(window)))
+            assert sorted(found) == sorted(keys)
+            assert list(rows.keys(IntervalWindowCoder().encode(window))) == found
+
+
 def test_values_of_one_key_share_rows() -> None:
     edge = edge_to_side_input(is_multimap=True)
     coder = WindowedValueCoder(PAIRS, IntervalWindowCoder())

@@ -88,9 +88,26 @@ def test_the_values_of_a_key(tmp_path: Path) -> None:
     assert found(view, window, encode("c")) == []
 
 
+def test_each_key_of_a_window_comes_once_from_all_parts(tmp_path: Path) -> None:
+    """A part of an earlier epoch may have the key, too, if the job has gone on with fewer parts."""
+    of = edge(urns.SIDE_INPUT_MULTIMAP)
+    panes = panes_of(of)
+    for value, origin in (
+        pane(EARLY, ("a", 1), ("b", 2), ("a", 3), part=b"1"),
+        pane(EARLY, ("b", 4), ("c", 5), part=b"2", epoch=2),
+        pane(LATE, ("d", 6), part=b"2"),
+    ):
+        panes.push([value], [origin])
+    view = written(panes, of, tmp_path / "view")
+    encode = StrUtf8Coder().get_impl().encode_nested
+    assert sorted(view.keys(WINDOW_CODER.encode(EARLY))) == [encode(key) for key in "abc"]
+    assert list(view.keys(WINDOW_CODER.encode(LATE))) == [encode("d")]
+
+
 def test_a_window_that_has_no_pane_is_empty() -> None:
-    view = EpochView(edge(urns.SIDE_INPUT_ITERABLE), "job", {}, GatheredRows)
+    view = EpochView(edge(urns.SIDE_INPUT_MULTIMAP), "job", {}, GatheredRows)
     assert found(view, WINDOW_CODER.encode(EARLY), None) == []
+    assert list(view.keys(WINDOW_CODER.encode(EARLY))) == []
 
 
 def test_long_values(tmp_path: Path) -> None:
