@@ -69,6 +69,7 @@ CODER_BOOL = "beam:coder:bool:v1"
 CODER_NULLABLE = "beam:coder:nullable:v1"
 CODER_TIMER = "beam:coder:timer:v1"
 CODER_WINDOWED_VALUE = "beam:coder:windowed_value:v1"
+WINDOWED_VALUE_CODERS = frozenset({CODER_WINDOWED_VALUE, "beam:coder:param_windowed_value:v1"})
 CODER_GLOBAL_WINDOW = "beam:coder:global_window:v1"
 CODER_INTERVAL_WINDOW = "beam:coder:interval_window:v1"
 CODER_CUSTOM_WINDOW = "beam:coder:custom_window:v1"

@@ -149,6 +149,7 @@ class _Builder:
         self._wire = WireCoders(graph, self.descriptor.coders) if has_remote_code(graph) else None
         self._sized = sized_restrictions(graph)
         self._present = _collections_inside(graph, stage)
+        self._stage = stage
         self._environment = stage.environment or ""
         self._reads_groups_in_pages = can_do(
             graph, stage.environment, urns.CODER_STATE_BACKED_ITERABLE
@@ -306,6 +307,8 @@ class _Builder:
         coder = collection.coder
         if is_on_edge:
             coder = self.on_edge(facts_of, coder)
+        elif self._wire is not None:
+            coder = self._wire.inside(coder, self._stage.environment)
         bounded = beam_runner_api_pb2.IsBounded
         self.descriptor.pcollections[id_].CopyFrom(
             beam_runner_api_pb2.PCollection(

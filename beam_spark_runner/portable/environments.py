@@ -11,6 +11,7 @@ from beam_spark_runner.graph.model import Graph
 
 _PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
 _JAVA = "apache/beam_java"
+_KEYS_OF_MULTIMAPS = [2, 69]
 
 
 def has_remote_code(graph: Graph) -> bool:
@@ -58,6 +59,17 @@ def is_of_java(graph: Graph, id_: EnvironmentId) -> bool:
     """Whether the SDK of an environment is Java's."""
     coded = graph.environments[id_].coded
     return sdk_of(beam_runner_api_pb2.Environment.FromString(coded)).startswith(_JAVA)
+
+
+def names_keys_of_multimaps(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether an SDK says of which key it requests MapState, SetState and MultimapState.
+
+    Those of Java up to 2.68 leave the key out of these requests, and take the states of all keys of
+    a bundle for one (``FnApiStateAccessor.createMultimapKeysUserStateKey``).
+    """
+    sdk, _, version = sdk_of(environment).rpartition(":")
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
+    return not sdk.startswith(_JAVA) or numbers >= _KEYS_OF_MULTIMAPS
 
 
 def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:

@@ -176,6 +176,23 @@ class WireCoders:
         parts = (self._part(key or coder.components[0]), self.window(window))
         return self._add(urns.CODER_TIMER, parts)
 
+    def inside(self, id_: CoderId, environment: EnvironmentId | None) -> CoderId:
+        """Return the coder for a collection that does not leave the stage.
+
+        Java's SDK takes a coder of windowed values for that of the collection's own windows and
+        timestamps, and measures elements by the coder of the values in it
+        (``PCollectionConsumerRegistry``). Elements that are windowed values need another one.
+
+        Args:
+            id_: The SDK's coder of the elements.
+            environment: The environment of the stage.
+        """
+        add_coders(self._graph, self._coders, [id_])
+        is_windowed = self._graph.coders[id_].urn in urns.WINDOWED_VALUE_CODERS
+        if environment is None or not (is_windowed and is_of_java(self._graph, environment)):
+            return id_
+        return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
+
     def window(self, id_: CoderId) -> CoderId:
         """Return the coder for windows of the coder ``id_``, which shows the runner their end."""
         add_coders(self._graph, self._coders, [id_])

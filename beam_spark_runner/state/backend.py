@@ -102,6 +102,9 @@ class StateBackend(Protocol):
     def append(self, address: Address, data: bytes) -> None:
         """Add concatenated encoded elements at the end; in an ordered list, by sort key.
 
+        A key of a multimap is there from then on, even if its values have no bytes: Java's SDK
+        requests a SetState as a multimap of such values.
+
         Raises:
             FnApiProtocolError: An address of this kind cannot be appended to.
         """

@@ -144,9 +144,15 @@ class MemoryState:
 
     def append(self, address: Address, data: bytes) -> None:
         """See ``StateBackend.append``."""
-        if not data:
-            return
         match address:
+            case MapKeys() | MapEntries():
+                raise wrong_requests.cannot_append(address)
+            case MapValues(cell, map_key) if not data:
+                multimap = self._make(cell, _Map)
+                multimap.values.setdefault(map_key, [])
+                multimap.counts.setdefault(map_key, 0)
+            case _ if not data:
+                pass
             case Bag(cell):
                 self._make(cell, _Bag).pieces.append(self._pieces.keep(data))
             case MapValues(cell, map_key):
@@ -159,8 +165,6 @@ class MemoryState:
                 values.generation = next(self._generations)
                 for sort_key, entry in list_entries(data):
                     values.append(sort_key, self._pieces.keep(entry))
-            case MapKeys() | MapEntries():
-                raise wrong_requests.cannot_append(address)
 
     def clear(self, address: Address) -> None:
         """See ``StateBackend.clear``."""

@@ -27,16 +27,16 @@ from beam_spark_runner.state.memory import UNCOUNTED, CountValues
 StateKey: TypeAlias = beam_fn_api_pb2.StateKey
 
 _BAG = common_urns.user_state.BAG.urn
-_MULTIMAP = common_urns.user_state.MULTIMAP.urn
+MULTIMAP = common_urns.user_state.MULTIMAP.urn
 _ORDERED_LIST = common_urns.user_state.ORDERED_LIST.urn
 _MAP_KEYS = "multimap_keys_user_state"
 _MAP_VALUES = "multimap_user_state"
 _MAP_ENTRIES = "multimap_entries_user_state"
 _PROTOCOLS = {
     "bag_user_state": _BAG,
-    _MAP_KEYS: _MULTIMAP,
-    _MAP_VALUES: _MULTIMAP,
-    _MAP_ENTRIES: _MULTIMAP,
+    _MAP_KEYS: MULTIMAP,
+    _MAP_VALUES: MULTIMAP,
+    _MAP_ENTRIES: MULTIMAP,
     "ordered_list_user_state": _ORDERED_LIST,
 }
 USER_STATE = frozenset(_PROTOCOLS)
@@ -76,6 +76,10 @@ class StateRequests:
         backend: The backend that stores the state.
         declared: See ``declared_states``.
         step_names: The names of transforms by id, for messages.
+
+    Attributes:
+        key: The key, encoded and nested, of which a request is that names none; see
+            ``portable.environments.names_keys_of_multimaps``.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class StateRequests:
         self._backend = backend
         self._declared = declared
         self._step_names = step_names
+        self.key = b""
 
     def get(self, key: StateKey, token: bytes = b"") -> Page:
         """See ``StateBackend.get``.
@@ -136,7 +141,7 @@ class StateRequests:
         if protocol is None:
             raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
         asked = getattr(key, kind)
-        cell = Cell(asked.transform_id, asked.user_state_id, asked.window, asked.key)
+        cell = Cell(asked.transform_id, asked.user_state_id, asked.window, asked.key or self.key)
         self._check(cell, protocol)
         if kind == _MAP_KEYS:
             return MapKeys(cell)

@@ -129,10 +129,10 @@ class StoredCells:
 
     def append(self, address: Address, data: bytes) -> None:
         """See ``StateBackend.append``."""
-        if not data:
-            return
         if isinstance(address, MapKeys | MapEntries):
             raise wrong_requests.cannot_append(address)
+        if not (data or isinstance(address, MapValues)):
+            return
         prefix = self._keys.of_cell(address.cell)
         head = self._head(prefix, address)
         match address:
@@ -237,16 +237,19 @@ class StoredCells:
         self, prefix: bytes, head: _Head | None, map_key: bytes, data: bytes, count: int
     ) -> None:
         entry = self._entry(prefix, map_key)
+        if entry is not None and not data:
+            return
         if entry is None:
             if head is None:
                 head = _Head(_MAP, _new_stamp(), 0)
             entry = _MapEntry(head.next, 0, 0)
             self._put_head(prefix, head._replace(next=head.next + 1))
             self._records.put(prefix + _BY_NUMBER + numbered(entry.number), map_key)
-        pieces = prefix + _VALUES + numbered(entry.number)
-        self._records.put(pieces + numbered(entry.pieces), data)
+        if data:
+            pieces = prefix + _VALUES + numbered(entry.number)
+            self._records.put(pieces + numbered(entry.pieces), data)
         values = count_with(entry.values, count)
-        coded = _ENTRY.pack(entry.number, values, entry.pieces + 1)
+        coded = _ENTRY.pack(entry.number, values, entry.pieces + bool(data))
         self._records.put(prefix + _BY_KEY + part(map_key), coded)
 
     def _entry(self, prefix: bytes, map_key: bytes) -> _MapEntry | None:

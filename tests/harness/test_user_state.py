@@ -9,7 +9,10 @@ from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder, VarIntCode
 from apache_beam.coders.coders import LengthPrefixCoder
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-from apache_beam.transforms.environments import ExternalEnvironment
+from apache_beam.transforms.environments import (
+    SDK_VERSION_CAPABILITY_PREFIX,
+    ExternalEnvironment,
+)
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.ids import StageId
@@ -18,6 +21,9 @@ from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.sdk_options import options_json
+from beam_spark_runner.semantics.timers import START_OF_TIME
+from beam_spark_runner.state.memory import UNCOUNTED, MemoryState
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from tests.harness.conftest import BARE, Collected
 from tests.harness.faults import ask_state
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
@@ -54,12 +60,14 @@ def as_java_declares(par_do: beam_runner_api_pb2.ParDoPayload) -> None:
     par_do.state_specs["list"].ordered_list_spec.element_coder_id = coder
 
 
-def keyed_stage(url: str) -> RemoteStage:
+def keyed_stage(url: str, sdk: str = "") -> RemoteStage:
     pipeline = beam.Pipeline()
     pair = beam.Map(lambda x: (x, x)).with_output_types(tuple[bytes, bytes])
     step = beam.ParDo(Keeps()).with_output_types(bytes)
     (pipeline | beam.Impulse() | pair | "keeps" >> step | beam.Reshuffle() | beam.Map(repr))
-    proto = pipeline.to_runner_api(default_environment=ExternalEnvironment(url))
+    capabilities = [SDK_VERSION_CAPABILITY_PREFIX + sdk] if sdk else []
+    environment = ExternalEnvironment(url, capabilities=capabilities)
+    proto = pipeline.to_runner_api(default_environment=environment)
     for each in proto.components.transforms.values():
         if each.unique_name == "keeps":
             par_do = beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
@@ -179,3 +187,46 @@ def test_an_ordered_list_by_range(scripted: Any) -> None:
         coded((6, b"six"), (7, b"seven")),
         b"",
     ]
+
+
+@pytest.mark.parametrize("stores", [False, True], ids=["dropped", "stored"])
+def test_requests_that_name_no_key_are_of_the_key_of_their_bundle(
+    scripted: Any, stores: bool
+) -> None:
+    """Java's SDK up to 2.68 leaves the key out of requests for MapState and SetState."""
+    seen: list[bytes] = []
+
+    def script(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        for number in range(4):
+            instruction, descriptor = sdk.next_bundle()
+            elements = b"".join(sdk.input_blocks(instruction))
+            (step,) = (
+                id_ for id_, each in descriptor.transforms.items() if "pardo" in each.spec.urn
+            )
+            state = {"transform_id": step, "user_state_id": "map", "window": b""}
+            of = Key(
+                multimap_user_state=Key.MultimapUserState(**state, map_key=nested(b"%d" % number))
+            )
+            keys = Key(multimap_keys_user_state=Key.MultimapKeysUserState(**state))
+            requests = [get(keys), append(of, b"")]
+            for id_, request in enumerate(requests):
+                request.id, request.instruction_id = f"{number}.{id_}", instruction
+            known, _ = ask_state(sdk, *requests)
+            (key,) = (key for key in (b"key k", b"key l") if key in elements)
+            seen.append(key[-1:] + known.get.data)
+            sdk.send(instruction, sink_of(descriptor), is_last=True)
+            sdk.respond(instruction)
+
+    stage = keyed_stage(scripted(script).url, "apache/beam_java17_sdk:2.65.0")
+    receivers = dict.fromkeys(stage.output_coders, Collected())
+    policy = KeyPolicy(START_OF_TIME, MemoryState(lambda *_: UNCOUNTED)) if stores else BATCH
+    for _ in range(2):
+        bundle = stage.start_bundle(receivers, {}, policy)
+        for key in (b"key k", b"key l"):
+            bundle.push([(key, b"a")], [BARE])
+            bundle.advance_key()
+        bundle.finish()
+    first = [b"k", b"l"]
+    again = [b"k" + nested(b"0"), b"l" + nested(b"1")]
+    assert seen == first + (again if stores else first)

@@ -223,8 +223,7 @@ class KeyTimers:
         """Set the timers that an earlier bundle has stored for a key; return their number."""
         declared = self._declared
         assert declared.transform is not None
-        coded_key = declared.key_coder.get_impl().encode_nested(key)
-        loaded = store.timers(declared.transform, coded_key)
+        loaded = store.timers(declared.transform, self.coded_key(key))
         for stored in loaded:
             window = declared.window_coder.decode(stored.window)
             timer = Timer(
@@ -257,21 +256,25 @@ class KeyTimers:
                 for timer in queue.remaining()
             )
         for key, timers in left.items():
-            coded_key = declared.key_coder.get_impl().encode_nested(key)
-            store.set_timers(declared.transform, coded_key, timers)
+            store.set_timers(declared.transform, self.coded_key(key), timers)
 
     def key_of(self, coded_key: bytes) -> bytes:
         """Return a key as the runner sees it, from its nested encoding."""
         key: bytes = self._declared.key_coder.decode_nested(coded_key)
         return key
 
+    def coded_key(self, key: bytes) -> bytes:
+        """Return the nested encoding of a key, of which ``key_of`` is the inverse."""
+        coded: bytes = self._declared.key_coder.get_impl().encode_nested(key)
+        return coded
+
     def drop(self, store: StateBackend, expired: Iterable[tuple[bytes, Any]]) -> None:
         """Drop the state of keys and windows that have expired."""
         declared = self._declared
         assert declared.transform is not None
         for key, window in expired:
-            coded_key = declared.key_coder.get_impl().encode_nested(key)
-            store.drop_window(declared.transform, self._name_window(window), coded_key)
+            named = self._name_window(window)
+            store.drop_window(declared.transform, named, self.coded_key(key))
 
     def would_leave(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
         """Whether an interrupted advance leaves due timers; see ``TimerQueue.would_leave``."""

@@ -100,6 +100,8 @@ class RemoteKeyedBundle:
         timers: The timers that the stage has declared.
         sdk: The name of the SDK, for errors.
         policy: What happens to keys after their last element.
+        one_key_at_a_time: Whether each bundle of the SDK harness is of one key, of which are all
+            state requests that name none.
     """
 
     def __init__(
@@ -109,12 +111,15 @@ class RemoteKeyedBundle:
         timers: DeclaredTimers,
         sdk: str,
         policy: KeyPolicy = BATCH,
+        *,
+        one_key_at_a_time: bool = False,
     ) -> None:
         self._start = start
         self._make_state = make_state
         self._declared_timers = timers
         self._sdk = sdk
         self._policy = policy
+        self._one_key_at_a_time = one_key_at_a_time
         # Without a store, state is forgotten anyway.
         self._expects_expiry = timers.expiration is not None or policy.store is not None
         self._infos: list[bytes] = []
@@ -146,8 +151,8 @@ class RemoteKeyedBundle:
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``. A large key is processed in several bundles."""
+        self._begin(values[0][0])
         if self._policy.store is not None:
-            self._load(self._policy.store, values[0][0])
             values, origins = self._in_time(values, origins)
             if not values:
                 return
@@ -181,6 +186,12 @@ class RemoteKeyedBundle:
         self._calls_of_bundle += calls
         return calls
 
+    def _begin(self, key: bytes) -> None:
+        if self._one_key_at_a_time:
+            self._state.requests.key = self._timers.coded_key(key)
+        if self._policy.store is not None:
+            self._load(self._policy.store, key)
+
     def _load(self, store: StateBackend, key: bytes) -> None:
         self._key = key
         # A key may be loaded twice before it is stored: then the store's timers are outdated.
@@ -209,8 +220,7 @@ class RemoteKeyedBundle:
 
     def begin_key(self, key: bytes) -> None:
         """See ``StoringInput.begin_key``."""
-        assert self._policy.store is not None
-        self._load(self._policy.store, self._timers.key_of(key))
+        self._begin(self._timers.key_of(key))
         self._calls += 1
 
     def advance_key_until(self, hold_us: int) -> None:
@@ -219,7 +229,8 @@ class RemoteKeyedBundle:
         if self._policy.store is not None:
             self._holds_us[self._key] = hold_us
         interruption = self._policy.interruption
-        if self._calls >= (MOST_CALLS if interruption is None else interruption.batch):
+        most = MOST_CALLS if interruption is None else interruption.batch
+        if self._one_key_at_a_time or self._calls >= most:
             self._end_keys()
 
     def fire_until(self, watermark_us: int) -> None:

@@ -18,13 +18,17 @@ from beam_spark_runner.harness.remote.key_timers import declared_timers
 from beam_spark_runner.harness.remote.keyed_bundle import RemoteKeyedBundle, TimersTaker, UserState
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.portable.environments import has_our_package, sdk_of
+from beam_spark_runner.portable.environments import (
+    has_our_package,
+    names_keys_of_multimaps,
+    sdk_of,
+)
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
-from beam_spark_runner.state.requests import StateRequests, declared_states, value_counter
+from beam_spark_runner.state.requests import MULTIMAP, StateRequests, declared_states, value_counter
 
 
 class RemoteStage:
@@ -58,6 +62,9 @@ class RemoteStage:
         }
         self._timers = declared_timers(self._descriptor, self._input_coder)
         self._states = declared_states(self._descriptor)
+        self._mixes_keys = not names_keys_of_multimaps(environment) and any(
+            each.protocol == MULTIMAP for each in self._states.values()
+        )
         # A harness that has this package can keep state in memory, without state requests.
         self._may_keep_keys_there = False
         if self._runs_our_steps and (self._states or self._timers.families):
@@ -100,6 +107,7 @@ class RemoteStage:
             self._timers,
             self._sdk,
             policy,
+            one_key_at_a_time=self._mixes_keys,
         )
 
     def _user_state(self, store: StateBackend | None) -> UserState:

@@ -7,6 +7,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 
+from beam_spark_runner.portable.environments import names_keys_of_multimaps
 from beam_spark_runner.portable.pipeline import from_proto
 from tests.unit.portable.graphs import of, transform_named
 from tests.unit.portable.pipelines import proto_of
@@ -61,3 +62,22 @@ def test_environments_that_run_the_same_code_are_one(change: Any) -> None:
 )
 def test_environments_that_may_run_other_code_stay_apart(change: Any) -> None:
     assert len(with_two_environments(proto_of(two_maps), change)) == 2
+
+
+@pytest.mark.parametrize(
+    ("sdk", "names_them"),
+    [
+        ("apache/beam_java17_sdk:2.65.0", False),
+        ("apache/beam_java11_sdk:2.68.1", False),
+        ("apache/beam_java17_sdk:2.69.0", True),
+        ("apache/beam_java17_sdk:3.0.0", True),
+        ("apache/beam_java17_sdk:unknown", False),
+        ("apache/beam_go_sdk:2.65.0", True),
+        ("apache/beam_python3.11_sdk:2.65.0", True),
+    ],
+)
+def test_sdks_that_do_not_say_of_which_key_they_request_a_multimap(
+    sdk: str, names_them: bool
+) -> None:
+    environment = pb.Environment(capabilities=[f"beam:version:sdk_base:{sdk}"])
+    assert names_keys_of_multimaps(environment) is names_them

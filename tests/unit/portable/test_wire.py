@@ -20,6 +20,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.job.compile import compile_pipeline
@@ -117,6 +118,44 @@ def test_what_the_runner_sees_of_an_element(kind: Any, value: Any, seen: Any) ->
     of_next, of_runner = edge(second, second.source)
     coded = of_runner.get_impl().encode_nested(at_runner)
     assert of_next.get_impl().decode_nested(coded).value == value
+
+
+@pytest.mark.parametrize(
+    ("sdk", "urn"),
+    [
+        ("java17_sdk:2.65.0", urns.CODER_LENGTH_PREFIX),
+        ("python3.11_sdk:2.65.0", urns.CODER_WINDOWED_VALUE),
+    ],
+)
+def test_java_does_not_take_elements_that_are_windowed_values_for_its_own(
+    sdk: str, urn: str
+) -> None:
+    """Java's harness would measure them by the coder of the values in them."""
+
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Impulse() | "inside" >> beam.Map(str) | "end" >> beam.Map(print)
+
+    proto = proto_of(
+        build, ProcessEnvironment("", capabilities=[f"beam:version:sdk_base:apache/beam_{sdk}"])
+    )
+    coders = proto.components.coders
+    coders["window"].spec.urn = urns.CODER_GLOBAL_WINDOW
+    coders["text"].spec.urn = urns.CODER_STRING
+    coders["windowed"].spec.urn = urns.CODER_WINDOWED_VALUE
+    coders["windowed"].component_coder_ids.extend(["text", "window"])
+    (id_,) = (
+        output
+        for each in proto.components.transforms.values()
+        if each.unique_name == "inside"
+        for output in each.outputs.values()
+    )
+    proto.components.pcollections[id_].coder_id = "windowed"
+    (description,) = described(proto)
+    descriptor = description.descriptor()
+    coder = descriptor.coders[descriptor.pcollections[id_].coder_id]
+    assert coder.spec.urn == urn
+    if urn == urns.CODER_LENGTH_PREFIX:
+        assert coder.component_coder_ids == ["windowed"]
 
 
 def test_what_the_runner_sees_of_a_group() -> None:

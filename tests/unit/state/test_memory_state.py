@@ -72,6 +72,20 @@ def test_nothing_written_is_nothing_read() -> None:
             backend.clear(address)
 
 
+def test_a_key_without_bytes_of_values_is_listed_until_it_is_cleared() -> None:
+    """Elements of Java's SetState are keys of a multimap with values of VoidCoder."""
+    backend = state()
+    for map_key in (b"m", b"n", b"m"):
+        backend.append(MapValues(cell(), coded([map_key])), b"")
+    assert read(backend, MapKeys(cell())) == [b"m", b"n"]
+    assert read(backend, MapEntries(cell()), ENTRIES) == [(b"m", []), (b"n", [])]
+    backend.append(MapValues(cell(), coded([b"n"])), coded([b"v"]))
+    backend.clear(MapValues(cell(), coded([b"m"])))
+    assert read(backend, MapEntries(cell()), ENTRIES) == [(b"n", [b"v"])]
+    backend.clear(MapKeys(cell()))
+    assert read(backend, MapKeys(cell())) == []
+
+
 def test_a_bag_comes_in_pages_of_whole_elements() -> None:
     backend = state(page_bytes=100)
     values = [bytes([n]) * 30 for n in range(50)]
@@ -267,8 +281,7 @@ class AsWritten(RuleBasedStateMachine):
     def append_to_map(self, name: str, map_key: bytes, values: list[bytes]) -> None:
         address = MapValues(cell("map", name.encode()), VALUES.encode_nested(map_key))
         self.backend.append(address, coded(values))
-        if values:
-            self.maps[name].setdefault(map_key, []).extend(values)
+        self.maps[name].setdefault(map_key, []).extend(values)
 
     @rule(name=NAMES, map_key=MAP_KEYS)
     def clear_map_key(self, name: str, map_key: bytes) -> None:

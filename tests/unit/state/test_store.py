@@ -49,6 +49,7 @@ CELLS = st.sampled_from(
         Cell("t", "s", LONG, LONG + b"y"),
     ]
 )
+VALUES = st.lists(st.binary(max_size=9), min_size=1, max_size=4)
 PIECES = st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=4)
 MAP_KEYS = st.sampled_from([b"a", b"ab", LONG, LONG + b"z"])
 SORT_KEYS = st.integers(-3, 3) | st.sampled_from([-(1 << 63), (1 << 63) - 1])
@@ -95,7 +96,7 @@ class Backends(RuleBasedStateMachine):
                 for data in pieces:
                     each.append(Bag(cell), data)
 
-    @rule(cell=CELLS, map_keys=st.lists(MAP_KEYS, min_size=1, max_size=4), pieces=PIECES)
+    @rule(cell=CELLS, map_keys=st.lists(MAP_KEYS, min_size=1, max_size=4), pieces=VALUES)
     def append_to_map(self, cell: Cell, map_keys: list[bytes], pieces: list[bytes]) -> None:
         if self._is(cell, "map"):
             for each in (self.memory, self.store):
