@@ -3,14 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 IsExpired: TypeAlias = Callable[[Any], bool]
 """Returns whether a window has expired."""
-
-END_OF_GLOBAL_WINDOW_US: int = GlobalWindow().max_timestamp().micros
-"""No window ends later. After it there are timestamps, too, up to ``MAX_US``."""
 
 
 def waiting_hold_us(element: WindowedValue) -> int:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from apache_beam.transforms.window import TimestampCombiner
+from apache_beam.transforms.window import GlobalWindow, TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
 
@@ -29,6 +29,8 @@ from beam_spark_runner.semantics.window_states import (
     last_us_of,
 )
 
+_LAST_US_IN_PYTHON: int = GlobalWindow().max_timestamp().micros
+"""The largest timestamp of a pane: the one that panes have in batch, and on Beam's own runner."""
 Load = Callable[[Any], WindowState | None]
 """Loads a stored window into those of its key; returns its state, or None if it is not stored."""
 
@@ -341,6 +343,7 @@ class PaneMachine:
         values = state.values.pane(keeps=self._accumulates and not is_last)
         state.has_news = False
         time_us = state.last_us if state.hold_us is None else state.hold_us
+        time_us = min(time_us, _LAST_US_IN_PYTHON)
         state.hold_us = None  # proto OutputTime: only elements since the last pane count
         return create(
             values,

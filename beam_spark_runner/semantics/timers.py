@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
+from beam_spark_runner.core.time import MAX_US, MIN_US, last_moment, whole_milliseconds
 
 
 class Domain(Enum):
@@ -111,7 +111,8 @@ def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
     Source: Java ``LateDataUtils.garbageCollectionTime``, and the millisecond that
         ``SimpleDoFnRunner`` adds.
     """
-    return min(whole_milliseconds(window_end_us) + allowed_lateness_us + 1000, MAX_US)
+    last_us = whole_milliseconds(last_moment(window_end_us))
+    return min(last_us + allowed_lateness_us + 1000, MAX_US)
 
 
 def expiration_timer(

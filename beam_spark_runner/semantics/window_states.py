@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from beam_spark_runner.core.time import last_moment
 from beam_spark_runner.semantics.trigger_machines import TriggerState
 
 LastUs = Callable[[Any], int]
@@ -93,5 +94,4 @@ def in_order(windows: KeyWindows) -> list[tuple[Any, WindowState]]:
 
 def last_us_of(window: Any) -> int:
     """Return the largest timestamp of a window, in microseconds."""
-    micros: int = window.max_timestamp().micros
-    return micros
+    return last_moment(window.max_timestamp().micros)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.semantics.lateness import END_OF_GLOBAL_WINDOW_US
+from beam_spark_runner.core.time import END_OF_GLOBAL_WINDOW_US, MAX_US, MIN_US
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.residuals import ResidualTimer

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from apache_beam.coders import BytesCoder, Coder, WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.time import last_moment
+
 _TIMESTAMP_BYTES = 8
 _MOST_WINDOWS = 1_000
 
@@ -80,7 +82,8 @@ class KnownWindows:
         if known is None:
             if len(self._by_id) >= _MOST_WINDOWS:
                 self._by_id.clear()
-            known = KnownWindow(window, self._encode(window), window.max_timestamp().micros)
+            last_us = last_moment(window.max_timestamp().micros)
+            known = KnownWindow(window, self._encode(window), last_us)
             self._by_id[id(window)] = known
         return known
 

@@ -16,12 +16,15 @@ from apache_beam.transforms.trigger import (
 )
 from apache_beam.transforms.window import (
     FixedWindows,
+    GlobalWindow,
+    GlobalWindows,
     IntervalWindow,
     Sessions,
     TimestampCombiner,
 )
-from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
 
+from beam_spark_runner.core.time import END_OF_GLOBAL_WINDOW_US, whole_milliseconds
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
 from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.strategy import Strategy
@@ -237,6 +240,19 @@ def test_a_pane_of_late_elements_is_late() -> None:
     )
     panes = _fired(windowing, (0, [1, 2]), (12, []), (13, [3, 4]))
     assert panes == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
+
+
+def test_the_global_window_gets_elements_at_its_last_timestamp_in_the_model() -> None:
+    """That of Beam's Python class is a microsecond earlier."""
+    machine = PaneMachine(strategy_of(Windowing(GlobalWindows())))
+    windows: KeyWindows = {}
+    last = Instant(END_OF_GLOBAL_WINDOW_US, 0)
+    value = create(1, END_OF_GLOBAL_WINDOW_US, (GlobalWindow(),))
+    assert not [*machine.add(windows, [value], last), *machine.advance(windows, last)]
+    assert machine.due(windows[GlobalWindow()], last)[0] == END_OF_GLOBAL_WINDOW_US + 1
+    (pane,) = machine.advance(windows, Instant(END_OF_GLOBAL_WINDOW_US + 1, 0))
+    assert (pane.value, pane.pane_info.timing) == ([1], PaneInfoTiming.ON_TIME)
+    assert pane.timestamp.micros == whole_milliseconds(GlobalWindow().max_timestamp().micros)
 
 
 def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:

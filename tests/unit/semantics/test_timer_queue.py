@@ -329,7 +329,7 @@ def test_timers_remain_in_the_order_in_which_they_were_set() -> None:
         (IntervalWindow(0, 10), 0, 10_000_000),
         (IntervalWindow(0, 10), 5_000_000, 15_000_000),
         (IntervalWindow(-20, -10), 0, -10_000_000 + 1000),  # Beam's wire rounds towards zero
-        (GlobalWindow(), 0, 9_223_371_950_454_775_000),
+        (GlobalWindow(), 0, 9_223_371_950_454_776_000),  # its end in the model, and in Java
         (GlobalWindow(), 1 << 62, END_OF_TIME.watermark_us),
     ],
 )

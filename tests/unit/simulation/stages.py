@@ -5,7 +5,6 @@ from typing import Any
 
 from apache_beam.coders import TupleCoder, VarIntCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
-from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
@@ -24,6 +23,7 @@ from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers
+from tests.unit.semantics.strategies import coded_strategy
 from tests.unit.simulation.counter import WINDOW_CODER, CountedKey
 from tests.unit.simulation.elements import (
     VALUE_CODER,
@@ -115,7 +115,7 @@ class Grouping:
             delivery=Delivery.GROUP_BY_KEY,
             name="Group",
             is_global=False,
-            coded_windowing=windowing.to_runner_api(PipelineContext()).SerializeToString(),
+            coded_windowing=coded_strategy(windowing),
         )
 
 

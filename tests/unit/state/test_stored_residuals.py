@@ -2,8 +2,7 @@
 
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.semantics.lateness import END_OF_GLOBAL_WINDOW_US
+from beam_spark_runner.core.time import END_OF_GLOBAL_WINDOW_US, MAX_US
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers, total_size

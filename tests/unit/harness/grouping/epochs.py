@@ -11,7 +11,6 @@ from apache_beam.coders import (
     TupleCoder,
     WindowedValueCoder,
 )
-from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.timestamp import Timestamp
@@ -29,6 +28,7 @@ from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.store import StoredState
+from tests.unit.semantics.strategies import coded_strategy
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
 SECOND_US = 1_000_000
@@ -133,7 +133,7 @@ class Epochs:
             delivery=Delivery.GROUP_BY_KEY,
             name="Group",
             is_global=False,
-            coded_windowing=_coded(self._windowing),
+            coded_windowing=coded_strategy(self._windowing),
         )
         return GroupsInEpochs(
             edge,
@@ -153,7 +153,3 @@ class Epochs:
 
 def _windows(window_fn: WindowFn, at: int) -> tuple[Any, ...]:
     return tuple(window_fn.assign(WindowFn.AssignContext(Timestamp(at))))
-
-
-def _coded(windowing: Windowing) -> bytes:
-    return bytes(windowing.to_runner_api(PipelineContext()).SerializeToString())
