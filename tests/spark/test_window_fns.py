@@ -9,6 +9,8 @@ import pytest
 from apache_beam.coders import Coder
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX
 from apache_beam.transforms.trigger import (
     AccumulationMode,
     AfterAny,
@@ -253,8 +255,8 @@ def test_calendar_windows(spark_session: Any) -> None:
 class Closing:
     """Sets in each windowing what Python's SDK has no word for."""
 
-    def __init__(self, behavior: int) -> None:
-        self._behavior = behavior
+    def __init__(self, behavior: int, sdk: str = "") -> None:
+        self._behavior, self._sdk = behavior, sdk
 
     def on(self, runner: Any) -> Any:
         run = runner.run_portable_pipeline
@@ -262,6 +264,11 @@ class Closing:
         def run_with(proto: Any, options: Any) -> Any:
             for strategy in proto.components.windowing_strategies.values():
                 strategy.closing_behavior = self._behavior
+                if self._sdk:
+                    strategy.environment_id = "of another SDK"
+            if self._sdk:
+                environment = proto.components.environments["of another SDK"]
+                environment.capabilities.append(SDK_VERSION_CAPABILITY_PREFIX + self._sdk)
             return run(proto, options)
 
         runner.run_portable_pipeline = run_with
@@ -298,6 +305,29 @@ def test_closing_behaviors(spark_session: Any, behavior: str) -> None:
     for label in beams.kept:
         assert _panes(ours, label) == _panes(beams, label), label
         assert len(beams.kept[label]) >= 2, label
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "epochs"])
+def test_the_last_pane_of_a_strategy_of_java_may_be_empty(
+    spark_session: Any, streams: bool
+) -> None:
+    always = beam_runner_api_pb2.ClosingBehavior.EMIT_ALWAYS
+    closing = Closing(always, "apache/beam_java17_sdk:2.65.0")
+    each = [TimestampedValue(("a", time), time) for time in range(6)]
+    events = Stream().with_output_types(tuple[str, int]).add_elements(each)
+    window_into = beam.WindowInto(
+        FixedWindows(10),
+        trigger=Repeatedly(AfterCount(6)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+    )
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        made = p | (events.advance_watermark_to_infinity() if streams else beam.Create(each))
+        pairs = made | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
+        return {"panes": pairs | window_into | beam.GroupByKey() | beam.MapTuple(_listed)}
+
+    found = harvest_on(closing.on(SparkPortableRunner(spark=spark_session)), build)
+    assert found["panes"] == [("a", []), ("a", [0, 1, 2, 3, 4, 5])]
 
 
 @pytest.mark.parametrize(
