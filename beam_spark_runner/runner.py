@@ -45,7 +45,7 @@ from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.driver.table_frames import schema_of
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.session.open_session import open_session, stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
 
     Args:
         spark: The session to use. It is not stopped, and its settings are restored at the end.
-            None: the active session, or the one that the options name, or a new local one.
+            None: the active session, or the one that the options name, or a new local one, which
+            later pipelines of this process use, too; see ``stop_session``.
     """
 
     def __init__(self, spark: "SparkSession | None" = None) -> None:
@@ -116,7 +117,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     def schema_of_table(self, read: TableRead, options: PipelineOptions) -> str | None:
         """Look up the schema of the rows of a ``ReadFromSpark``, when the transform is applied.
 
-        A Spark that is started for this runs until this process ends, and runs the pipeline, too.
+        A Spark that is started for this runs the pipeline, too.
 
         Returns:
             The schema in Spark's JSON. None: a job server will read the table.
@@ -127,13 +128,26 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         config = RunnerConfig.from_options(options)
         if config.job_endpoint is not None:
             return None
-        with open_session(config, self._spark, keeps=True) as session:
+        with open_session(config, self._spark) as session:
             return schema_of(read, session)
 
-    def _open(
-        self, config: RunnerConfig, closing: contextlib.ExitStack, *, keeps: bool
-    ) -> SessionHandle:
-        session = open_session(config, self._spark, keeps=keeps)
+    @staticmethod
+    def stop_session() -> bool:
+        """Stop the Spark that pipelines of this process have started, and free its memory.
+
+        Otherwise it waits for the next pipeline, until this process ends or
+        ``--spark_session_idle_timeout`` is over. Sessions of the program's own are left alone.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            SparkSetupError: Pipelines run in it.
+        """
+        return stop_session()
+
+    def _open(self, config: RunnerConfig, closing: contextlib.ExitStack) -> SessionHandle:
+        session = open_session(config, self._spark)
         closing.callback(session.close)
         return session
 
@@ -153,7 +167,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             nonlocal session, loopback
             # Spark before gRPC: the JVM is started by a fork, after which gRPC restarts its
             # threads in the child, which then sometimes crashes.
-            session = self._open(config, closing, keeps=is_notebook)
+            session = self._open(config, closing)
             if not session.is_local:
                 raise OptionsError(
                     "environment_type",
@@ -167,7 +181,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         prepared = prepare(pipeline, options, config, start_loopback, job_id=new_job_id())
         if config.show_plan:
             print(explain(prepared.plan))
-        session = session or self._open(config, closing, keeps=is_notebook)
+        session = session or self._open(config, closing)
         job = Job(
             prepared,
             session,

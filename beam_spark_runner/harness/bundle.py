@@ -30,8 +30,8 @@ class Receiver(Protocol):
         ...
 
 
-class SideInputLookup(Protocol):
-    """The gathered rows of one side input, by window and key.
+class SideInputValues(Protocol):
+    """The gathered values of one side input, by window and key.
 
     Windows and keys have the encoding of the Fn API's StateKey. ``id`` is unique among all
     side inputs of all jobs, and begins with the job's id and a slash.
@@ -47,6 +47,10 @@ class SideInputLookup(Protocol):
             Concatenated nested encodings of whole values, and the number of values.
         """
         ...
+
+
+class SideInputLookup(SideInputValues, Protocol):
+    """The gathered rows of one side input."""
 
     def keys(self, window: bytes) -> Iterator[bytes]:
         """Yield the nested encoding of each key of a multimap once, always in the same order."""

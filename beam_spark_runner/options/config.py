@@ -26,6 +26,7 @@ from beam_spark_runner.options.access import ClientAccess, check_client_access
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_ROUND_BUDGET_S,
+    DEFAULT_SESSION_IDLE_S,
     DEFAULT_STUCK_S,
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
@@ -94,6 +95,7 @@ class RunnerConfig:
     job_server_access: ClientAccess = field(default_factory=ClientAccess)
     spark_master_url: str | None = None  # None: not given. sc:// is Spark Connect
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
+    session_idle_s: float = DEFAULT_SESSION_IDLE_S  # --spark_session_idle_timeout
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: derived
     max_parallelism: int | None = None  # --max_parallelism: most partitions. None: the default
     allow_non_deterministic_key_coders: bool = False
@@ -172,6 +174,10 @@ class RunnerConfig:
             expands_reshuffles=_expands_reshuffles(options),
             spark_master_url=master(_given_of_spark(options).get("spark_master_url")),
             spark_conf=tuple(spark_conf(getattr(ours, "spark_conf", None)).items()),
+            session_idle_s=seconds(
+                "spark_session_idle_timeout",
+                getattr(ours, "spark_session_idle_timeout", DEFAULT_SESSION_IDLE_S),
+            ),
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             shared_storage=cloud.temp_location or None,

@@ -12,6 +12,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 DEFAULT_ROUND_BUDGET_S = 2
+DEFAULT_SESSION_IDLE_S = 600
 DEFAULT_BATCH_INTERVAL_MS = 500
 DEFAULT_TIMER_BATCH = 1000
 DEFAULT_STUCK_S = 1800
@@ -56,6 +57,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "action": "append",
         "metavar": "KEY=VALUE",
         "help": "A Spark property, as with spark-submit --conf. May be repeated.",
+    },
+    "spark_session_idle_timeout": {
+        "default": str(DEFAULT_SESSION_IDLE_S),
+        "metavar": "SECONDS",
+        "help": "The time for which a Spark that this program's pipelines have started waits for "
+        f"the next pipeline, before it is stopped. Default: {DEFAULT_SESSION_IDLE_S}.",
     },
     "show_plan": {
         "nargs": "?",

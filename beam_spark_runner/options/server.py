@@ -45,6 +45,7 @@ class ServerConfig:
     environment_overrides: str = ""  # --environment_config: JSON
     access: ServerAccess = field(default_factory=ServerAccess)  # how clients authenticate
     job_name: str | None = "beam job server"  # the name of the Spark application
+    session_idle_s: float = 0.0  # its Spark ends with it
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 

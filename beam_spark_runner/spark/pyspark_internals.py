@@ -49,8 +49,22 @@ def folder_of_port(environment: Mapping[str, str]) -> str | None:
 
 
 def forget_jvm() -> None:
-    """Let this process start another JVM: this one has ended, or was not started completely."""
+    """Let this process start another JVM: this one has ended, or was not started completely.
+
+    What remains of its objects here no longer sends anything to it.
+    """
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway._gateway_client.is_connected = False
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def forget_context() -> None:
+    """Let this process build another context: the JVM of this one has ended, or is not its own."""
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def jvm() -> "JVMView | None":
@@ -145,6 +159,24 @@ def gauge(context: Any, name: str) -> Any:
 def set_gauge(gauge: Any, value: float) -> None:
     """Set the value of a gauge."""
     gauge.setValue(float(value))  # Py4J makes an Integer of an int, and finds no such method
+
+
+def ungrouped_jobs(context: Any) -> frozenset[int]:
+    """Return the ids of the Spark jobs of no job group, as those of pipelines and most programs.
+
+    Empty: the JVM does not answer.
+    """
+    try:
+        return frozenset(context.statusTracker().getJobIdsForGroup(None))
+    except (Py4JError, OSError):
+        return frozenset()
+
+
+def is_of_sessions(key: str) -> bool:
+    """Whether a setting may be changed in a session that exists; else only a new Spark has it."""
+    java: Any = jvm()
+    conf = java.org.apache.spark.sql.internal.SQLConf.get()
+    return bool(conf.isModifiable(key))
 
 
 def executors(context: Any) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from apache_beam.coders import coder_impl
 from apache_beam.runners.worker.statecache import get_deep_size
 
-from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.harness.bundle import SideInputValues
 
 _BLOCK = 256  # values that are decoded ahead at most; at first fewer
 _MEASURE_EVERY_BYTES = 1 << 20  # a measurement takes half a millisecond
@@ -76,7 +76,7 @@ class DecodedCache:
                 del self._scales[name]
 
     def values(
-        self, lookup: SideInputLookup, window: bytes, key: bytes | None, coder: coder_impl.CoderImpl
+        self, lookup: SideInputValues, window: bytes, key: bytes | None, coder: coder_impl.CoderImpl
     ) -> Iterator[Any]:
         """Iterate over a side input's values of a window, and of a key if it is a multimap."""
         id_ = _Key(lookup.id, window, key)
@@ -88,7 +88,7 @@ class DecodedCache:
         return self._decoded(id_, lookup, coder)
 
     def _decoded(
-        self, id_: _Key, lookup: SideInputLookup, coder: coder_impl.CoderImpl
+        self, id_: _Key, lookup: SideInputValues, coder: coder_impl.CoderImpl
     ) -> Iterator[Any]:
         decode = coder.decode_from_stream
         # None: the values exceed the limit.

@@ -11,6 +11,7 @@ import pyspark
 
 from beam_spark_runner.spark import pyspark_internals
 
+DEFAULT_MASTER = "local[*]"
 _PROPERTY = re.compile(r"\s*spark\.master\s*[\s=:]\s*(\S+)")
 
 
@@ -32,6 +33,14 @@ def chosen_master() -> str | None:
         master = jvm.java.lang.System.getProperty("spark.master")
         return None if master is None else str(master)
     return next(_choices(), None)
+
+
+def default_master() -> str:
+    """Return the master of a Spark that this process would start, if no option named one.
+
+    Whichever JVM runs now: it would be another one.
+    """
+    return next(_choices(), DEFAULT_MASTER)
 
 
 def _choices() -> Iterator[str]:

@@ -1,5 +1,6 @@
-"""Starts the process of the JVM so that it can be interrupted, and then leaves nothing."""
+"""Starts the process of the JVM so that it can be interrupted, and then leaves nothing; ends it."""
 
+import os
 import shutil
 import subprocess
 from typing import Any
@@ -10,6 +11,8 @@ from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.signals import signals_deferred
 
 _ENDS_WITHIN_S = 10.0
+_running: "subprocess.Popen[bytes] | None" = None
+"""The JVM that this process has started, if any."""
 
 
 def start_jvm(conf: SparkConf) -> None:
@@ -23,10 +26,15 @@ def start_jvm(conf: SparkConf) -> None:
     Args:
         conf: See ``pyspark_internals.start_jvm``.
     """
+    global _running
     started: list[subprocess.Popen[bytes]] = []
     folders: list[str | None] = []
 
     def start(*command: Any, **settings: Any) -> "subprocess.Popen[bytes]":
+        # In a session of its own, the JVM does not get Ctrl-C. PySpark would have a function of
+        # Python called between fork and exec, which is unsafe while gRPC's threads run.
+        settings.pop("preexec_fn", None)
+        settings["start_new_session"] = True
         with signals_deferred():  # until the process is known
             process: subprocess.Popen[bytes] = subprocess.Popen(*command, **settings)
             started.append(process)
@@ -44,6 +52,36 @@ def start_jvm(conf: SparkConf) -> None:
                 shutil.rmtree(folder, ignore_errors=True)  # if PySpark has not done it
             pyspark_internals.forget_jvm()
         raise
+    if started:
+        _running = started[0]
+
+
+def end_jvm() -> None:
+    """End the JVM that ``start_jvm`` has started, so that its memory is free; another may follow.
+
+    Nothing is done if there is none: ``spark-submit`` and programs have JVMs of their own.
+    """
+    global _running
+    if _running is None:
+        return
+    process, _running = _running, None
+    pyspark_internals.forget_jvm()
+    _end(process)
+
+
+def _leave_to_parent() -> None:
+    """Let go of the JVM in a forked process: it is the parent's, with whose end it ends."""
+    global _running
+    if _running is None:
+        return
+    if _running.stdin is not None:
+        _running.stdin.close()
+    _running = None
+    pyspark_internals.forget_jvm()
+    pyspark_internals.forget_context()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -23,7 +23,7 @@ from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.session.chosen_master import chosen_master
+from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.jvm_process import start_jvm
 from beam_spark_runner.spark.session.signals import sigint_as_it_was
 
@@ -44,7 +44,9 @@ code that only Spark's start runs. Hot code of a long pipeline is compiled anywa
 """
 
 
-def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -> Any:
+def start_classic(
+    master: str | None, app_name: str, given: Mapping[str, str], *, serves_many: bool = False
+) -> Any:
     """Build a SparkSession with a context of its own.
 
     Args:
@@ -52,6 +54,8 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
             configuration, or ``local[*]`` if they name none.
         app_name: shown in Spark's UI.
         given: settings of the user, which override the runner's.
+        serves_many: whether to leave out those of them that each session may have for itself (see
+            ``settings_of_start``), so that sessions of later pipelines do not inherit them.
 
     Raises:
         SparkSetupError: Java is missing or too old, nothing answers at the
@@ -59,7 +63,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     """
     silence_pandas_opinion()
     _check_pyspark()
-    actual_master = master or chosen_master() or "local[*]"
+    actual_master = master or chosen_master() or DEFAULT_MASTER
     is_local = actual_master.startswith("local")
     launches_jvm = (
         not pyspark_internals.jvm_was_started() and "PYSPARK_GATEWAY_PORT" not in os.environ
@@ -89,12 +93,19 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
-        for key, value in settings.items():
-            builder = builder.config(key, value)
         own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
         try:
             if launches_jvm:
                 start_jvm(_conf_of_jvm(master, settings))
+            left_out: dict[str, str] = {}
+            if serves_many:
+                pyspark_internals.start_jvm()  # unless there is one
+                of_start = settings_of_start(given)
+                left_out = {key: given[key] for key in given.keys() - of_start.keys()}
+            if launches_jvm:
+                _forget_in_jvm(left_out)
+            for key in settings.keys() - left_out.keys():
+                builder = builder.config(key, settings[key])
             with sigint_as_it_was():
                 session = builder.getOrCreate()
         except Exception as error:
@@ -106,6 +117,11 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
             ) from error
         _forget_in_jvm(own)
     return session
+
+
+def settings_of_start(given: Mapping[str, str]) -> dict[str, str]:
+    """Return those settings that only a new Spark can have. The JVM of a classic Spark runs."""
+    return {key: value for key, value in given.items() if not pyspark_internals.is_of_sessions(key)}
 
 
 def _conf_of_jvm(master: str | None, settings: Mapping[str, str]) -> SparkConf:

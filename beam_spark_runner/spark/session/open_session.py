@@ -1,11 +1,11 @@
 """Opens the Spark session of a pipeline: the user's if there is one, otherwise a new one."""
 
+import atexit
 import contextlib
 import logging
 import os
 import sys
 import threading
-import warnings
 from typing import Any, Protocol
 
 import pyspark
@@ -24,12 +24,14 @@ from beam_spark_runner.spark.session.conf import (
 from beam_spark_runner.spark.session.handle import SessionHandle, release_connect_session
 from beam_spark_runner.spark.session.launch import (
     addresses_in,
+    settings_of_start,
     silence_pandas_opinion,
     start_classic,
     start_connect,
     version_of,
     without_token,
 )
+from beam_spark_runner.spark.session.own_spark import OwnSpark
 
 _LOGGER = logging.getLogger(__name__)
 _DEFAULT_APP_NAME = "beam"
@@ -45,9 +47,11 @@ class SparkSettings(Protocol):
     def spark_conf(self) -> tuple[tuple[str, str], ...]: ...
     @property
     def job_name(self) -> str | None: ...
+    @property
+    def session_idle_s(self) -> float: ...
 
 
-def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = False) -> SessionHandle:
+def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
     """Find or start the Spark to run on.
 
     In this order: the session that the runner was given; the active or default
@@ -55,10 +59,12 @@ def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = Fals
     SPARK_REMOTE names; the master that spark-submit or the user's Spark
     configuration chose; ``local[*]``.
 
+    A Spark that is started here goes on after its last pipeline, for the next one. If that asks
+    for another Spark, the former one ends first.
+
     Args:
         config: the options; Spark's own are in ``spark_conf``.
         given: a SparkSession, classic or Connect.
-        keeps: a Spark that is started here runs until this process ends.
 
     Raises:
         SparkSetupError: no usable Spark; the text says why and what to do.
@@ -66,59 +72,63 @@ def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = Fals
     """
     silence_pandas_opinion()
     with _lock:
+        if _own is not None and _own.has_stopped():
+            _forget_own()  # by the program
+        if _own is not None and given is None and not _own.users:
+            _end_own_unless_it_serves(config)
         found = given if given is not None else _existing_session()
         if found is None:
-            found = _start(config)
-            return _prepared(found, config, owner=_own(found, users=2 if keeps else 1))
+            found = _start_own(config)
         _check_alive(found)
-        if _owned is not None and found is _owned.spark:  # another pipeline runs in it
+        if _own is None or found is not _own.spark:
             _check_master(found, config)
-            _owned.users += 1
-            return _prepared_isolated(found, config, owner=_owned)
-        _check_master(found, config)
-        return _prepared_isolated(found, config, owner=None)
+            return _prepared_isolated(found, config, owner=None)
+        if given is not None or _own.users:
+            _check_master(found, config)
+        return _prepared_isolated(found, config, owner=_User(_own, config))
 
 
-class _Owned:
-    """A Spark that the runner started. Concurrent pipelines share it; the last one stops it."""
+class _User:
+    """The use of the runner's Spark by one pipeline."""
 
-    def __init__(self, spark: Any, users: int) -> None:
-        self.spark = spark
-        self.users = users  # with ``keeps`` one more, so that it is never stopped
+    def __init__(self, own: OwnSpark, config: SparkSettings) -> None:
+        self.own = own
+        self._idle_s = config.session_idle_s
+        own.take()
 
     def release(self) -> None:
-        global _owned
         with _lock:
-            self.users -= 1
-            if self.users or _owned is not self:  # another one has taken its place
-                return
-            _owned = None
-            # spark-submit's context lives as long as the program: on YARN a second one
-            # cannot be had.
-            if is_connect(self.spark) or "PYSPARK_GATEWAY_PORT" not in os.environ:
-                _stop(self.spark)
+            self.own.leave(self._idle_s)
+
+
+_own: OwnSpark | None = None
+_lock = threading.RLock()
+
+
+def stop_session() -> bool:
+    """Stop the Spark that the runner has started in this process, and end its JVM.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        SparkSetupError: Pipelines run in it.
+    """
+    with _lock:
+        if _own is None:
+            return False
+        if _own.users:
+            raise SparkSetupError(
+                f"{_own.users} pipelines run in this process's Spark.",
+                "Wait for them, or cancel them.",
+            )
+        _end_own()
+        return True
 
 
 def is_there(spark: Any) -> bool:
     """Whether the JVM of a session still runs. On Spark Connect True: a server may come back."""
     return is_connect(spark) or pyspark_internals.jvm_answers()
-
-
-def _stop(spark: Any) -> None:
-    """Stop a Spark. If its JVM has ended, there is nothing to stop or to report."""
-    warnings.filterwarnings(
-        "ignore", message="Unable to cleanly shutdown Spark JVM", category=RuntimeWarning
-    )
-    try:
-        spark.stop()
-    except Exception:
-        if is_there(spark):
-            raise
-        _LOGGER.debug("Spark's JVM has ended before its session was closed", exc_info=True)
-
-
-_owned: _Owned | None = None
-_lock = threading.RLock()
 
 
 def forget_ended(session: SessionHandle) -> None:
@@ -129,17 +139,79 @@ def forget_ended(session: SessionHandle) -> None:
     Args:
         session: a session of an application that was started here.
     """
-    global _owned
     with _lock:
-        if _owned is not None and _owned.spark is session.spark:
-            _owned = None
-            session.spark.stop()  # for PySpark, which does not notice that it has ended
+        if _own is not None and _own.spark.sparkContext is session.spark.sparkContext:
+            spark = _own.spark
+            _forget_own()
+            spark.stop()  # for PySpark, which does not notice that it has ended
 
 
-def _own(spark: Any, users: int) -> _Owned:
-    global _owned
-    _owned = _Owned(spark, users)
-    return _owned
+def _end_own_unless_it_serves(config: SparkSettings) -> None:
+    assert _own is not None
+    if died := _own.has_died():
+        _LOGGER.warning("another Spark is started: %s", died)
+        _end_own()
+        return
+    given = dict(config.spark_conf)
+    settings = given if is_connect(_own.spark) else settings_of_start(given)
+    if differs := _own.differs_from(_wanted_master(config), settings):
+        _LOGGER.info("another Spark is started: %s", differs)
+        _end_own()
+
+
+def _forget_own() -> None:
+    global _own
+    if _own is not None:
+        _own.abandon()
+        _own = None
+
+
+def _end_own() -> None:
+    global _own
+    if _own is not None:
+        ending, _own = _own, None
+        ending.end()
+
+
+def _end_idle(own: OwnSpark) -> None:
+    with _lock:
+        if own is not _own or own.users or own.has_stopped():
+            return
+        if own.is_used_otherwise():
+            _LOGGER.info("the program has run Spark jobs of its own: Spark is not stopped")
+            _forget_own()
+            return
+        _LOGGER.info("Spark is stopped: no pipeline has run for --spark_session_idle_timeout")
+        _end_own()
+
+
+def _in_child() -> None:
+    """Forget the runner's Spark in a forked process: it is the parent's."""
+    global _own, _lock
+    _own, _lock = None, threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """End an application on a cluster properly. A local Spark ends with its JVM, by itself."""
+    if _own is not None and not _own.is_local:
+        _end_own()
+
+
+def _start_own(config: SparkSettings) -> Any:
+    global _own
+    spark = _start(config)
+    given = dict(config.spark_conf)
+    settings = given if is_connect(spark) else settings_of_start(given)
+    _own = OwnSpark(spark, _wanted_master(config), settings, _end_idle)
+    return spark
+
+
+def _wanted_master(config: SparkSettings) -> str | None:
+    return config.spark_master_url or os.environ.get("SPARK_REMOTE")
 
 
 def _start(config: SparkSettings) -> Any:
@@ -155,7 +227,7 @@ def _start(config: SparkSettings) -> Any:
         )
     if remote:
         return start_connect(None, given)
-    return start_classic(master, config.job_name or _DEFAULT_APP_NAME, given)
+    return start_classic(master, config.job_name or _DEFAULT_APP_NAME, given, serves_many=True)
 
 
 def _existing_session() -> Any:
@@ -219,7 +291,7 @@ _BUSY: list[Any] = []
 """Sessions whose settings are changed while a pipeline runs in them."""
 
 
-def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) -> SessionHandle:
+def _prepared_isolated(spark: Any, config: SparkSettings, owner: _User | None) -> SessionHandle:
     own = _second_session(spark)
     if own is not None:
         return _prepared(own, config, owner, is_shared=True, program=spark)
@@ -255,7 +327,7 @@ def _second_session(spark: Any) -> Any:
 def _prepared(
     spark: Any,
     config: SparkSettings,
-    owner: _Owned | None,
+    owner: _User | None,
     *,
     is_shared: bool = False,
     restores: bool = False,

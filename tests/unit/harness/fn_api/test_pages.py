@@ -89,6 +89,9 @@ class Lookup:
         yield b"%r of %r" % (key, window), 1
         raise OSError("the disk is gone")
 
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        raise OSError("the disk is gone")
+
 
 def test_what_goes_wrong_while_state_is_read_is_an_error_of_the_request() -> None:
     ids, stream = InstructionIds(), StateStream()
@@ -153,6 +156,9 @@ class SlowLookup:
         while not self.goes_on.is_set():
             self.begun.set()
             yield b"", 1
+
+    def keys(self, window: bytes) -> Iterator[bytes]:
+        return iter(())
 
 
 def side_input_request(instruction: str) -> beam_fn_api_pb2.StateRequest:

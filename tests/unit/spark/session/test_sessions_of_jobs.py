@@ -8,8 +8,11 @@ import pytest
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
 from beam_spark_runner.spark.session import open_session as module
 from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.session.own_spark import OwnSpark
 
-_CONFIG: Any = SimpleNamespace(spark_master_url=None, spark_conf=(), job_name=None)
+_CONFIG: Any = SimpleNamespace(
+    spark_master_url=None, spark_conf=(), job_name=None, session_idle_s=600.0
+)
 
 
 class _Conf:
@@ -58,7 +61,7 @@ _Remote.__module__ = "pyspark.sql.connect.session"
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(module, "_owned", None)
+    monkeypatch.setattr(module, "_own", None)
     return []
 
 
@@ -66,7 +69,9 @@ def test_the_session_of_each_job_of_a_server_is_released(
     log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_server = _Remote(log)
-    module._own(of_server, users=1)
+    own = OwnSpark(of_server, None, {}, lambda own: None)
+    own.take()
+    monkeypatch.setattr(module, "_own", own)
     monkeypatch.setattr(module, "_existing_session", lambda: of_server)
     for _ in range(2):
         open_session(_CONFIG).close()
@@ -113,7 +118,7 @@ def test_a_session_of_the_user_is_left_as_it_was(log: list[str]) -> None:
 
 def test_tokens_stay_secret(log: list[str]) -> None:
     url = "sc://b:15002/;token=SECRET"
-    config: Any = SimpleNamespace(spark_master_url=url, spark_conf=(), job_name=None)
+    config: Any = SimpleNamespace(**{**vars(_CONFIG), "spark_master_url": url})
     with pytest.raises(OptionsError, match="sc://b:15002 is given") as raised:
         open_session(config, _Remote(log))
     assert "SECRET" not in str(raised.value)
