@@ -40,7 +40,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test spark-tests random-pipelines random-streams integration memory kills conformance-quick: export SPARK_SUBMIT_OPTS = \
+test harness-tests spark-tests random-pipelines random-streams integration memory kills conformance-quick: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 

@@ -42,6 +42,7 @@ from beam_spark_runner.options.storage import store_settings
 from beam_spark_runner.options.values import (
     MOST_BYTES,
     MOST_PARTITIONS,
+    archive_folder,
     boolean,
     checkpoint_folder,
     log_level,
@@ -96,6 +97,7 @@ class RunnerConfig:
     spark_master_url: str | None = None  # None: not given. sc:// is Spark Connect
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
     session_idle_s: float = DEFAULT_SESSION_IDLE_S  # --spark_session_idle_timeout
+    class_archive: str | None = None  # --spark_class_archive: a folder. None: off
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: derived
     max_parallelism: int | None = None  # --max_parallelism: most partitions. None: the default
     allow_non_deterministic_key_coders: bool = False
@@ -178,6 +180,7 @@ class RunnerConfig:
                 "spark_session_idle_timeout",
                 getattr(ours, "spark_session_idle_timeout", DEFAULT_SESSION_IDLE_S),
             ),
+            class_archive=archive_folder(getattr(ours, "spark_class_archive", None)),
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             shared_storage=cloud.temp_location or None,

@@ -64,6 +64,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "The time for which a Spark that this program's pipelines have started waits for "
         f"the next pipeline, before it is stopped. Default: {DEFAULT_SESSION_IDLE_S}.",
     },
+    "spark_class_archive": {
+        "metavar": "DIR|off",
+        "help": "The folder of a file with Spark's classes, which lets a Spark that the program "
+        "starts do so sooner. The first program writes it, in a process of low priority that goes "
+        "on after its end. Default: beam-spark-runner in XDG_CACHE_HOME or ~/.cache.",
+    },
     "show_plan": {
         "nargs": "?",
         "const": "text",

@@ -46,6 +46,7 @@ class ServerConfig:
     access: ServerAccess = field(default_factory=ServerAccess)  # how clients authenticate
     job_name: str | None = "beam job server"  # the name of the Spark application
     session_idle_s: float = 0.0  # its Spark ends with it
+    class_archive: str | None = None  # it starts rarely
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 

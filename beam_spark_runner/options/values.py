@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast, get_args
@@ -171,6 +172,14 @@ def one_of(option: str, value: Any, choices: Any) -> Any:
     if value is None or value in get_args(choices):
         return value
     raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")
+
+
+def archive_folder(given: str | None) -> str | None:
+    """Return the folder of Spark's class archives; None: ``off``, or this user has no home."""
+    if given is not None:
+        return None if given == "off" else os.path.abspath(given)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "beam-spark-runner") if os.path.isabs(cache) else None
 
 
 def required_folder(option: str, given: str) -> str:

@@ -56,17 +56,20 @@ def start_jvm(conf: SparkConf) -> None:
         _running = started[0]
 
 
-def end_jvm() -> None:
+def end_jvm(within_s: float = _ENDS_WITHIN_S) -> None:
     """End the JVM that ``start_jvm`` has started, so that its memory is free; another may follow.
 
     Nothing is done if there is none: ``spark-submit`` and programs have JVMs of their own.
+
+    Args:
+        within_s: the time after which it is killed.
     """
     global _running
     if _running is None:
         return
     process, _running = _running, None
     pyspark_internals.forget_jvm()
-    _end(process)
+    _end(process, within_s)
 
 
 def _leave_to_parent() -> None:
@@ -84,12 +87,12 @@ def _leave_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", within_s: float = _ENDS_WITHIN_S) -> None:
     process.terminate()  # it removes its temporary files
     if process.stdin is not None:
         process.stdin.close()  # whose end ends a JVM that ignores SIGTERM
     try:
-        process.wait(_ENDS_WITHIN_S)
+        process.wait(within_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
+from beam_spark_runner.spark.session.class_archive import flags_with_archive
 from beam_spark_runner.spark.session.jvm_process import start_jvm
 from beam_spark_runner.spark.session.signals import sigint_as_it_was
 
@@ -45,7 +46,12 @@ code that only Spark's start runs. Hot code of a long pipeline is compiled anywa
 
 
 def start_classic(
-    master: str | None, app_name: str, given: Mapping[str, str], *, serves_many: bool = False
+    master: str | None,
+    app_name: str,
+    given: Mapping[str, str],
+    *,
+    serves_many: bool = False,
+    class_archive: str | None = None,
 ) -> Any:
     """Build a SparkSession with a context of its own.
 
@@ -56,6 +62,7 @@ def start_classic(
         given: settings of the user, which override the runner's.
         serves_many: whether to leave out those of them that each session may have for itself (see
             ``settings_of_start``), so that sessions of later pipelines do not inherit them.
+        class_archive: the folder of class archives, for a JVM that is started here. None: none.
 
     Raises:
         SparkSetupError: Java is missing or too old, nothing answers at the
@@ -68,14 +75,15 @@ def start_classic(
     launches_jvm = (
         not pyspark_internals.jvm_was_started() and "PYSPARK_GATEWAY_PORT" not in os.environ
     )
-    if launches_jvm:
-        _check_java()
+    java = _check_java() if launches_jvm else ""
     if actual_master.startswith("spark://"):
         _check_reachable(actual_master, "master")
     settings = {
         **_settings(is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
         **given,
     }
+    if launches_jvm and class_archive is not None:
+        _add_flags(settings, flags_with_archive(class_archive, java, given))
     python = given.get("spark.pyspark.python", sys.executable)
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
     if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has the same packages
@@ -117,6 +125,11 @@ def start_classic(
             ) from error
         _forget_in_jvm(own)
     return session
+
+
+def _add_flags(settings: dict[str, str], flags: Sequence[str]) -> None:
+    name = "spark.driver.defaultJavaOptions"
+    settings[name] = " ".join([settings.get(name, ""), *map(shlex.quote, flags)]).strip()
 
 
 def settings_of_start(given: Mapping[str, str]) -> dict[str, str]:
@@ -268,8 +281,8 @@ def version_of(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _check_java() -> None:
-    """Check that there is a usable Java: pyspark would only report that its gateway exited."""
+def _check_java() -> str:
+    """Return the path of a usable Java. Without one, pyspark reports that its gateway exited."""
     needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
     remedy = (
         f"Spark {pyspark.__version__} needs Java {needed} or newer: install it, and put `java` on "
@@ -284,6 +297,7 @@ def _check_java() -> None:
     found = _java_version(java)
     if found is not None and found < needed:
         raise SparkSetupError(f"{java} is Java {found}.", remedy)
+    return java
 
 
 def _java_version(java: str) -> int | None:

@@ -49,6 +49,8 @@ class SparkSettings(Protocol):
     def job_name(self) -> str | None: ...
     @property
     def session_idle_s(self) -> float: ...
+    @property
+    def class_archive(self) -> str | None: ...
 
 
 def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
@@ -227,7 +229,13 @@ def _start(config: SparkSettings) -> Any:
         )
     if remote:
         return start_connect(None, given)
-    return start_classic(master, config.job_name or _DEFAULT_APP_NAME, given, serves_many=True)
+    return start_classic(
+        master,
+        config.job_name or _DEFAULT_APP_NAME,
+        given,
+        serves_many=True,
+        class_archive=config.class_archive,
+    )
 
 
 def _existing_session() -> Any:

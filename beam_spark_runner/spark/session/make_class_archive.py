@@ -1,0 +1,64 @@
+"""Writes a class archive: ``python -m beam_spark_runner.spark.session.make_class_archive FILE``.
+
+A small pipeline runs in a JVM that writes down the classes which it has loaded when it ends.
+Nothing is printed, and nobody waits: without an archive, Spark only starts more slowly.
+"""
+
+import contextlib
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+_NICE = 19
+_WRITES_WITHIN_S = 600.0
+
+
+def make(archive: Path) -> None:
+    """Write an archive, whole or not at all; nothing if another process is writing it.
+
+    Raises:
+        Exception: Spark cannot start, or the file cannot be written.
+    """
+    lock = archive.with_suffix(".lock")
+    unfinished = archive.with_suffix(".unfinished")
+    with lock.open("w") as locked:
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if archive.exists():
+            return
+        try:
+            _write(unfinished)
+            unfinished.chmod(0o600)
+            unfinished.replace(archive)
+        finally:
+            unfinished.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+    from beam_spark_runner.spark.session.class_archive import remove_old
+
+    remove_old(archive.parent.glob("*.jsa"))
+
+
+def _write(file: Path) -> None:
+    # A path with a space could not be in the variable, but in the working folder it has none.
+    os.chdir(file.parent)
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={file.name} -Xlog:disable"
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from beam_spark_runner.runner import SparkPortableRunner
+    from beam_spark_runner.spark.session.jvm_process import end_jvm
+
+    flags = ("spark_master_url=local[2]", "progress=off", "spark_class_archive=off")
+    options = PipelineOptions([f"--{each}" for each in flags])
+    with beam.Pipeline(SparkPortableRunner(), options=options) as pipeline:
+        _ = pipeline | beam.Create([("a", 1), ("b", 2)]) | beam.GroupByKey() | beam.Map(str)
+    end_jvm(_WRITES_WITHIN_S)  # its last act is to write the file
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    make(Path(sys.argv[1]).absolute())
