@@ -102,7 +102,7 @@ def _start_making(archive: Path, pid: int) -> None:
         return
     with contextlib.suppress(OSError):  # another program makes it
         subprocess.Popen(
-            [sys.executable, "-m", "beam_spark_runner.spark.session.make_class_archive", archive],
+            [sys.executable, "-m", "beam_spark_runner.make_class_archive", archive],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -13,8 +13,17 @@ def config(*flags: str, **kwargs: object) -> RunnerConfig:
     return RunnerConfig.from_options(PipelineOptions(list(flags), **kwargs))
 
 
-def test_nothing_given_is_the_default() -> None:
-    assert config() == RunnerConfig()
+def test_nothing_given_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert config() == RunnerConfig(class_archive="/cache/beam-spark-runner")
+
+
+def test_the_folder_of_class_archives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert config().class_archive == "/home/me/.cache/beam-spark-runner"
+    assert config("--spark_class_archive=off").class_archive is None
+    assert config("--spark_class_archive=/there").class_archive == "/there"
 
 
 @pytest.mark.parametrize(

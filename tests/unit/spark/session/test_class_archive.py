@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.spark.session import class_archive, make_class_archive
+from beam_spark_runner import make_class_archive
+from beam_spark_runner.spark.session import class_archive
 from beam_spark_runner.spark.session.class_archive import flags_with_archive, remove_old
 
 

@@ -1,4 +1,4 @@
-"""Writes a class archive: ``python -m beam_spark_runner.spark.session.make_class_archive FILE``.
+"""Writes a class archive: ``python -m beam_spark_runner.make_class_archive FILE``.
 
 A small pipeline runs in a JVM that writes down the classes which it has loaded when it ends.
 Nothing is printed, and nobody waits: without an archive, Spark only starts more slowly.
