@@ -5,6 +5,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.pvalue import AsMultiMap
 from apache_beam.transforms import combiners
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
@@ -226,6 +227,9 @@ def test_keys_that_only_python_confuses(spark_session: Any) -> None:
             | "combine nested" >> beam.CombinePerKey(sum)
             | "bare" >> beam.MapTuple(lambda key, count: (key[1][0], count)),
             "counted": keys | beam.combiners.Count.PerElement(),
+            "looked up": keys
+            | beam.Distinct()
+            | beam.Map(lambda key, side: (key, sum(side[key])), AsMultiMap(pairs)),
         }
         return {
             **{name: each | f"show {name}" >> beam.Map(repr) for name, each in sums.items()},
@@ -234,6 +238,6 @@ def test_keys_that_only_python_confuses(spark_session: Any) -> None:
 
     found = harvest(spark_session, build, "--parallelism=1")
     twice = sorted(repr((key, 2)) for key in EQUAL_IN_PYTHON)
-    for way in ("grouped", "combined", "windowed", "nested", "counted"):
+    for way in ("grouped", "combined", "windowed", "nested", "counted", "looked up"):
         assert sorted(found[way]) == twice, way
     assert sorted(found["distinct"]) == sorted(map(repr, EQUAL_IN_PYTHON))

@@ -2,6 +2,7 @@
 
 from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
 from beam_spark_runner.harness.beam.file_sinks import patch_file_sinks
+from beam_spark_runner.harness.beam.multimaps import patch_multimaps
 from beam_spark_runner.harness.beam.restrictions import charge_errors_of_restrictions
 
 
@@ -10,3 +11,4 @@ def patch_beam() -> None:
     charge_errors_of_creation()
     charge_errors_of_restrictions()
     patch_file_sinks()
+    patch_multimaps()
