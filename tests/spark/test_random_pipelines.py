@@ -23,7 +23,7 @@ from tests.spark.random_pipelines.running import (
     by_our_runner,
     check_same,
 )
-from tests.spark.random_pipelines.steps import KINDS, is_coded
+from tests.spark.random_pipelines.steps import KINDS, crosses_to_harnesses
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -32,7 +32,9 @@ DEALT = [kind for kind in os.environ.get("RANDOM_KINDS", "").split(";") if kind]
 PACK = min(50, COUNT)
 EMBEDDED = PACK * 4 // 5  # of a pack; the others run in SDK harnesses
 TO_HARNESSES = [
-    name for name, kind in KINDS.items() if "groups" in (kind.takes, kind.gives) or is_coded(name)
+    name
+    for name, kind in KINDS.items()
+    if "groups" in (kind.takes, kind.gives) or crosses_to_harnesses(name)
 ]
 """Kinds that are dealt to pipelines in SDK harnesses: what crosses to them in ways of its own."""
 FAILING = max(5, COUNT // 20)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner import SparkPortableRunner
 from tests.segments import cut_at_each_exchange
 from tests.spark.harvest import REUSED_PROCESS
 from tests.spark.random_streams.comparing import check_dropped, check_same, check_same_unions
@@ -59,7 +58,7 @@ def test_like_the_model_and_beams_runners(
     if seed % 4 == 1:
         cut_at_each_exchange(monkeypatch)
     flags = REUSED_PROCESS if seed % 8 == 7 else ()
-    ours, dropped = run_pack(SparkPortableRunner(spark=spark_session), pack, *flags)
+    ours, dropped = run_pack(spark_session, pack, *flags)
     model, dropped_by_model = play(pack.script, pack.recipes)
     check_same(ours, model, pack, pack.recipes, "by the model")
     check_dropped(dropped, dropped_by_model, pack)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.spark.random_pipelines.steps import ASIDE, KINDS, WINDOWINGS, is_coded
+from tests.spark.random_pipelines.steps import ASIDE, IN_THE_GLOBAL_WINDOW, KINDS, WINDOWINGS
 
 MANY, SOME = 80, 20
 _MOST_ELEMENTS = 1_000
@@ -184,7 +184,7 @@ class _Drawing:
         arg: Any = chance.randint(1, 5)
         if name == "window":
             arg = windowing = chance.choice(list(WINDOWINGS))
-        elif name in ("batch", "batch many"):
+        elif name in IN_THE_GLOBAL_WINDOW:
             windowing = "global"
         step = Step(name, tuple(inputs), (arg,), chance.random() < _SHARE_SHOWN)
         self._keep(step, _Known(kind.gives or known.holds, windowing, size))
@@ -198,6 +198,6 @@ class _Drawing:
 def _weight(name: str) -> float:
     """Return how often a kind is drawn; those that are dealt out anyway less."""
     kind = KINDS[name]
-    if kind.wants_many or is_coded(name):
+    if kind.wants_many or kind.is_dealt:
         return 0.2
     return 3 if {kind.takes, kind.gives} & {"pairs", "groups"} or name == "window" else 1

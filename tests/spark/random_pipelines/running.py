@@ -15,6 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import GlobalWindows
 
+from tests.spark.main_module import classes_of_main
 from tests.spark.random_pipelines.recipes import Recipe, Step
 from tests.spark.random_pipelines.steps import KINDS
 
@@ -46,16 +47,17 @@ class _AsText(beam.DoFn):  # type: ignore[misc]
         yield f"{self._label}: {element} at {millis} in {window}, pane {pane.index} {pane.timing}"
 
 
-def apply(p: beam.Pipeline, step: Step, made: list[Any], label: str) -> Any:
+def apply(p: beam.Pipeline, step: Step, made: list[Any], label: str, *, is_beams: bool) -> Any:
     """Apply a step to what the earlier ones have made."""
     kind = KINDS[step.kind]
+    make = kind.on_beams if is_beams and kind.on_beams else kind.make
     sources = [made[number] for number in step.inputs]
     name = f"{label} {step.kind}"
     if not sources:
-        return p | name >> kind.make(*step.args)
+        return p | name >> make(*step.args)
     if kind.joins:
-        return tuple(sources) | name >> kind.make(*step.args)
-    return sources[0] | name >> kind.make(*step.args, *sources[1:])
+        return tuple(sources) | name >> make(*step.args)
+    return sources[0] | name >> make(*step.args, *sources[1:])
 
 
 def elements_of(runner: Any, pack: Mapping[int, Recipe], *flags: str) -> Counter[str]:
@@ -70,7 +72,8 @@ def elements_of(runner: Any, pack: Mapping[int, Recipe], *flags: str) -> Counter
         The elements of the collections to compare, as text. They come through a sink of
         Beam's, so that tasks which run twice do not double them.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    is_beams = isinstance(runner, FnApiRunner)
+    with tempfile.TemporaryDirectory() as folder, classes_of_main():
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(flags)))
         lines = []
         for number, recipe in pack.items():
@@ -78,7 +81,7 @@ def elements_of(runner: Any, pack: Mapping[int, Recipe], *flags: str) -> Counter
             read = {source for step in recipe for source in step.inputs}
             for place, step in enumerate(recipe):
                 label = f"{number}.{place}"
-                made.append(apply(pipeline, step, made, label))
+                made.append(apply(pipeline, step, made, label, is_beams=is_beams))
                 if step.is_shown or place not in read:
                     text = made[-1] | f"{label} as text" >> beam.ParDo(_AsText(label))
                     lines.append(text | f"{label} to write" >> beam.WindowInto(GlobalWindows()))

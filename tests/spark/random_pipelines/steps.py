@@ -31,7 +31,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.windowed_value import WindowedValue
 
-from tests.spark.random_pipelines import coded, lent
+from tests.spark.random_pipelines import boxes, coded, confused, lent, odd
 from tests.spark.random_pipelines.chain import Chain
 
 WINDOWINGS: dict[str, Callable[[], beam.WindowInto]] = {
@@ -75,6 +75,8 @@ class Kind:
         joins: the second input is like the first, and the transform takes both.
         grows: results for one element, at most.
         wants_many: with a few elements, it shows little: harnesses begin one by one.
+        on_beams: what gives the same on Beam's own runner, if that has no way to give it otherwise.
+        is_dealt: it is drawn less often by itself, since each pack has it anyway.
     """
 
     takes: str
@@ -84,6 +86,8 @@ class Kind:
     joins: bool = False
     grows: int = 1
     wants_many: bool = False
+    on_beams: Callable[..., Any] | None = None
+    is_dealt: bool = False
 
 
 def digest(values: Iterable[int]) -> int:
@@ -369,13 +373,46 @@ _OF_OBJECTS: dict[str, Kind] = {
     "batch many": Kind("numbers", "pairs", lent.batched_many, wants_many=True),
 }
 _CODED: dict[str, Kind] = {
-    f"group {name}": Kind("numbers", "numbers", partial(coded.grouped, name))
+    f"group {name}": Kind("numbers", "numbers", partial(coded.grouped, name), is_dealt=True)
     for name in coded.TYPES
 }
+_CODED |= {
+    f"{name} confused": Kind(
+        "numbers",
+        "numbers",
+        partial(confused.grouped, name),
+        on_beams=partial(confused.grouped_by_numbers, name),
+        is_dealt=True,
+    )
+    for name in confused.GROUPINGS
+}
+_CODED |= {
+    "look up confused": Kind(
+        "numbers",
+        "numbers",
+        confused.looked_up,
+        beside="numbers",
+        on_beams=confused.looked_up_by_numbers,
+        is_dealt=True,
+    ),
+    "boxes aside": Kind("numbers", "numbers", boxes.beside, beside="numbers", is_dealt=True),
+}
+_CODED |= {
+    f"{name} boxes": Kind("numbers", "numbers", make, is_dealt=True)
+    for name, make in boxes.BOXING.items()
+}
+_ODD: dict[str, Kind] = {
+    "group beyond": Kind("numbers", "numbers", odd.grouped_beyond),
+    "look up beyond": Kind("numbers", "numbers", odd.looked_up_beyond, beside="numbers"),
+    "poll": Kind("numbers", "numbers", odd.polled, on_beams=odd.not_polled),
+    "deep": Kind("numbers", "numbers", odd.deep, on_beams=odd.not_deep, is_dealt=True),
+}
+IN_THE_GLOBAL_WINDOW = ("batch", "batch many", "poll", "hold confused", "hold boxes")
+"""What brings its elements there."""
 
 
-def is_coded(name: str) -> bool:
-    """Whether a kind of step is one that groups elements with declared coders."""
+def crosses_to_harnesses(name: str) -> bool:
+    """Whether a kind of step shows how elements with coders of all kinds cross to SDK harnesses."""
     return name in _CODED
 
 
@@ -390,4 +427,5 @@ KINDS: dict[str, Kind] = {
     **_OF_GROUPS,
     **_OF_OBJECTS,
     **_CODED,
+    **_ODD,
 }

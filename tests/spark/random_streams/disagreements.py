@@ -12,11 +12,12 @@ from apache_beam.utils.timestamp import Timestamp
 
 from tests.spark.random_streams.recipes import Recipe
 from tests.spark.random_streams.scripts import Add, Script, Watermark, has_late, is_one_by_one
-from tests.spark.random_streams.steps import STATEFUL
+from tests.spark.random_streams.stateful import STATEFUL
 from tests.spark.random_streams.windowings import DEFAULT, Trigger, beams_window_fn, counts, waits
 
 DIRECT, PRISM = "DirectRunner", "Prism"
 _BOTH = (DIRECT, PRISM)
+_STATEFUL = {*STATEFUL, "in boxes"}
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ DISAGREEMENTS = (
     Disagreement(
         "elements and timers",
         (PRISM,),
-        lambda recipe, _: bool(recipe.kinds & set(STATEFUL)),
+        lambda recipe, _: bool(recipe.kinds & _STATEFUL),
     ),
     Disagreement(
         "two outputs of a TestStream",
@@ -117,7 +118,7 @@ DISAGREEMENTS = (
     Disagreement(
         "late elements of stateful steps",
         _BOTH,
-        lambda recipe, script: has_late(script) and bool(recipe.kinds & set(STATEFUL)),
+        lambda recipe, script: has_late(script) and bool(recipe.kinds & _STATEFUL),
     ),
     Disagreement(
         "empty on-time panes",
@@ -131,7 +132,7 @@ DISAGREEMENTS = (
     Disagreement(
         "output of timers",
         (DIRECT,),
-        lambda recipe, _: any(step.kind in STATEFUL for step in recipe.steps[:-1]),
+        lambda recipe, _: any(step.kind in _STATEFUL for step in recipe.steps[:-1]),
     ),
     Disagreement(
         "the default windowing",
@@ -162,9 +163,15 @@ DISAGREEMENTS = (
     Disagreement(
         "processing-time timers",
         _BOTH,
-        lambda recipe, _: "on the clock" in recipe.kinds,
+        lambda recipe, _: bool(recipe.kinds & {"on the clock", "polling"}),
     ),
     Disagreement("side inputs", _BOTH, lambda recipe, _: "look up" in recipe.kinds),
+    Disagreement(
+        "stable and sorted input",
+        _BOTH,
+        lambda recipe, _: bool(recipe.kinds & {"stable", "in order"}),
+    ),
+    Disagreement("after the end of a window", _BOTH, lambda recipe, _: "beyond" in recipe.kinds),
 )
 
 

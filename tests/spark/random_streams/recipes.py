@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.spark.random_streams.model.triggers import continued
 from tests.spark.random_streams.scripts import MAIN, SIDE, Script, draw_script
-from tests.spark.random_streams.steps import GROUPINGS, STATEFUL
+from tests.spark.random_streams.stateful import STATEFUL
+from tests.spark.random_streams.steps import GROUPINGS, HELD
 from tests.spark.random_streams.windowings import (
     DEFAULT,
     Trigger,
@@ -96,18 +97,23 @@ def _draw(chance: random.Random, *, is_plain: bool) -> Recipe:
     steps = [Step("window", (draw(chance),))]
     for place in range(chance.choice([1, 1, 2, 3])):
         kind = _draw_kind(chance, place)
-        if is_plain and kind in ("look up", "on the clock", "in rounds"):
+        if is_plain and kind in _NOT_PLAIN:
             kind = "group"
-        if place and kind in GROUPINGS and chance.random() < 0.3:
+        # What is after the end of one window may have no window by another WindowFn.
+        is_beyond = any(step.kind == "beyond" for step in steps)
+        if place and kind in GROUPINGS and not is_beyond and chance.random() < 0.3:
             steps.append(Step("window", (draw(chance),)))
         steps.append(Step(kind, (_draw_side(chance),) if kind == "look up" else ()))
     return Recipe(sources, tuple(steps))
 
 
+_NOT_PLAIN = (*HELD, "on the clock", "polling", "in rounds", "beyond")
+
+
 def _draw_kind(chance: random.Random, place: int) -> str:
     if place == 0 and chance.random() < 0.4:
         return chance.choice(GROUPINGS)
-    kinds = (*GROUPINGS, *STATEFUL, "look up", "reshuffle", "rekey")
+    kinds = (*GROUPINGS, *STATEFUL, *HELD, "in boxes", "beyond", "beyond", "reshuffle", "rekey")
     return chance.choice(kinds)
 
 

@@ -2,16 +2,22 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
+from tests.spark.asking import Asking
 from tests.spark.harvest import Harvest, Kept, harvest_on
+from tests.spark.main_module import classes_of_main
 from tests.spark.random_streams.recipes import Pack, Recipe
 from tests.spark.random_streams.scripts import SIDE, pair_of, stream_of
-from tests.spark.random_streams.steps import GROUPINGS, PAIR, Numbers, transform
+from tests.spark.random_streams.stateful import PAIR, Numbers
+from tests.spark.random_streams.steps import GROUPINGS, transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Given(NamedTuple):
@@ -46,14 +52,28 @@ def outputs_of(runner: Any, pack: Pack, *flags: str) -> Outputs:
     return _outputs(_harvest(runner, pack, *flags), pack)
 
 
-def run_pack(runner: Any, pack: Pack, *flags: str) -> tuple[Outputs, Dropped]:
+def run_pack(spark: "SparkSession", pack: Pack, *flags: str) -> tuple[Outputs, Dropped]:
     """The same on this runner; also how many elements it has counted as dropped."""
-    found = _harvest(runner, pack, *flags)
+    found = _harvest(asking_for(spark, pack), pack, *flags)
     dropped: Dropped = Counter()
     late = MetricsFilter().with_name("dropped_due_to_lateness")
     for counter in found.result.metrics().query(late)["counters"]:
         dropped[counter.key.step.split(" ")[0]] += counter.committed
     return _outputs(found, pack), dropped
+
+
+def asking_for(spark: "SparkSession", pack: Pack) -> Asking:
+    """Return a runner which knows that steps "stable" and "in order" are what they are called."""
+    named: dict[str, list[str]] = {"stable": [], "in order": []}
+    for number, recipe in pack.recipes.items():
+        for place, step in enumerate(recipe.steps):
+            if step.kind in named:
+                named[step.kind].append(_name_of(label_of(number, place), step.kind))
+    return Asking(spark, stable=named["stable"], in_order=named["in order"])
+
+
+def _name_of(label: str, kind: str) -> str:
+    return f"{label} {kind}"
 
 
 def _outputs(found: Harvest, pack: Pack) -> Outputs:
@@ -78,13 +98,14 @@ def _harvest(runner: Any, pack: Pack, *flags: str) -> Harvest:
             for place, step in enumerate(recipe.steps):
                 label = label_of(number, place)
                 side = pairs.get(SIDE)
-                made = made | f"{label} {step.kind}" >> transform(step.kind, step.args, side)
+                made = made | _name_of(label, step.kind) >> transform(step.kind, step.args, side)
                 if step.kind != "window":
                     shown[label] = made
         return shown
 
     flags = ("--allow_unsafe_triggers", *flags)
-    return harvest_on(runner, build, *flags)
+    with classes_of_main():
+        return harvest_on(runner, build, *flags)
 
 
 def _sources(recipe: Recipe, number: int, pairs: dict[str, Any]) -> Any:

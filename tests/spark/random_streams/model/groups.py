@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.spark.random_streams.model.times import END, Element, Now, last_of, merged
+from tests.spark.random_streams.model.times import END, LAST_OF_PANES, Element, Now, last_of, merged
 from tests.spark.random_streams.model.triggers import Node, ends, node_of
 from tests.spark.random_streams.windowings import Trigger, Windowing, beams_window_fn
 
@@ -150,6 +150,7 @@ class Groups:
             chosen = {"earliest": min, "latest": max}.get(self._windowing.at)
             time = chosen(state.times) if chosen and state.times else last
             pane = timing, state.panes
+            time = min(time, LAST_OF_PANES)
             yield Element(key, tuple(sorted(state.numbers)), time, window, pane)
             state.panes += 1
             state.has_news = False

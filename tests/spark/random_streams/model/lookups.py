@@ -9,7 +9,7 @@ from typing import Any
 from apache_beam.transforms.sideinputs import default_window_mapping_fn
 
 from tests.spark.random_streams.model.groups import Groups
-from tests.spark.random_streams.model.times import END, Element, Now, last_of
+from tests.spark.random_streams.model.times import END, Element, Now, last_of, waiting_hold
 from tests.spark.random_streams.steps import SEEN_ASIDE
 from tests.spark.random_streams.windowings import Windowing, beams_window_fn
 
@@ -50,7 +50,7 @@ class LookUps:
 
     def hold(self) -> int:
         """Return the event time that the output must not pass."""
-        return min((each.at for each in self._waiting), default=END)
+        return min(map(waiting_hold, self._waiting), default=END)
 
     def gather(self, elements: list[Element], now: Now) -> bool:
         """Take elements of the side input; for the next epoch.

@@ -7,6 +7,7 @@ from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.timestamp import Timestamp
 
 from tests.spark.random_streams.model.groups import Groups
+from tests.spark.random_streams.model.held import InOrder, Stable
 from tests.spark.random_streams.model.lookups import LookUps
 from tests.spark.random_streams.model.states import States
 from tests.spark.random_streams.model.times import END, START, Element, Now
@@ -14,7 +15,8 @@ from tests.spark.random_streams.model.triggers import continued
 from tests.spark.random_streams.recipes import Recipe, Step
 from tests.spark.random_streams.running import Dropped, Given, Outputs, label_of
 from tests.spark.random_streams.scripts import MAIN, SIDE, Add, Clock, Script, Timed, Watermark
-from tests.spark.random_streams.steps import GROUPINGS, STATEFUL, rekey
+from tests.spark.random_streams.stateful import STATEFUL
+from tests.spark.random_streams.steps import GROUPINGS, rekey, time_beyond
 from tests.spark.random_streams.windowings import Windowing, beams_window_fn
 
 
@@ -41,6 +43,8 @@ class _Passes:
                 return [new for each in elements for new in windowed(each, self._windowing)]
             case "rekey":
                 return [each._replace(key=rekey(each.key, ())[0]) for each in elements]
+            case "beyond":
+                return [each._replace(at=_beyond(each)) for each in elements]
         return elements
 
     def hold(self) -> int:
@@ -52,6 +56,11 @@ def windowed(element: Element, windowing: Windowing) -> list[Element]:
     window_fn = beams_window_fn(windowing.window_fn)
     context = WindowFn.AssignContext(Timestamp(micros=element.at * 1000), window=element.window)
     return [element._replace(window=window) for window in window_fn.assign(context)]
+
+
+def _beyond(element: Element) -> int:
+    at = time_beyond(element.numbers, Timestamp(micros=element.at * 1000), element.window)
+    return int(at.micros) // 1000
 
 
 def outputs_by_model(script: Script, recipes: dict[int, Recipe]) -> Outputs:
@@ -103,8 +112,12 @@ class _Played:
                 key_of = (lambda _: "all") if step.kind == "concat all" else str
                 self.nodes.append(Groups(windowing, trigger, key_of))
                 trigger = continued(trigger)
-            elif step.kind in STATEFUL:
+            elif step.kind in STATEFUL or step.kind == "in boxes":
                 self.nodes.append(States(step.kind, lateness))
+            elif step.kind == "stable":
+                self.nodes.append(Stable())
+            elif step.kind == "in order":
+                self.nodes.append(InOrder(lateness))
             elif step.kind == "look up":
                 self.nodes.append(LookUps(step.args[0], lateness))
             else:
@@ -128,6 +141,8 @@ class _Played:
         elements = [each for tag in self._recipe.sources for each in added[tag]]
         watermark = min(self._watermarks[tag] for tag in self._recipe.sources)
         for place, node in enumerate(self.nodes):
+            if isinstance(node, InOrder):
+                watermark = max(node.passed(watermark), self._inputs[place])
             now = Now(self._inputs[place], watermark, self._clock)
             self._inputs[place] = watermark
             elements = [*node.happens(elements, now)]
@@ -137,7 +152,7 @@ class _Played:
                 watermark = max(watermark, self._inputs[place + 1])
         aside = Now(self._aside, self._watermarks[SIDE], self._clock)
         self._aside = aside.watermark
-        is_due = False
+        is_due = any(isinstance(node, Stable) and node.is_due for node in self.nodes)
         for step, node in zip(self._recipe.steps, self.nodes, strict=True):
             if isinstance(node, LookUps):
                 some = [new for each in added[SIDE] for new in windowed(each, step.args[0])]

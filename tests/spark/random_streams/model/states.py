@@ -1,11 +1,11 @@
-"""Stateful DoFns of the model: what ``steps.STATEFUL`` do, without Beam."""
+"""Stateful DoFns of the model: what ``stateful.STATEFUL`` do, without Beam."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.spark.random_streams.model.times import END, Element, Now, last_of
-from tests.spark.random_streams.steps import AFTER, EVERY, MOST_ROUNDS, ON_CLOCK
+from tests.spark.random_streams.stateful import AFTER, EVERY, MOST_POLLS, MOST_ROUNDS, ON_CLOCK
 
 
 @dataclass
@@ -23,7 +23,7 @@ class States:
     """A stateful step: takes elements and advances, event by event.
 
     Args:
-        kind: one of ``steps.STATEFUL``.
+        kind: one of ``stateful.STATEFUL``, or "in boxes".
         lateness: allowed, in milliseconds.
     """
 
@@ -42,7 +42,7 @@ class States:
                 self._take(cell, element, now)
         for (key, window), cell in [*self._cells.items()]:
             while self._is_due(cell, now):
-                yield from self._wake(cell, key, window)
+                yield from self._wake(cell, key, window, now)
             if self._is_over(window, now.watermark):
                 del self._cells[key, window]
 
@@ -56,7 +56,7 @@ class States:
     def _take(self, cell: _Cell, element: Element, now: Now) -> None:
         last = last_of(element.window)
         match self._kind:
-            case "at the end":
+            case "at the end" | "in boxes":
                 cell.numbers += element.numbers
                 cell.due = cell.at = last
             case "after the last":
@@ -74,16 +74,30 @@ class States:
                 cell.numbers += element.numbers
                 cell.due = now.clock + int(ON_CLOCK * 1000)
                 cell.at = element.at
+            case "polling":
+                cell.numbers += element.numbers
+                if cell.due is None:
+                    cell.due = now.clock + int(ON_CLOCK * 1000)
+                    cell.at = element.at
 
     def _is_due(self, cell: _Cell, now: Now) -> bool:
         if cell.due is None:
             return False
-        # No time passes after the end: whatever waits for the clock, fires.
+        # After the end the clock runs on until nothing waits for it.
         clock = END if now.watermark >= END else now.clock
-        return cell.due <= (clock if self._kind == "on the clock" else now.watermark)
+        return cell.due <= (clock if self._is_on_clock else now.watermark)
 
-    def _wake(self, cell: _Cell, key: str, window: Any) -> Iterator[Element]:
+    @property
+    def _is_on_clock(self) -> bool:
+        return self._kind in ("on the clock", "polling")
+
+    def _wake(self, cell: _Cell, key: str, window: Any, now: Now) -> Iterator[Element]:
         at, cell.due = cell.at, None
+        if self._kind == "polling":
+            cell.rounds = (cell.rounds + 1) % MOST_POLLS
+            if cell.rounds:
+                cell.due = min(now.clock + int(ON_CLOCK * 1000), END)
+                return
         if self._kind == "in rounds":
             cell.rounds += 1
             yield Element(key, (*sorted(set(cell.numbers)), -cell.rounds), at, window)
@@ -93,7 +107,7 @@ class States:
                 cell.rounds = 0
                 cell.times.clear()
         else:
-            at = last_of(window) if self._kind == "on the clock" else at
+            at = last_of(window) if self._is_on_clock else at
             yield Element(key, tuple(sorted(cell.numbers)), at, window)
             cell.times.clear()
         cell.numbers.clear()

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 START, END = -(10**17), 10**17
 """Before and after all of Beam's times."""
+LAST_OF_PANES = 9_223_371_950_454_774
+"""The end of the global window, in Python: no pane has a later time."""
 
 
 class Element(NamedTuple):
@@ -28,6 +30,11 @@ class Now(NamedTuple):
 def last_of(window: Any) -> int:
     """Return the last moment of a window."""
     return int(window.max_timestamp().micros) // 1000
+
+
+def waiting_hold(element: Element) -> int:
+    """Return the hold of an element that is kept: its time, but at most the end of its window."""
+    return min(element.at, last_of(element.window))
 
 
 def merged(windows: Iterable[Any], window_fn: Any) -> dict[Any, Any]:
