@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from beam_spark_runner import SparkPortableRunner
 from tests.spark.harvest import REUSED_PROCESS
 from tests.spark.random_pipelines.failing import Failing, check_same_failure, failure_of, failures
+from tests.spark.random_pipelines.kinds import KINDS, crosses_to_harnesses
 from tests.spark.random_pipelines.recipes import Recipe, Step, packs
 from tests.spark.random_pipelines.running import (
     SMALL_MEMORY,
@@ -23,7 +24,6 @@ from tests.spark.random_pipelines.running import (
     by_our_runner,
     check_same,
 )
-from tests.spark.random_pipelines.steps import KINDS, crosses_to_harnesses
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.spark.random_pipelines.steps import ASIDE, IN_THE_GLOBAL_WINDOW, KINDS, WINDOWINGS
+from tests.spark.random_pipelines.kinds import IN_THE_GLOBAL_WINDOW, KINDS
+from tests.spark.random_pipelines.steps import ASIDE, WINDOWINGS
 
 MANY, SOME = 80, 20
 _MOST_ELEMENTS = 1_000

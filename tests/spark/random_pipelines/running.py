@@ -16,8 +16,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import GlobalWindows
 
 from tests.spark.main_module import classes_of_main
+from tests.spark.random_pipelines.kinds import KINDS
 from tests.spark.random_pipelines.recipes import Recipe, Step
-from tests.spark.random_pipelines.steps import KINDS
 
 _MOST_LINES = 12  # of what differs
 SMALL_MEMORY = (

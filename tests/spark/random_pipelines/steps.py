@@ -1,4 +1,4 @@
-"""The kinds of steps that random pipelines are made of.
+"""The usual kinds of steps that random pipelines are made of; ``kinds`` has them all.
 
 Each gives the same elements on every runner, whatever the order and the bundles in which a
 runner processes them. A collection holds numbers, pairs of numbers, or groups: a number with
@@ -7,7 +7,6 @@ an iterable of numbers, as a GroupByKey gives them.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -31,7 +30,6 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.windowed_value import WindowedValue
 
-from tests.spark.random_pipelines import boxes, coded, confused, lent, odd
 from tests.spark.random_pipelines.chain import Chain
 
 WINDOWINGS: dict[str, Callable[[], beam.WindowInto]] = {
@@ -363,60 +361,8 @@ _OF_GROUPS: dict[str, Kind] = {
         "groups", "groups", lambda _: beam.ParDo(KeptToTheEnd()).with_output_types(_GROUP)
     ),
 }
-_OF_OBJECTS: dict[str, Kind] = {
-    **{
-        f"{does} {name}": Kind("numbers", "numbers", make, grows=3, wants_many=True)
-        for does, makers in (("reuse", lent.REUSING), ("lend", lent.LENDING))
-        for name, make in makers.items()
-    },
-    "batch": Kind("numbers", "pairs", lent.batched, wants_many=True),
-    "batch many": Kind("numbers", "pairs", lent.batched_many, wants_many=True),
-}
-_CODED: dict[str, Kind] = {
-    f"group {name}": Kind("numbers", "numbers", partial(coded.grouped, name), is_dealt=True)
-    for name in coded.TYPES
-}
-_CODED |= {
-    f"{name} confused": Kind(
-        "numbers",
-        "numbers",
-        partial(confused.grouped, name),
-        on_beams=partial(confused.grouped_by_numbers, name),
-        is_dealt=True,
-    )
-    for name in confused.GROUPINGS
-}
-_CODED |= {
-    "look up confused": Kind(
-        "numbers",
-        "numbers",
-        confused.looked_up,
-        beside="numbers",
-        on_beams=confused.looked_up_by_numbers,
-        is_dealt=True,
-    ),
-    "boxes aside": Kind("numbers", "numbers", boxes.beside, beside="numbers", is_dealt=True),
-}
-_CODED |= {
-    f"{name} boxes": Kind("numbers", "numbers", make, is_dealt=True)
-    for name, make in boxes.BOXING.items()
-}
-_ODD: dict[str, Kind] = {
-    "group beyond": Kind("numbers", "numbers", odd.grouped_beyond),
-    "look up beyond": Kind("numbers", "numbers", odd.looked_up_beyond, beside="numbers"),
-    "poll": Kind("numbers", "numbers", odd.polled, on_beams=odd.not_polled),
-    "deep": Kind("numbers", "numbers", odd.deep, on_beams=odd.not_deep, is_dealt=True),
-}
-IN_THE_GLOBAL_WINDOW = ("batch", "batch many", "poll", "hold confused", "hold boxes")
-"""What brings its elements there."""
 
-
-def crosses_to_harnesses(name: str) -> bool:
-    """Whether a kind of step shows how elements with coders of all kinds cross to SDK harnesses."""
-    return name in _CODED
-
-
-KINDS: dict[str, Kind] = {
+OF_COLLECTIONS: dict[str, Kind] = {
     "create": Kind("", "numbers", Made),
     "window": Kind("", "", lambda windowing: WINDOWINGS[windowing](), grows=2),
     "reshuffle": Kind("", "", lambda _: beam.Reshuffle()),
@@ -425,7 +371,4 @@ KINDS: dict[str, Kind] = {
     **_OF_NUMBERS,
     **_OF_PAIRS,
     **_OF_GROUPS,
-    **_OF_OBJECTS,
-    **_CODED,
-    **_ODD,
 }
