@@ -2,6 +2,10 @@
 
 import statistics
 from collections import deque
+from collections.abc import Iterable
+
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.epoch_status import times_of_levels
 
 _LARGEST_SHARE = 10
 """With a backlog, the fixed cost of an epoch should be at most a tenth of its time."""
@@ -56,6 +60,18 @@ class SourceBudget:
         self._beyond_us: deque[int] = deque(maxlen=_EPOCHS)
         self.us = interval_us
         self.was_enough = True
+
+    def after_epoch(self, took_us: int, reports: Iterable[Report]) -> None:
+        """Choose the next budget; see ``after``.
+
+        Args:
+            took_us: The total time of the last epoch.
+            reports: What its tasks have reported.
+        """
+        reports = tuple(reports)
+        has_more = any(each.shard is not None and each.shard.has_more for each in reports)
+        tasks_us = sum(times_of_levels(reports).values())
+        self.after(took_us, tasks_us, was_enough=not has_more)
 
     def after(self, took_us: int, tasks_us: int, *, was_enough: bool) -> None:
         """Choose the budget of the next epoch.

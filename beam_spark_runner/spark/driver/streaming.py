@@ -28,7 +28,7 @@ from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import PipelineVersion
-from beam_spark_runner.scheduling.epoch_status import EpochTimes, times_of_levels
+from beam_spark_runner.scheduling.epoch_status import EpochTimes
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import outlasting
@@ -242,9 +242,7 @@ class _StreamRun:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
             self._end_sweep()
             self.adapt()
-        has_more = any(each.shard is not None and each.shard.has_more for each in reports)
-        tasks_us = sum(times_of_levels(reports).values())
-        self._budget.after(took_us, tasks_us, was_enough=not has_more)
+        self._budget.after_epoch(took_us, reports)
         return True
 
     @contextlib.contextmanager

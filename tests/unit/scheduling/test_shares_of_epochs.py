@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.scheduling.attempts import ShardReport
+from beam_spark_runner.scheduling.attempts import Report, ShardReport
 from beam_spark_runner.scheduling.source_budget import SourceBudget
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
@@ -52,8 +52,9 @@ class Machine:
             self.came[kind] += self.arriving[kind] * since_us / SECOND_US
         began_us = self.now_us
         self.now_us += self.fixed_us
-        has_more = False
+        reports = []
         for kind in KINDS:
+            before_us = self.now_us
             spent_us = [self.reading_us * since_us // SECOND_US if kind != SOURCES else 0]
             interruption = Interruption(functools.partial(max, spent_us), self.budget.us, 1)
 
@@ -65,7 +66,7 @@ class Machine:
                 self.done[kind] += 1
                 interruption.fired()
             was_left = interruption.was_interrupted
-            report = ShardReport(
+            shard = ShardReport(
                 epoch=1,
                 attempt=1,
                 next_event_us=None,
@@ -73,10 +74,13 @@ class Machine:
                 was_cut_off=was_left and kind == SOURCES,
                 was_interrupted=was_left and kind != SOURCES,
             )
-            has_more |= report.has_more
             self.now_us += spent_us[0]
-        took_us = self.now_us - began_us
-        self.budget.after(took_us, took_us - self.fixed_us, was_enough=not has_more)
+            # One after the other, as if each was a level of its own.
+            level, took_us = KINDS.index(kind), self.now_us - before_us
+            reports.append(
+                Report(level=level, partition=0, attempt=1, shard=shard, spent_us=took_us)
+            )
+        self.budget.after_epoch(self.now_us - began_us, reports)
         self.now_us = max(self.now_us, began_us + self.interval_us)
 
 

@@ -11,6 +11,7 @@ from apache_beam.portability.api import metrics_pb2
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.userstate import (
+    CombiningValueStateSpec,
     TimerSpec,
     on_timer,
 )
@@ -257,3 +258,47 @@ def test_timers_that_set_themselves_again_at_the_end_of_time_are_counted(
     assert said == []
     stage.key(2, [0], (IntervalWindow(0, 100),))
     assert said == ["ts-each"]
+
+
+class Polls(beam.DoFn):  # type: ignore[misc]
+    """Looks as often as the element says."""
+
+    LOOK = TimerSpec("look", TimeDomain.REAL_TIME)
+    LEFT = CombiningValueStateSpec("left", sum)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        look: Any = beam.DoFn.TimerParam(LOOK),
+        left: Any = beam.DoFn.StateParam(LEFT),
+    ) -> None:
+        left.add(pair[1])
+        look.set(Timestamp(1))
+
+    @on_timer(LOOK)  # type: ignore[untyped-decorator]
+    def look_again(
+        self,
+        look: Any = beam.DoFn.TimerParam(LOOK),
+        left: Any = beam.DoFn.StateParam(LEFT),
+    ) -> None:
+        left.add(-1)
+        if left.read():
+            look.set(Timestamp(1))
+
+
+def test_timers_that_poll_leave_the_processor_to_others_and_are_counted(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timer_loops, "MOST_SET_AGAIN", 4)
+    monkeypatch.setattr(timer_loops, "PATIENCE_US", 0)
+    said: list[str] = []
+    pauses_s: list[float] = []
+    stage = running(Polls())
+    stage.bundle = stage.start(
+        dataclasses.replace(BATCH, loops=TimerLoops(lambda: 0, said.append, pauses_s.append))
+    )
+    stage.key(1, [4])
+    assert (len(pauses_s), said) == (3, [])
+    stage.key(2, [6])
+    assert (len(pauses_s), said) == (3 + 5, ["ts-look"])
+    assert pauses_s[:3] == sorted(pauses_s[:3])

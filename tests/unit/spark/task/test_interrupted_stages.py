@@ -7,7 +7,8 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.spark.task import task
+from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.spark.task import storing_stage, task
 from beam_spark_runner.spark.task.worker_runtime import worker
 from tests.unit.spark.task.epochs_of_tasks import (
     HAPPENED,
@@ -124,3 +125,17 @@ def test_a_later_watermark_takes_the_place_of_an_earlier_one(tmp_path: Path) -> 
     assert run.epoch(4 * SECOND)[0] == ["event 3"]
     happened, report = run.epoch(4 * SECOND)
     assert (happened, report.shard.was_interrupted) == (["event 4"], False)
+
+
+def test_what_is_due_has_its_time_once_all_elements_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Recorded(Interruption):
+        def begin_again(self) -> None:
+            HAPPENED.append("begins again")
+            super().begin_again()
+
+    monkeypatch.setattr(storing_stage, "Interruption", Recorded)
+    run = Run(tmp_path, batch=1)
+    run.epoch(SECOND, 2, 4)
+    assert run.epoch(5 * SECOND, 7)[0] == ["got 7", "event 2", "begins again"]
