@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 import psutil
 import pytest
+from apache_beam.internal import cloudpickle_pickler
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
@@ -213,6 +214,27 @@ def test_a_variable_of_this_process_is_no_harnesss_options(
 ) -> None:
     monkeypatch.setenv("PIPELINE_OPTIONS_FILE", "/no/such/file")
     assert run_one(beam_harness()) == [b"ABC"]
+
+
+class Finds(beam.DoFn):  # type: ignore[misc]
+    """Finds a class of the main module by its name, as pickle does."""
+
+    def process(self, element: bytes) -> Any:
+        yield vars(sys.modules["__main__"].Found)["words"] + element
+
+
+@pytest.mark.parametrize("size", [1, 200_000], ids=["in a variable", "in a file"])
+def test_a_harness_has_the_classes_of_the_main_module(size: int) -> None:
+    found = type("Found", (), {"__module__": "__main__", "words": b"x" * size})
+
+    def build(p: beam.Pipeline) -> Any:
+        finds = beam.ParDo(Finds()).with_output_types(bytes)
+        return p | beam.Impulse() | finds | beam.Reshuffle()
+
+    classes = {"Found": cloudpickle_pickler.dumps(found)}
+    stage = stage_in(ProcessEnvironment(""), build, main_classes=classes)
+    assert run_one(stage) == [b"x" * size + b"abc"]
+    sdk_harnesses.stop()
 
 
 class Crash(beam.DoFn):  # type: ignore[misc]
