@@ -223,6 +223,7 @@ class Finds(beam.DoFn):  # type: ignore[misc]
         yield vars(sys.modules["__main__"].Found)["words"] + element
 
 
+@pytest.mark.usefixtures("beam_harness")  # it ends the harness
 @pytest.mark.parametrize("size", [1, 200_000], ids=["in a variable", "in a file"])
 def test_a_harness_has_the_classes_of_the_main_module(size: int) -> None:
     found = type("Found", (), {"__module__": "__main__", "words": b"x" * size})
@@ -234,7 +235,6 @@ def test_a_harness_has_the_classes_of_the_main_module(size: int) -> None:
     classes = {"Found": cloudpickle_pickler.dumps(found)}
     stage = stage_in(ProcessEnvironment(""), build, main_classes=classes)
     assert run_one(stage) == [b"x" * size + b"abc"]
-    sdk_harnesses.stop()
 
 
 class Crash(beam.DoFn):  # type: ignore[misc]

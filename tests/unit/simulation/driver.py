@@ -52,6 +52,7 @@ Asks = Generator[None, None, bool]
 Tasks = dict[tuple[int, int], Attempt]
 _SEGMENT = SegmentId(0)
 _MOST_TRIES = 4
+_SLOWNESS = 10  # how much slower than time a clock may be that was set back
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
 
 
@@ -254,6 +255,8 @@ class Driver:
             self._result = self._playback.next_epoch(progress)
             return
         since_us = self.cluster.clock_us(self) - self.skew_us
+        delay_us = max(0, (progress.next_clock_us or 0) - progress.clock_us)
+        slept_us = 0
         while True:
             now_us = self.cluster.clock_us(self)
             epoch = self._result = next_timed_epoch(progress, now_us)
@@ -263,6 +266,8 @@ class Driver:
                 left_us = wait_us(progress, epoch, now_us, 0, passed_us=passed_us)
             if not left_us:
                 return
+            slept_us += left_us
+            assert slept_us <= _SLOWNESS * delay_us, "a clock that was set stops the pipeline"
             self.cluster.sleep(left_us)
             yield
 
