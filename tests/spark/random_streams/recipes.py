@@ -95,8 +95,10 @@ def _draw(chance: random.Random, *, is_plain: bool) -> Recipe:
     draw = draw_plain_windowing if is_plain else draw_windowing
     sources = (MAIN, SIDE) if chance.random() < 0.2 else (MAIN,)
     steps = [Step("window", (draw(chance),))]
-    for place in range(chance.choice([1, 1, 2, 3])):
-        kind = _draw_kind(chance, place)
+    kinds = [_draw_kind(chance, place) for place in range(chance.choice([1, 1, 2, 3]))]
+    if chance.random() < _HELD_BEYOND:
+        kinds = ["beyond", chance.choice(HELD), chance.choice(GROUPINGS)]
+    for place, kind in enumerate(kinds):
         if is_plain and kind in _NOT_PLAIN:
             kind = "group"
         # What is after the end of one window may have no window by another WindowFn.
@@ -107,6 +109,8 @@ def _draw(chance: random.Random, *, is_plain: bool) -> Recipe:
     return Recipe(sources, tuple(steps))
 
 
+_HELD_BEYOND = 0.15
+"""How many pipelines keep elements that are after the end of their windows, before a grouping."""
 _NOT_PLAIN = (*HELD, "on the clock", "polling", "in rounds", "beyond")
 
 
