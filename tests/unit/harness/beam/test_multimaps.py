@@ -14,7 +14,8 @@ from apache_beam.pvalue import SideInputData
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms.window import GlobalWindow
 
-from beam_spark_runner.harness.beam.multimaps import SideInputMap, patch_multimaps
+from beam_spark_runner.harness.beam.multimaps import SideInputMap
+from beam_spark_runner.harness.beam.patches import patch_beam
 
 KEYS = [True, 1, 1.0, False, 0, -0.0, 0.0, math.nan, (1, "x"), (True, "x"), ((1.0,),), ((1,),), "1"]
 ANY = FastPrimitivesCoder()
@@ -70,5 +71,5 @@ def test_beams_own_confuses_keys() -> None:
 
 def test_all_steps_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle_processor, "StateBackedSideInputMap", SideInputMap.__bases__[0])
-    patch_multimaps()
+    patch_beam()
     assert bundle_processor.StateBackedSideInputMap is SideInputMap
