@@ -9,9 +9,11 @@ import pytest
 from apache_beam.utils import multi_process_shared
 from pyspark import worker as pyspark_worker
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
 from beam_spark_runner.spark.task.hosting import stay_while_hosting, staying
-from beam_spark_runner.spark.task.worker_runtime import WorkerRuntime
+from beam_spark_runner.spark.task.worker_runtime import WorkerRuntime, worker
+from tests.unit.spark.task.epochs_of_tasks import Tells, epoch, programs_in
 from tests.unit.spark.task.test_worker_runtime import Job
 
 
@@ -28,12 +30,12 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multi_process_shared, "_process_level_singleton_manager", manager)
 
 
-def end(worker: WorkerRuntime) -> threading.Thread:
+def end(runtime: WorkerRuntime) -> threading.Thread:
     """Have Spark end this worker, in a thread."""
 
     def run() -> None:
         with pytest.raises(SystemExit):
-            staying(is_told_to_end, worker.wait_for_ends)(io.BytesIO(), io.BytesIO())
+            staying(is_told_to_end, runtime.wait_for_ends)(io.BytesIO(), io.BytesIO())
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -41,10 +43,10 @@ def end(worker: WorkerRuntime) -> threading.Thread:
 
 
 def test_a_host_stays_until_its_job_has_ended(hosts: None) -> None:
-    job, worker = Job("hosting"), WorkerRuntime()
-    with worker.working_for(job.program, lambda: None):
+    job, runtime = Job("hosting"), WorkerRuntime()
+    with runtime.working_for(job.program, lambda: None):
         pass
-    ending = end(worker)
+    ending = end(runtime)
     assert job.asked_for_its_end.wait(60)
     assert ending.is_alive()
     job.end()  # the worker has answered
@@ -53,10 +55,10 @@ def test_a_host_stays_until_its_job_has_ended(hosts: None) -> None:
 
 
 def test_a_host_ends_when_its_driver_has_gone(hosts: None) -> None:
-    job, worker = Job("gone"), WorkerRuntime()
-    with worker.working_for(job.program, lambda: None):
+    job, runtime = Job("gone"), WorkerRuntime()
+    with runtime.working_for(job.program, lambda: None):
         pass
-    ending = end(worker)
+    ending = end(runtime)
     assert job.asked_for_its_end.wait(60)
     job.server.close()
     ending.join(60)
@@ -64,10 +66,10 @@ def test_a_host_ends_when_its_driver_has_gone(hosts: None) -> None:
 
 
 def test_other_workers_end_at_once() -> None:
-    job, worker = Job("not hosting"), WorkerRuntime()
-    with worker.working_for(job.program, lambda: None):
+    job, runtime = Job("not hosting"), WorkerRuntime()
+    with runtime.working_for(job.program, lambda: None):
         pass
-    end(worker).join(60)
+    end(runtime).join(60)
     assert not job.asked_for_its_end.is_set()
     job.server.close()
 
@@ -96,4 +98,14 @@ def test_the_function_of_each_task_is_wrapped_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pyspark_worker, "main", is_told_to_end)
     for _ in range(2):
         stay_while_hosting(lambda: None)
+    assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
+
+
+def test_each_task_has_its_worker_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(pyspark_worker, "main", is_told_to_end)
+    programs = programs_in(tmp_path, Tells(), job="staying")
+    try:
+        epoch(programs, reports_pb2.Epoch(number=1, clock_stands=True), 1)
+    finally:
+        worker.end("staying", 60)
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
