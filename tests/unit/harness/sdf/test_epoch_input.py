@@ -137,7 +137,12 @@ def test_each_window_by_itself() -> None:
 @pytest.mark.parametrize("varies", ["nothing", "state", "size"])
 def test_one_that_has_claimed_nothing_backs_off(varies: str) -> None:
     """It comes back as it was: to run it again at once would spin."""
-    sdk = Epochs(lambda each, at: [(each, at, 0, 3.5)] if each == "idle" else [])
+
+    def process(each: str, at: int) -> list[tuple[str, int, float, float]]:
+        assert len(sdk.done) < 10, "it spins"
+        return [(each, at, 0, 3.5)] if each == "idle" else []
+
+    sdk = Epochs(process)
     sdk.vary(varies)
     opened = sdk.epoch(restriction("idle"), restriction("busy"), begins_us=7)
     assert len(sdk.done) == 2
