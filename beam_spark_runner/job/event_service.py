@@ -2,16 +2,18 @@
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 
 import grpc
 from apache_beam.portability.api import beam_interactive_api_pb2, beam_interactive_api_pb2_grpc
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import EventServiceError
+from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.portable.test_stream import events_of, served_event, service_of
 from beam_spark_runner.scheduling.playback import End, Event
-from beam_spark_runner.spark.driver.playback import KnownEvents
+from beam_spark_runner.spark.driver.playback import Events, EventsInTurn, KnownEvents
 
 _MOST_BYTES_AHEAD = 1 << 24  # without what gRPC itself buffers
 _MOST_EVENTS_AHEAD = 1000
@@ -130,12 +132,18 @@ class ServedEvents:
             self._changed.notify_all()
 
 
-def events_of_test_stream(graph: Graph) -> KnownEvents | ServedEvents | None:
-    """Return the events of the graph's TestStream; None: it has none."""
-    for transform in graph.transforms.values():
+def events_of_test_streams(graph: Graph) -> Events | None:
+    """Return the events of the graph's TestStreams, one of each in turn; None: it has none.
+
+    The order of the names is the same when the pipeline is submitted again; that in the proto may
+    not be.
+    """
+    streams: list[tuple[Events, Iterable[PCollectionId]]] = []
+    for transform in sorted(graph.transforms.values(), key=lambda each: each.name):
         if transform.urn == urns.TEST_STREAM:
             url = service_of(transform)
-            if url is None:
-                return KnownEvents(events_of(transform))
-            return ServedEvents(transform, url)
-    return None
+            known_or_served = (
+                KnownEvents(events_of(transform)) if url is None else ServedEvents(transform, url)
+            )
+            streams.append((known_or_served, transform.outputs.values()))
+    return EventsInTurn(streams) if streams else None

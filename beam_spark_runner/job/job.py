@@ -14,7 +14,7 @@ from beam_spark_runner.core.errors import OptionsError, SparkJobError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
-from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
+from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
@@ -121,7 +121,7 @@ class Job:
         self._telemetry: TaskTelemetry | None = None
         self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
         self._was_saved = False
-        self._events = events_of_test_stream(plan.graph)
+        self._events = events_of_test_streams(plan.graph)
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
         }
@@ -183,7 +183,7 @@ class Job:
         if self._ended.is_set():
             return
         self._control.cancel()
-        if isinstance(self._events, ServedEvents):
+        if self._events is not None:
             self._events.stop()
         telemetry = self._telemetry
         if telemetry is not None:
@@ -205,7 +205,7 @@ class Job:
         """
         self._prepared.check_streams("draining")
         self._control.drain()
-        if isinstance(self._events, ServedEvents):
+        if self._events is not None:
             self._events.stop()
 
     def save(self, path: str) -> int:
@@ -269,7 +269,7 @@ class Job:
                 _LOGGER.debug("the pipeline failed", exc_info=error)
                 self._error = error
         finally:
-            if isinstance(self._events, ServedEvents):
+            if self._events is not None:
                 self._events.stop()
             if telemetry is not None:
                 try:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.graph.model import Transform
 from beam_spark_runner.portable.payloads import parse
 from beam_spark_runner.scheduling.playback import (
@@ -67,14 +68,14 @@ def _event(
     match proto.WhichOneof("event"):
         case "watermark_event":
             watermark = proto.watermark_event
-            tag = _tag(watermark.tag, transform)
-            return AdvanceWatermark(tag, watermark.new_watermark * unit_us)
+            output = _output(watermark.tag, transform)
+            return AdvanceWatermark(output, watermark.new_watermark * unit_us)
         case "processing_time_event":
             return AdvanceClock(proto.processing_time_event.advance_duration * unit_us)
         case "element_event":
             event = proto.element_event
             elements = tuple(_timed(event.elements, unit_us))
-            return Elements(_tag(event.tag, transform), elements)
+            return Elements(_output(event.tag, transform), elements)
     raise InvalidPipelineError("an event of the TestStream is empty", transform.name)
 
 
@@ -85,10 +86,11 @@ def _timed(
         yield TimedElement(each.encoded_element, each.timestamp * unit_us)
 
 
-def _tag(tag: str, transform: Transform) -> str:
+def _output(tag: str, transform: Transform) -> PCollectionId:
+    """Return the output that has the tag; if there is only one, it may have any."""
     if tag in transform.outputs:
-        return tag
+        return transform.outputs[tag]
     if len(transform.outputs) == 1:
-        (only,) = transform.outputs
+        (only,) = transform.outputs.values()
         return only
     raise InvalidPipelineError(f"no output of the TestStream has the tag {tag!r}", transform.name)

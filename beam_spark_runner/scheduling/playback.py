@@ -1,4 +1,4 @@
-"""The events of a TestStream, and how far it has been played."""
+"""The events of TestStreams, and how far they have been played."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class TimedElement(NamedTuple):
 class Elements:
     """Elements arrive, in one bundle."""
 
-    tag: str
+    output: str  # the id of the PCollection
     elements: tuple[TimedElement, ...]
 
 
@@ -27,7 +27,7 @@ class Elements:
 class AdvanceWatermark:
     """The watermark of an output advances."""
 
-    tag: str
+    output: str  # the id of the PCollection
     to_us: int
 
 
@@ -39,21 +39,28 @@ class AdvanceClock:
 
 
 @dataclass(frozen=True, slots=True)
+class EndOfOne:
+    """One of several streams ends, and the watermarks of its outputs advance to the end of time."""
+
+    outputs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class End:
-    """The stream ends, and all watermarks advance to the end of time; always the last event."""
+    """All streams have ended, and all watermarks advance to the end of time; the last event."""
 
 
-Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock | End
+Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock | EndOfOne | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """How far a TestStream has been played.
+    """How far the TestStreams of a pipeline have been played.
 
     Attributes:
         events: The number of events that have happened.
-        watermarks_us: The watermarks of outputs, by tag.
-        has_ended: Whether the stream has ended, by ``End`` or by a drain.
+        watermarks_us: The watermarks of outputs, by the ids of their PCollections.
+        has_ended: Whether all streams have ended, by ``End`` or by a drain.
     """
 
     events: int
@@ -61,14 +68,17 @@ class Played:
     has_ended: bool = False
 
     def after(self, event: Event) -> "Played":
-        """Return the state of the stream after its next event."""
+        """Return the state of the streams after the next event."""
         if self.has_ended:
             raise InvariantError("an event after the end of a TestStream")
         watermarks = self.watermarks_us
         if isinstance(event, End):
             watermarks = dict.fromkeys(watermarks, MAX_US)
+        elif isinstance(event, EndOfOne):
+            watermarks = {**watermarks, **dict.fromkeys(event.outputs, MAX_US)}
         elif isinstance(event, AdvanceWatermark):
-            watermarks = {**watermarks, event.tag: max(watermarks[event.tag], event.to_us)}
+            to_us = max(watermarks[event.output], event.to_us)
+            watermarks = {**watermarks, event.output: to_us}
         return Played(
             events=self.events + 1,
             watermarks_us=watermarks,
@@ -76,15 +86,15 @@ class Played:
         )
 
     def drained(self) -> "Played":
-        """Return the state of the stream if it ends here, without further events."""
+        """Return the state of the streams if they end here, without further events."""
         watermarks = dict.fromkeys(self.watermarks_us, MAX_US)
         return Played(events=self.events, watermarks_us=watermarks, has_ended=True)
 
 
-def not_played(tags: Iterable[str]) -> Played:
-    """Return the state of a stream before its first event.
+def not_played(outputs: Iterable[str]) -> Played:
+    """Return the state of streams before their first event.
 
     Args:
-        tags: The tags of all outputs.
+        outputs: The ids of the PCollections that they make.
     """
-    return Played(events=0, watermarks_us=dict.fromkeys(tags, MIN_US))
+    return Played(events=0, watermarks_us=dict.fromkeys(outputs, MIN_US))

@@ -17,6 +17,7 @@ from beam_spark_runner.core.errors import (
     PipelineError,
     PipelineRefusedError,
 )
+from beam_spark_runner.transforms import ReadFromSpark
 from tests.spark.harvest import harvest
 from tests.stateful import Keeps
 
@@ -35,11 +36,12 @@ def refusal(spark: Any, build: Any, *flags: str) -> str:
 
 def test_all_at_once(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
-        for name in ("one", "other", "third"):
-            p | f"events {name}" >> test_stream.TestStream().add_elements([("a", 1)])
+        p | test_stream.TestStream().add_elements([("a", 1)])
+        for name in ("one", "other"):
+            p | f"table {name}" >> ReadFromSpark(table="t", schema="id INT")
 
     text = refusal(spark_session, build)
-    for pattern in ("events other: a second TestStream", "events third: a second TestStream"):
+    for pattern in ("table one.*: a Spark table in", "table other.*: a Spark table in"):
         assert re.search(rf"^  - {pattern}", text, re.MULTILINE), text
     assert text.startswith("the pipeline cannot run (2 problem(s))"), text
 

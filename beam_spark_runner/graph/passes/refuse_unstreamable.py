@@ -1,6 +1,5 @@
 """Refuse features that streaming pipelines cannot use yet, all of them in one error."""
 
-from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     UnsupportedFeatureError,
@@ -13,8 +12,8 @@ def refuse_unstreamable(graph: Graph) -> Graph:
     """Collect all features that cannot run in epochs, and raise them in one error.
 
     Example:
-        two test_streams, a pardo that needs all input, a write_table   ==>   a problem with the
-        second one, with the pardo, and with the write
+        a pardo that needs all input, a write_table   ==>   a problem with the pardo, and one with
+        the write
 
     Returns:
         ``graph`` itself.
@@ -23,14 +22,7 @@ def refuse_unstreamable(graph: Graph) -> Graph:
         PipelineRefusedError: with an UnsupportedFeatureError for each problem, each naming its
             step.
     """
-    test_streams = [
-        transform for transform in graph.transforms.values() if transform.urn == urns.TEST_STREAM
-    ]
     problems = [
-        UnsupportedFeatureError("a second TestStream", transform.name)
-        for transform in test_streams[1:]
-    ]
-    problems += [
         UnsupportedFeatureError("a full-window partition in a streaming pipeline", transform.name)
         for transform in graph.transforms.values()
         if transform.needs_all_input

@@ -1,17 +1,18 @@
-"""Plays a TestStream: which events have happened, and which is next."""
+"""Plays TestStreams: which events have happened, and which is next."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import AwaitEvent, Epoch, Progress, next_played_epoch
-from beam_spark_runner.scheduling.playback import Event, Played, not_played
+from beam_spark_runner.scheduling.playback import End, EndOfOne, Event, Played, not_played
 
 _LONGEST_WAIT_S = 60.0
 
 
 class Events(Protocol):
-    """The events of a TestStream from the first one on, as they arrive."""
+    """The events of TestStreams from the first one on, as they arrive."""
 
     def take(self, timeout_s: float) -> Event | None:
         """Return the next event, each once; nothing comes after its ``End``.
@@ -21,6 +22,10 @@ class Events(Protocol):
         Raises:
             RunnerError: no more events can be had.
         """
+        ...
+
+    def stop(self) -> None:
+        """End the wait for an event: a thread that waits in ``take`` gets None."""
         ...
 
 
@@ -34,26 +39,66 @@ class KnownEvents:
         """See ``Events.take``."""
         return next(self._events, None)
 
+    def stop(self) -> None:
+        """See ``Events.stop``."""
+
+
+class EventsInTurn:
+    """The events of several TestStreams: one event of each in turn, until all have ended.
+
+    The model leaves it open how they are interleaved. The order must be the same whenever the
+    pipeline is run, so that it can continue from its checkpoint: a stream that a service sends is
+    waited for.
+
+    Args:
+        streams: the events of each stream, and the ids of the PCollections that it makes.
+
+    Source: Java DirectRunner, which plays an event of each once nothing else is left to do.
+    """
+
+    def __init__(self, streams: Iterable[tuple[Events, Iterable[str]]]) -> None:
+        self._streams = tuple((events, frozenset(outputs)) for events, outputs in streams)
+        self._turns = deque(self._streams)
+
+    def take(self, timeout_s: float) -> Event | None:
+        """See ``Events.take``."""
+        if not self._turns:
+            return None
+        events, outputs = self._turns[0]
+        event = events.take(timeout_s)
+        if event is None:
+            return None
+        self._turns.popleft()
+        if not isinstance(event, End):
+            self._turns.append((events, outputs))
+            return event
+        return EndOfOne(outputs) if self._turns else event
+
+    def stop(self) -> None:
+        """See ``Events.stop``."""
+        for events, _ in self._streams:
+            events.stop()
+
 
 class Playback:
-    """How far a TestStream has been played. Of its events only the next one is kept.
+    """How far TestStreams have been played. Of their events only the next one is kept.
 
     Attributes:
-        played: the state of the stream after all events that have happened.
+        played: the state of the streams after all events that have happened.
     """
 
     def __init__(
-        self, events: Events, tags: Iterable[str], step: str, check_cancelled: Callable[[], None]
+        self, events: Events, outputs: Iterable[str], step: str, check_cancelled: Callable[[], None]
     ) -> None:
         """Open at the beginning.
 
         Args:
-            events: the events of the stream.
-            tags: the tags of all outputs.
-            step: the name of the step, for messages.
+            events: the events of the streams.
+            outputs: the ids of the PCollections that they make.
+            step: the names of the steps, for messages.
             check_cancelled: raises if the job is to end.
         """
-        self.played: Played = not_played(tags)
+        self.played: Played = not_played(outputs)
         self._events = events
         self._step = step
         self._check_cancelled = check_cancelled
@@ -66,7 +111,8 @@ class Playback:
 
         Args:
             progress: the progress in the last manifest.
-            drains: returns whether the stream is to end without further events; called repeatedly.
+            drains: returns whether the streams are to end without further events; called again
+                and again.
 
         Raises:
             IncompatibleCheckpointError: more events have happened than there are.
@@ -91,7 +137,7 @@ class Playback:
             wait_s = _LONGEST_WAIT_S
 
     def after(self, epoch: Epoch) -> Played:
-        """Return the state of the stream once an epoch has run."""
+        """Return the state of the streams once an epoch has run."""
         return self.played if epoch.event is None else self.played.after(epoch.event)
 
     def _advance_to(self, events: int, drains: Callable[[], bool]) -> None:

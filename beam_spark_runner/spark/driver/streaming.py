@@ -21,7 +21,7 @@ from beam_spark_runner.core.errors import (
     CheckpointStorageError,
     OptionsError,
 )
-from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.payloads import forms_of
@@ -87,7 +87,7 @@ def run_epochs(
         tally: gets its metrics.
         checkpoints: where epochs are committed.
         pace: when epochs run.
-        events: the events of the plan's TestStream; None: it has none.
+        events: the events of the plan's TestStreams; None: it has none.
 
     Returns:
         Whether the pipeline was drained, in this run or an earlier one.
@@ -121,7 +121,7 @@ class _StreamRun:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
         self._segments = EpochSegments(plan, settings, tally)
         self._metrics_of = plan.segments[0].id  # under it are the metrics of all segments
-        self._playback, self._tags = _played(plan, settings, events)
+        self._playback, self._played = _played(plan, settings, events)
         self._views = [
             int(id_)
             for id_, destination in plan.destinations.items()
@@ -346,7 +346,7 @@ class _StreamRun:
                     for id_, view in sorted(self._last.views.items())
                 ],
             ),
-            watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},
+            watermarks_us={int(dest): watermarks[output] for dest, output in self._played.items()},
         )
         rows = [(schema.CONTROL, mark.SerializeToString())]
         if epoch.feeds_impulses:
@@ -356,8 +356,8 @@ class _StreamRun:
         if isinstance(epoch.event, Elements):
             rows += [
                 (int(dest) | schema.WINDOWED, _ELEMENT_CODER.encode(_windowed(*element)))
-                for dest, tag in self._tags.items()
-                if tag == epoch.event.tag
+                for dest, output in self._played.items()
+                if output == epoch.event.output
                 for element in epoch.event.elements
             ]
         return rows
@@ -369,18 +369,16 @@ def _windowed(coded: bytes, timestamp_us: int) -> WindowedValue:
 
 def _played(
     plan: Plan, settings: RunSettings, events: Events | None
-) -> tuple[Playback | None, Mapping[DestinationId, str]]:
-    """Return the plan's TestStream, and the output that each destination reads.
+) -> tuple[Playback | None, Mapping[DestinationId, PCollectionId]]:
+    """Return how far the plan's TestStreams are played, and the output that each destination reads.
 
     None: the plan has none.
     """
-    playback: Playback | None = None
-    tags: dict[DestinationId, str] = {}
-    for transform in plan.graph.transforms.values():
-        if transform.urn == urns.TEST_STREAM:
-            assert events is not None
-            playback = Playback(events, transform.outputs, transform.name, settings.check_cancelled)
-            by_collection = {collection: tag for tag, collection in transform.outputs.items()}
-            for dest in plan.segments[0].test_streams:
-                tags[dest] = by_collection[plan.destinations[dest].arriving]
-    return playback, tags
+    streams = [each for each in plan.graph.transforms.values() if each.urn == urns.TEST_STREAM]
+    if not streams:
+        return None, {}
+    assert events is not None
+    outputs = [output for each in streams for output in each.outputs.values()]
+    steps = ", ".join(each.name for each in streams)
+    read = {dest: plan.destinations[dest].arriving for dest in plan.segments[0].test_streams}
+    return Playback(events, outputs, steps, settings.check_cancelled), read

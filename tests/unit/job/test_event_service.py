@@ -1,5 +1,6 @@
 """Reading events from real services."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,10 @@ from apache_beam.portability.api import (
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import EventServiceError, InvalidPipelineError
-from beam_spark_runner.core.ids import PCollectionId
-from beam_spark_runner.graph.model import Transform
-from beam_spark_runner.job.event_service import ServedEvents
-from beam_spark_runner.scheduling.playback import AdvanceClock, AdvanceWatermark, End
+from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.job.event_service import ServedEvents, events_of_test_streams
+from beam_spark_runner.scheduling.playback import AdvanceClock, AdvanceWatermark, End, EndOfOne
 
 Payload = beam_runner_api_pb2.TestStreamPayload
 Serve = Callable[[Callable[[Any], Iterator[Any]]], str]
@@ -50,15 +51,22 @@ def serve() -> Iterator[Serve]:
         server.stop(0).wait()
 
 
-def served(url: str, *tags: str) -> ServedEvents:
-    payload = Payload(endpoint=endpoints_pb2.ApiServiceDescriptor(url=url))
-    transform = Transform(
-        name="Recorded",
+def transform_of(name: str, payload: Any, *tags: str) -> Transform:
+    return Transform(
+        name=name,
         urn=urns.TEST_STREAM,
         payload=payload.SerializeToString(),
         outputs={tag: PCollectionId(tag) for tag in tags},
     )
-    return ServedEvents(transform, url)
+
+
+def recorded(url: str, *tags: str) -> Transform:
+    payload = Payload(endpoint=endpoints_pb2.ApiServiceDescriptor(url=url))
+    return transform_of("Recorded", payload, *tags)
+
+
+def served(url: str, *tags: str) -> ServedEvents:
+    return ServedEvents(recorded(url, *tags), url)
 
 
 def test_events_and_their_end(serve: Serve) -> None:
@@ -171,4 +179,28 @@ def test_an_endless_service_is_read_no_further_ahead_than_memory_allows(serve: S
         pause.wait(0.5)
     assert given < 200  # gRPC buffers more on a machine that is busy, but not endlessly many
     assert events.take(60) is not None
+    events.stop()
+
+
+def test_streams_of_a_graph_take_turns(serve: Serve) -> None:
+    """In the order of their names, whether their events are known or served."""
+
+    def give(request: Any) -> Iterator[Any]:
+        yield clock(5)
+
+    graph = Graph(transforms={}, pcollections={}, coders={}, windowings={})
+    assert events_of_test_streams(graph) is None
+    streams = {
+        TransformId("served"): recorded(serve(give), "a", "b"),
+        TransformId("known"): transform_of("Known", Payload(events=[clock(1), clock(2)]), "out"),
+    }
+    events = events_of_test_streams(dataclasses.replace(graph, transforms=streams))
+    assert events is not None
+    assert [events.take(60) for _ in range(5)] == [
+        AdvanceClock(1_000),
+        AdvanceClock(5),
+        AdvanceClock(2_000),
+        EndOfOne(frozenset({"a", "b"})),
+        End(),
+    ]
     events.stop()

@@ -61,9 +61,9 @@ def test_events_in_their_order() -> None:
 def test_tags() -> None:
     stream = Stream(coder=VarIntCoder()).add_elements([1], tag="b").advance_watermark_to(3, "a")
     events = events_of(transform_of(stream, "a", "b"))
-    assert [getattr(event, "tag", None) for event in events] == ["b", "a", None]
+    assert [getattr(event, "output", None) for event in events] == ["b", "a", None]
     only = events_of(transform_of(stream, "output"))
-    assert [getattr(event, "tag", None) for event in only] == ["output", "output", None]
+    assert [getattr(event, "output", None) for event in only] == ["output", "output", None]
     with pytest.raises(InvalidPipelineError, match="no output of the TestStream has the tag 'b'"):
         events_of(transform_of(stream, "a", "c"))
 

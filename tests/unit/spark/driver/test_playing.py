@@ -6,8 +6,14 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
-from beam_spark_runner.scheduling.playback import AdvanceClock, AdvanceWatermark, End, Event
-from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
+from beam_spark_runner.scheduling.playback import (
+    AdvanceClock,
+    AdvanceWatermark,
+    End,
+    EndOfOne,
+    Event,
+)
+from beam_spark_runner.spark.driver.playback import EventsInTurn, KnownEvents, Playback
 
 EVENTS = (AdvanceWatermark("a", 7), AdvanceClock(10), End())
 
@@ -116,3 +122,53 @@ def test_a_job_that_is_to_end_waits_for_nothing() -> None:
 
     with pytest.raises(RunnerError, match="cancelled"):
         playback(KnownEvents(()), cancelled).next_epoch(Progress(epoch=1))
+
+
+LONG = (AdvanceWatermark("a", 1), AdvanceClock(10), AdvanceWatermark("a", 2), End())
+SHORT = (AdvanceWatermark("b", 7), End())
+
+
+def test_streams_take_turns_and_each_ends_by_itself() -> None:
+    events = EventsInTurn([(KnownEvents(LONG), ["a"]), (KnownEvents(SHORT), ["b", "c"])])
+    taken = [events.take(0) for _ in range(7)]
+    assert taken == [
+        AdvanceWatermark("a", 1),
+        AdvanceWatermark("b", 7),
+        AdvanceClock(10),
+        EndOfOne(frozenset({"b", "c"})),
+        AdvanceWatermark("a", 2),
+        End(),
+        None,
+    ]
+
+
+def test_a_stream_that_has_nothing_yet_is_waited_for() -> None:
+    """So that the order is the same in each run."""
+    events = EventsInTurn([(SlowEvents(SHORT), ["b"]), (KnownEvents(LONG), ["a"])])
+    assert [events.take(0), events.take(0)] == [None, None]
+    assert [events.take(1), events.take(0)] == [SHORT[0], LONG[0]]
+
+
+def test_streams_continue_in_the_same_order() -> None:
+    streams = [(KnownEvents(LONG), ["a"]), (KnownEvents(SHORT), ["b"])]
+    played = Playback(EventsInTurn(streams), ("a", "b"), "Events", nothing)
+    epoch = played.next_epoch(Progress(epoch=4, events=4, clock_us=10))
+    assert played.played.watermarks_us == {"a": 1, "b": MAX_US}
+    assert epoch is not None
+    assert epoch.event == AdvanceWatermark("a", 2)
+    assert played.after(epoch).watermarks_us == {"a": 2, "b": MAX_US}
+    assert not played.after(epoch).has_ended
+
+
+def test_all_streams_are_stopped() -> None:
+    stopped: list[str] = []
+
+    class Stoppable(KnownEvents):
+        def stop(self) -> None:
+            stopped.append("stopped")
+
+    events = EventsInTurn([(Stoppable(SHORT), ["b"]), (Stoppable(LONG), ["a"])])
+    while events.take(0) is not None:
+        pass
+    events.stop()
+    assert stopped == ["stopped", "stopped"]

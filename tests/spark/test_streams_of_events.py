@@ -1,0 +1,91 @@
+"""How TestStreams are played."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from tests.spark.harvest import RARE_HARNESSES, harvest
+
+pytestmark = pytest.mark.spark
+
+
+def pairs(*times: int, key: str = "a") -> list[TimestampedValue]:
+    """Return pairs of a key and a number, which is also the second of its timestamp."""
+    return [TimestampedValue((key, time), time) for time in times]
+
+
+def stream() -> Stream:
+    return Stream().with_output_types(tuple[str, int])
+
+
+def as_lists(key: str, values: Any) -> tuple[str, list[int]]:
+    return key, sorted(values)
+
+
+class Since(beam.DoFn):  # type: ignore[misc]
+    """Says which elements have come until the clock has reached a time."""
+
+    SEEN = BagStateSpec("seen", VarIntCoder())
+    DUE = TimerSpec("due", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        pair: tuple[str, int],
+        seen: Any = beam.DoFn.StateParam(SEEN),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> None:
+        seen.add(pair[1])
+        due.set(Timestamp(10))
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def wake(
+        self, key: Any = beam.DoFn.KeyParam, seen: Any = beam.DoFn.StateParam(SEEN)
+    ) -> Iterator[tuple[str, list[int]]]:
+        yield key, sorted(seen.read())
+        seen.clear()
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_streams_take_turns(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """Each has watermarks of its own, until it ends; they have one clock."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        one = stream().add_elements(pairs(1)).advance_watermark_to(20).add_elements(pairs(2))
+        one.advance_processing_time(6).add_elements(pairs(21)).advance_watermark_to_infinity()
+        other = Stream().add_elements(pairs(3), tag="left").add_elements(pairs(4), tag="right")
+        other.advance_processing_time(4).add_elements(pairs(5), tag="left")
+        ones = p | "one" >> one
+        others = p | "other" >> other
+        left = others["left"] | "typed" >> beam.Map(tuple).with_output_types(tuple[str, int])
+        both = (ones, left) | beam.Flatten()
+
+        def grouped(label: str, values: Any) -> Any:
+            windowed = values | f"{label} in windows" >> beam.WindowInto(FixedWindows(10))
+            return (
+                windowed
+                | label >> beam.GroupByKey()
+                | f"{label} as lists" >> beam.MapTuple(as_lists)
+            )
+
+        return {
+            "ones": grouped("Ones", ones),
+            "both": grouped("Both", both),
+            "right": others["right"],
+            "since": both | "Since" >> beam.ParDo(Since()),
+        }
+
+    found = harvest(spark_session, build, *flags)
+    # For the first stream alone, 2 is late; with the other one, which has no watermark, it is not.
+    assert found["ones"] == [("a", [1]), ("a", [21])]
+    assert found["both"] == [("a", [1, 2, 3, 5]), ("a", [21])]
+    assert found["right"] == [("a", 4)]
+    # When 5 and 21 come, the clock has reached 10.
+    assert found["since"] == [("a", [1, 2, 3]), ("a", [21]), ("a", [5])]
