@@ -382,6 +382,10 @@ class Job:
             is_connect=session.is_connect,
             tables=self._tables,
             anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
+            in_one_task=session.is_local
+            and session.max_task_attempts == 1
+            and self.plays_test_stream
+            and not self._config.parallel_test_streams,
         )
 
     def _pace(self) -> EpochSchedule:

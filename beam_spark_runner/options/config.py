@@ -127,6 +127,7 @@ class RunnerConfig:
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
     # --unaligned_splittable_timers and --timer_fire_batch_size. None: all due timers fire
     user_timer_batch: int | None = None
+    parallel_test_streams: bool = False  # several tasks in an epoch, on a local master, too
     stuck_bundle_timeout_s: float | None = None  # 0: never. None: not given, see ``stuck_s``
     job_name: str | None = None
     show_plan: PlanFormat | None = None
@@ -222,6 +223,7 @@ class RunnerConfig:
                 getattr(ours, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
             ),
             user_timer_batch=_user_timer_batch(ours),
+            parallel_test_streams=bool(getattr(ours, "parallel_test_streams", False)),
             checkpoints_after_tasks_finish=boolean(
                 "checkpoints_after_tasks_finish",
                 getattr(ours, "checkpoints_after_tasks_finish", True),

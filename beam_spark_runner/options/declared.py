@@ -154,6 +154,13 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --unaligned_splittable_timers: the number of timers that an SDK harness "
         f"receives at a time. Default: {DEFAULT_TIMER_BATCH}.",
     },
+    "parallel_test_streams": {
+        "action": "store_true",
+        "default": False,
+        "help": "Run the tasks of a pipeline with a TestStream in parallel on a local master, too. "
+        "By default, one Spark task runs those of many epochs, one after another, since the elements "
+        "of an event are few.",
+    },
     "restart": {
         "default": "auto",
         "metavar": "auto|resume|fresh",

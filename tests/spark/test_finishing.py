@@ -115,7 +115,7 @@ def test_levels_that_have_finished_do_not_run(spark_session: Any) -> None:
 
     tracker = spark_session.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, "--parallel_test_streams")
     assert (found["created"], found["numbers"]) == (["b"], [("a", 0), ("a", 1), ("a", 2)])
     epochs = sorted(set(tracker.getJobIdsForGroup()) - before)
     assert [len(tracker.getJobInfo(epoch).stageIds) for epoch in epochs] == [3, 2, 2, 2]

@@ -1,5 +1,6 @@
-"""How TestStreams are played."""
+"""How TestStreams are played: several in one pipeline, and many epochs in one Spark task."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
+from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.spark.driver import resident_task
+from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from tests.spark.harvest import RARE_HARNESSES, harvest
 
 pytestmark = pytest.mark.spark
@@ -89,3 +93,68 @@ def test_streams_take_turns(spark_session: Any, flags: tuple[str, ...]) -> None:
     assert found["right"] == [("a", 4)]
     # When 5 and 21 come, the clock has reached 10.
     assert found["since"] == [("a", [1, 2, 3]), ("a", [21]), ("a", [5])]
+
+
+def test_epochs_that_emit_much_are_exchanged_by_spark(
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first such epoch on: it is run again, and each element counts once."""
+    monkeypatch.setattr(resident_task, "MOST_BYTES", 20_000)
+    sizes: list[int | None] = []
+    run = ResidentTask.run
+
+    def noted(task: ResidentTask, *arguments: Any) -> Any:
+        reports = run(task, *arguments)
+        sizes.append(None if reports is None else len(reports))
+        return reports
+
+    monkeypatch.setattr(ResidentTask, "run", noted)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = stream().add_elements(pairs(1)).add_elements(pairs(*range(2, 500)))
+        events.add_elements(pairs(3)).advance_watermark_to_infinity()
+        groups = p | events | beam.WindowInto(FixedWindows(1000)) | beam.GroupByKey()
+        return {"sizes": groups | beam.MapTuple(lambda key, values: (key, len(list(values))))}
+
+    assert harvest(spark_session, build)["sizes"] == [("a", 500)]
+    assert len(sizes) == 2
+    assert sizes[0] is not None
+    assert sizes[1] is None
+
+
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_one_spark_task_runs_many_epochs(spark_session: Any, is_parallel: bool) -> None:
+    """Their tasks of all levels and partitions, unless the option asks for more."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = stream().add_elements(pairs(1)).add_elements(pairs(2, key="b"))
+        for second in range(3, 10):
+            events.advance_watermark_to(second)
+        groups = p | events | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey()
+        return {"lists": groups | beam.MapTuple(as_lists) | beam.Reshuffle() | beam.Map(tuple)}
+
+    tracker = spark_session.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    flags = ["--parallelism=2", *(["--parallel_test_streams"] if is_parallel else [])]
+    found = harvest(spark_session, build, *flags)
+    assert found["lists"] == [("a", [1]), ("b", [2])]
+    jobs = sorted(set(tracker.getJobIdsForGroup()) - before)
+    assert {len(tracker.getJobInfo(job).stageIds) for job in jobs} == {3 if is_parallel else 1}
+    epochs = 10
+    assert len(jobs) >= epochs if is_parallel else len(jobs) < epochs
+
+
+def die_at(number: int) -> int:
+    """End the Python worker, as a crash of native code does."""
+    if number == 2:
+        os._exit(3)
+    return number
+
+
+def test_a_worker_that_dies_fails_the_pipeline(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = stream().add_elements(pairs(1)).add_elements(pairs(2))
+        return {"numbers": p | events | "Die" >> beam.MapTuple(lambda _, number: die_at(number))}
+
+    with pytest.raises(SparkJobError, match="Die"):
+        harvest(spark_session, build)

@@ -1,5 +1,6 @@
 """Runs the Spark jobs of a segment of a streaming plan: one for each epoch."""
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,10 @@ from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.plan_copies import CopiedPlan, PlanCopier
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.driver.run_context import RunSettings
-from beam_spark_runner.spark.driver.segment_job import SegmentJob, SegmentJobs
+from beam_spark_runner.spark.driver.segment_job import SegmentJob, SegmentJobs, tasks_of
+from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import coded_reports, collect_reports, reports_of
 from beam_spark_runner.spark.task.stored_rows import StoredRows, reading_function
@@ -65,6 +68,8 @@ class EpochJobs:
         settings: the settings of the run.
         builder: the program builder of the plan.
         copier: copies physical plans; None: the plan of each Spark job is made anew.
+        resident: runs epochs that read rows of the driver, as long as the rows between their levels
+            fit in memory; None: each is a Spark job.
 
     Attributes:
         planned_ns: when the last job was submitted to Spark, by the monotonic clock.
@@ -77,11 +82,13 @@ class EpochJobs:
         settings: RunSettings,
         builder: ProgramBuilder,
         copier: PlanCopier | None,
+        resident: ResidentTask | None,
     ) -> None:
         self._settings, self._segment = settings, segment
         self._jobs = SegmentJobs(plan, settings, builder)
         self._chained: _Chained | None = None
-        self._copier = copier
+        self._copier, self._resident = copier, resident
+        self._resident_jobs: dict[_Kind, _ResidentJob] = {}
         self.planned_ns = 0
 
     def run(
@@ -109,6 +116,14 @@ class EpochJobs:
             Exception: what Spark raises; see ``spark_errors``.
         """
         kind = _Kind(levels, isinstance(source, Stored), stores_rows, anchor)
+        if self._resident is not None and not isinstance(source, Stored):
+            job = self._resident_job(kind)
+            self.planned_ns = time.monotonic_ns()
+            found = self._resident.run(job.programs, _batches(source))
+            if found is not None:
+                first = LevelRange(self._segment, levels).first
+                return found, judge(found, job.tasks, first=first, materialised={})
+            self._resident = None
         if self._copier is None:
             frame, tasks = self._jobs.frame(self._job(source, kind))
             self.planned_ns = time.monotonic_ns()
@@ -129,6 +144,12 @@ class EpochJobs:
                 return reports, Failed(report.failure)
         made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
         return reports, judge(reports, tasks, first=first, materialised=made_by)
+
+    def _resident_job(self, kind: "_Kind") -> "_ResidentJob":
+        if kind not in self._resident_jobs:
+            job = dataclasses.replace(self._job([(schema.CONTROL, b"")], kind), rows_from=None)
+            self._resident_jobs[kind] = _ResidentJob(self._jobs.programs(job), tasks_of(job))
+        return self._resident_jobs[kind]
 
     def _kept(self, kind: "_Kind", copier: PlanCopier) -> "_Chained":
         """Return the plan of this kind: the last job's, if it was of the same kind."""
@@ -206,6 +227,11 @@ class _Kind(NamedTuple):
     is_stored: bool  # stored rows are read
     stores_rows: bool
     anchor: Anchor | None
+
+
+class _ResidentJob(NamedTuple):
+    programs: Sequence[LevelProgram]
+    tasks: Mapping[int, int]  # see ``tasks_of``
 
 
 class _Chained(NamedTuple):

@@ -16,6 +16,7 @@ from beam_spark_runner.spark.driver.anchor import AnchorPolicy
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
@@ -55,8 +56,14 @@ class EpochSegments:
         self._plan, self._settings, self._tally = plan, settings, tally
         builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._copier = PlanCopier.of(settings)
+        self._resident: ResidentTask | None = None
+        if settings.in_one_task and self._copier is not None:  # else threads share properties
+            name = settings.job_name
+            title = f"epochs{f' of {name}' if name else ''}: "
+            title += segment_title(plan, plan.segments[0])
+            self._resident = ResidentTask(settings, title)
         self._jobs = {
-            segment.id: EpochJobs(plan, segment, settings, builder, self._copier)
+            segment.id: EpochJobs(plan, segment, settings, builder, self._copier, self._resident)
             for segment in plan.segments
         }
         self._anchoring = AnchorPolicy(settings.spark, settings.least_partitions)
@@ -116,6 +123,8 @@ class EpochSegments:
 
     def close(self) -> None:
         """Release Spark's resources for the jobs."""
+        if self._resident is not None:
+            self._resident.close()
         if self._copier is not None:
             self._copier.close()
         self._anchoring.release()

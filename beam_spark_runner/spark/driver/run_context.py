@@ -65,6 +65,7 @@ class RunSettings:
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
+    in_one_task: bool = False  # one Spark task runs many epochs, while their rows are few
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import stages_after
-from beam_spark_runner.spark.program import SideInputRows
+from beam_spark_runner.spark.program import LevelProgram, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import spread_marks
 from beam_spark_runner.spark.rows.reports import collect_reports
@@ -140,20 +140,7 @@ class SegmentJobs:
         """
         self._last = job
         frame = job.source.frame
-        tasks: dict[int, int] = {}
-        for index in job.levels:
-            program = self._builder.level(
-                job.segment,
-                index,
-                job.partitions,
-                job.side_inputs,
-                job=job.levels,
-                round_budget_s=job.round_budget_s,
-                run=job.run,
-                rows_from=job.rows_from if index == job.levels[0] else None,
-                stores_rows=job.stores_rows and index == job.levels[-1],
-                is_round=job.is_round,
-            )
+        for index, program in zip(job.levels, self.programs(job), strict=True):
             has_exchange = job.segment.levels[index].has_exchange
             if has_exchange and not (job.is_spread and index == job.levels[0]):
                 if index == job.levels[0] and job.source.made_by:
@@ -165,10 +152,35 @@ class SegmentJobs:
                     control_first=program.may_pass_on or self._plan.streams,
                     anchor=job.anchor,
                 )
-            if has_exchange:
-                tasks[job.segment.first_level + index] = job.partitions
             frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)
-        return frame, tasks
+        return frame, tasks_of(job)
+
+    def programs(self, job: SegmentJob) -> Sequence[LevelProgram]:
+        """Return the programs of the levels."""
+        return [
+            self._builder.level(
+                job.segment,
+                index,
+                job.partitions,
+                job.side_inputs,
+                job=job.levels,
+                round_budget_s=job.round_budget_s,
+                run=job.run,
+                rows_from=job.rows_from if index == job.levels[0] else None,
+                stores_rows=job.stores_rows and index == job.levels[-1],
+                is_round=job.is_round,
+            )
+            for index in job.levels
+        ]
+
+
+def tasks_of(job: SegmentJob) -> Mapping[int, int]:
+    """Return the number of tasks after each exchange, by the number of the level after it."""
+    return {
+        job.segment.first_level + index: job.partitions
+        for index in job.levels
+        if job.segment.levels[index].has_exchange
+    }
 
 
 def fed_rows(spark: SparkSession, fed: Mapping[DestinationId, bytes]) -> OutputRows:

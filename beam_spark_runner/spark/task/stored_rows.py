@@ -21,6 +21,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto, report_row
 from beam_spark_runner.spark.task.epoch_files import local_path
+from beam_spark_runner.spark.task.task_place import place_of
 from beam_spark_runner.state.blocks import BlockWriter, DamagedFileError, reader_of
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
@@ -125,8 +126,7 @@ def reading_function(
 
     def read_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        partition = context.partitionId() if context else 0
-        attempt_number = context.attemptNumber() if context else 0
+        partition, attempt_number = place_of(context)
         names = [name for batch in batches for name in batch.column(0).to_pylist()]
         if context is not None and stored.names_from is not None:
             names = _names_of_job(context, stored.names_from)[partition : partition + 1]

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -37,6 +37,7 @@ from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
 from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.spark.task.task_output import TaskOutput
+from beam_spark_runner.spark.task.task_place import place_of
 from beam_spark_runner.spark.task.task_shard import open_shard_of, row_file, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
@@ -56,26 +57,45 @@ def level_function(
     """Return the function for ``mapInArrow``. Spark's UI shows its name."""
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        exempt_from_collection()
-        # A Python worker starts in the JVM's working folder, and may serve other programs, too.
-        extend_import_path(program.import_path)
-        folder = program.working_folder
-        with working_in(folder) if folder is not None else contextlib.nullcontext():
-            yield from LevelTask(program).run(batches)
+        with at_home(program):
+            context = TaskContext.get()
+            if context is not None and program.rows_from is not None:
+                batches = rows_of_job(context, program.rows_from, batches)
+            yield from LevelTask(program, *place_of(context)).run(batches)
 
     run_level.__name__ = run_level.__qualname__ = program.title
     return run_level
 
 
-class LevelTask:
-    """One attempt at one partition of one level."""
+@contextlib.contextmanager
+def at_home(program: LevelProgram) -> Iterator[None]:
+    """Make this process one of the user's program for a task, which may end in it.
 
-    def __init__(self, program: LevelProgram) -> None:
+    A Python worker starts in the JVM's working folder, and may serve other programs, too.
+    """
+    exempt_from_collection()
+    extend_import_path(program.import_path)
+    folder = program.working_folder
+    with working_in(folder) if folder is not None else contextlib.nullcontext():
+        yield
+
+
+class LevelTask:
+    """One attempt at one partition of one level.
+
+    Args:
+        program: the program of the level.
+        partition: which partition.
+        attempt_number: how many attempts Spark has made before.
+    """
+
+    def __init__(self, program: LevelProgram, partition: int = 0, attempt_number: int = 0) -> None:
         self._program = program
         self._output = TaskOutput()
         self._emit = self._output.emit
         self._attempt = random.SystemRandom().getrandbits(63)
-        self._partition = 0
+        self._partition = partition
+        self._is_last_attempt = attempt_number + 1 >= program.max_attempts
         self._passes_on = False  # a later Spark job processes this task's input
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
@@ -84,21 +104,15 @@ class LevelTask:
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         """Process the partition; yield rows, marks and the report.
 
         An attempt that ends with a report has read all of ``batches``.
         """
         stay_while_hosting(worker.wait_for_ends)
-        context = TaskContext.get()
-        partition = self._partition = context.partitionId() if context else 0
-        attempt_number = context.attemptNumber() if context else 0
-        is_last_attempt = attempt_number + 1 >= self._program.max_attempts
-        if context is not None and self._program.rows_from is not None:
-            batches = rows_of_job(context, self._program.rows_from, batches)
         thread = threading.Thread(
             target=self._produce,
-            args=(with_tables(batches), partition, is_last_attempt),
+            args=(with_tables(batches),),
             name=_THREAD,
             daemon=True,
         )
@@ -127,32 +141,28 @@ class LevelTask:
         if self._output.is_abandoned:
             raise AbandonedError
 
-    def _produce(
-        self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
-    ) -> None:
+    def _produce(self, batches: Iterator[pa.RecordBatch]) -> None:
         try:
             with worker.working_for(self._program, self._output.abandon) as job:
                 kind = OpenStages if self._program.shards is None else EpochStages
                 stages = kind(
-                    self._program, job, self._emit_rows, partition, _now_us, self._output.wait_us
+                    self._program,
+                    job,
+                    self._emit_rows,
+                    self._partition,
+                    _now_us,
+                    self._output.wait_us,
                 )
                 self._stages = stages
-                self._run(job, stages, batches, partition, is_last_attempt)
+                self._run(job, stages, batches)
         except BaseException as error:  # the runner's own: ``_run`` raises nothing
             self._output.fail(error)
 
-    def _run(
-        self,
-        job: JobRuntime,
-        stages: OpenStages,
-        batches: Iterator[pa.RecordBatch],
-        partition: int,
-        is_last_attempt: bool,
-    ) -> None:
+    def _run(self, job: JobRuntime, stages: OpenStages, batches: Iterator[pa.RecordBatch]) -> None:
         task_input = TaskInput(batches, self._emit)
         try:
             report = reports_pb2.TaskReport(
-                level=self._program.level, partition=partition, attempt=self._attempt
+                level=self._program.level, partition=self._partition, attempt=self._attempt
             )
             try:
                 with (
@@ -177,7 +187,7 @@ class LevelTask:
                 if isinstance(failure, AbandonedError):
                     raise
                 stages.abort()
-                if not is_last_attempt:
+                if not self._is_last_attempt:
                     # Without its causes: Spark formats them, too, and they are the user's objects.
                     raise failure from None
                 report.failure.CopyFrom(failure_proto(failure))

@@ -35,6 +35,7 @@ def test_the_folder_of_class_archives(monkeypatch: pytest.MonkeyPatch) -> None:
             "user_timer_batch",
             7,
         ),
+        (["--parallel_test_streams"], "parallel_test_streams", True),
         (["--spark_master_url=spark://h:7077"], "spark_master_url", "spark://h:7077"),
         (["--spark_master_url", "sc://h"], "spark_master_url", "sc://h"),
         pytest.param(

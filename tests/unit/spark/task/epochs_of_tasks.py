@@ -94,6 +94,7 @@ def programs_of(
     job: str,
     is_stable: bool = False,
     user_timer_batch: int | None = None,
+    partitions: int = 1,
 ) -> list[LevelProgram]:
     """Return the programs of all levels of a pipeline; see ``programs_in``."""
     proto = proto_of(build)
@@ -118,7 +119,8 @@ def programs_of(
     (segment,) = plan.segments
     builder, levels = ProgramBuilder(plan, job, limits), range(len(segment.levels))
     return [
-        builder.level(segment, index, 1, {}, job=levels, round_budget_s=None) for index in levels
+        builder.level(segment, index, partitions, {}, job=levels, round_budget_s=None)
+        for index in levels
     ]
 
 
@@ -135,13 +137,13 @@ def batch(dest: int, values: list[bytes]) -> Any:
     return schema.batch_of(dest, np.zeros(len(values), np.int64), None, None, values)
 
 
-def epoch(
+def rows_of(
     programs: Sequence[LevelProgram],
     begins: reports_pb2.Epoch,
     *numbers: int,
     watermark_us: int = MIN_US,
-) -> list[reports_pb2.TaskReport]:
-    """Run the tasks of an epoch, one for each level; return what they report."""
+) -> list[pa.RecordBatch]:
+    """Return the rows that the driver sends to the first level: a mark, and elements."""
     dest = int(programs[0].stages[0].input.dest)
     mark = reports_pb2.AttemptMark(epoch=begins, watermarks_us={dest: watermark_us})
     coder = WindowedValueCoder(VarIntCoder(), GlobalWindowCoder())
@@ -149,6 +151,17 @@ def epoch(
     batches = [batch(schema.CONTROL, [mark.SerializeToString()])]
     if rows:
         batches.append(batch(dest | schema.WINDOWED, rows))
+    return batches
+
+
+def epoch(
+    programs: Sequence[LevelProgram],
+    begins: reports_pb2.Epoch,
+    *numbers: int,
+    watermark_us: int = MIN_US,
+) -> list[reports_pb2.TaskReport]:
+    """Run the tasks of an epoch, one for each level; return what they report."""
+    batches = rows_of(programs, begins, *numbers, watermark_us=watermark_us)
     reports: list[reports_pb2.TaskReport] = []
     for program in programs:
         output = list(task.LevelTask(program).run(iter(batches)))

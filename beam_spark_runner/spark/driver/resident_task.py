@@ -1,0 +1,126 @@
+"""Runs epochs in Spark tasks that stay for many of them."""
+
+import socket
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.spark.driver.run_context import RunSettings
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.pyspark_internals import activate_session
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.reports import reports_of
+from beam_spark_runner.spark.task.epoch_server import Request, serving_function
+
+MOST_BYTES = 64 << 20
+"""How much a level may emit for the next one."""
+_LOOK_EVERY_S = 0.2
+
+
+class ResidentTask:
+    """A Spark job with one task, which runs all tasks of an epoch, for one epoch after another.
+
+    It ends when it is idle, or has lasted for some time; the next epoch starts another one.
+
+    Threads: the one that makes it; and one of its own, which runs the Spark jobs.
+
+    Args:
+        settings: the settings of the run, on a local master that repeats no tasks.
+        title: names the Spark jobs.
+    """
+
+    def __init__(self, settings: RunSettings, title: str) -> None:
+        self._settings, self._title = settings, title
+        self._threads = ThreadPoolExecutor(
+            1, "beam-epochs", initializer=activate_session, initargs=(settings.spark,)
+        )
+        self._folder = tempfile.TemporaryDirectory(prefix="beam-")  # only this user may enter it
+        self._address = str(Path(self._folder.name, "driver"))
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self._address)
+        self._listener.listen(1)
+        self._listener.settimeout(_LOOK_EVERY_S)
+        self._job: Future[None] | None = None
+        self._task: Connection | None = None
+        self._sent: list[Sequence[LevelProgram]] = []  # to this task
+
+    def run(
+        self, programs: Sequence[LevelProgram], rows: Sequence[pa.RecordBatch]
+    ) -> list[Report] | None:
+        """Run an epoch.
+
+        Args:
+            programs: the programs of the levels; those of an earlier call are known by identity.
+            rows: the rows that each task of the first level reads.
+
+        Returns:
+            The reports of all tasks. None: the rows between two levels do not fit in memory.
+
+        Raises:
+            Exception: what Spark raises; see ``spark_errors``.
+        """
+        text = schema.text_of_batches(rows)
+        while True:
+            task = self._task or self._started()
+            try:
+                task.send(self._request(programs, text))
+                while not task.poll(_LOOK_EVERY_S):
+                    self._settings.check_cancelled()
+                response = task.recv()
+            except (EOFError, OSError):
+                # It has failed, or has ended before it got the request.
+                self._end()
+                continue
+            return None if response is None else reports_of(response)
+
+    def close(self) -> None:
+        """End the task and the thread."""
+        if self._task is not None:
+            self._task.close()
+        self._threads.shutdown()
+        self._listener.close()
+        self._folder.cleanup()
+
+    def _request(self, programs: Sequence[LevelProgram], rows: str) -> Request:
+        for number, sent in enumerate(self._sent):
+            if sent is programs:
+                return Request(number, None, rows, MOST_BYTES)
+        self._sent.append(programs)
+        return Request(len(self._sent) - 1, programs, rows, MOST_BYTES)
+
+    def _started(self) -> Connection:
+        """Start a task, and return the connection to it."""
+        self._sent = []
+        job = self._job = self._threads.submit(self._serve)
+        while True:
+            try:
+                accepted, _ = self._listener.accept()
+            except TimeoutError:
+                self._settings.check_cancelled()
+                if job.done():
+                    job.result()
+                    raise InvariantError("a Spark task ended without an epoch") from None
+                continue
+            accepted.setblocking(True)
+            self._task = Connection(accepted.detach())
+            return self._task
+
+    def _end(self) -> None:
+        """Wait for the end of a task that has closed its connection; raise its error."""
+        assert self._task is not None
+        assert self._job is not None
+        self._task.close()
+        self._task = None
+        self._job.result()
+
+    def _serve(self) -> None:
+        """Run a Spark job with one task; in the thread of its own."""
+        with self._settings.job_scope(self._title):
+            one = self._settings.spark.range(0, 1, 1, 1)
+            one.mapInArrow(serving_function(self._address), schema.SPARK_SCHEMA).collect()

@@ -1,0 +1,156 @@
+"""Tasks that stay for many epochs, without Spark: a thread in place of its job."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.scheduling.attempts import Accepted, judge
+from beam_spark_runner.spark.driver import resident_task
+from beam_spark_runner.spark.driver.resident_task import ResidentTask
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.task import epoch_server, task
+from beam_spark_runner.spark.task.worker_runtime import worker
+from tests.unit.spark.task.epochs_of_tasks import Tells, programs_in, rows_of
+
+JOB = "resident tasks"
+EPOCH = reports_pb2.Epoch(number=1, clock_stands=True)
+
+
+class Spark:
+    """Runs the function of a job in the thread that collects it."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.fails = False
+
+    def range(self, *_: int) -> "Spark":
+        return self
+
+    def mapInArrow(self, function: Callable[[Any], Iterator[Any]], _: Any) -> Any:
+        def collect() -> None:
+            self.jobs += 1
+            if self.fails:
+                raise ValueError("no such worker")
+            assert list(function(iter(()))) == []
+
+        return SimpleNamespace(collect=collect)
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
+    monkeypatch.setattr(resident_task, "activate_session", lambda _: None)
+    return Spark()
+
+
+class Cancelled(RunnerError):
+    """The job is to end."""
+
+
+@pytest.fixture
+def cancelled() -> list[bool]:
+    return []
+
+
+@pytest.fixture
+def resident(
+    spark: Spark, cancelled: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ResidentTask]:
+    monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
+
+    def check_cancelled() -> None:
+        if cancelled:
+            raise Cancelled
+
+    settings: Any = SimpleNamespace(
+        spark=spark,
+        job_scope=lambda _: contextlib.nullcontext(),
+        check_cancelled=check_cancelled,
+    )
+    made = ResidentTask(settings, "epochs")
+    yield made
+    made.close()
+    worker.end(JOB, 60)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Sequence[LevelProgram]:
+    return programs_in(tmp_path, Tells(), job=JOB)
+
+
+def test_one_task_runs_many_epochs(
+    resident: ResidentTask, spark: Spark, programs: Sequence[LevelProgram]
+) -> None:
+    for _ in range(3):
+        reports = resident.run(programs, rows_of(programs, EPOCH, 1, 2))
+        assert reports is not None
+        assert judge(reports, {1: 1}, first=0, materialised={}) == Accepted()
+    assert spark.jobs == 1
+
+
+@pytest.mark.parametrize("limit", ["IDLE_S", "MOST_S"])
+def test_the_next_epoch_starts_another_task_if_the_last_one_has_ended(
+    limit: str,
+    resident: ResidentTask,
+    spark: Spark,
+    programs: Sequence[LevelProgram],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(epoch_server, limit, -1.0)
+    for number in (1, 2):
+        assert resident.run(programs, rows_of(programs, EPOCH, 1)) is not None
+        assert resident._job is not None
+        resident._job.result()  # it ends by itself
+        assert spark.jobs == number
+
+
+def test_rows_that_do_not_fit_in_memory(
+    resident: ResidentTask, programs: Sequence[LevelProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident_task, "MOST_BYTES", 10)
+    assert resident.run(programs, rows_of(programs, EPOCH, 1)) is None
+
+
+def test_a_job_that_fails_before_its_task_connects(
+    resident: ResidentTask, spark: Spark, programs: Sequence[LevelProgram]
+) -> None:
+    spark.fails = True
+    with pytest.raises(ValueError, match="no such worker"):
+        resident.run(programs, rows_of(programs, EPOCH, 1))
+
+
+def test_a_task_that_fails_during_an_epoch(
+    resident: ResidentTask,
+    spark: Spark,
+    programs: Sequence[LevelProgram],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("the worker has died")
+
+    rows = rows_of(programs, EPOCH, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(epoch_server, "run_chained", fail)
+        with pytest.raises(ValueError, match="the worker has died"):
+            resident.run(programs, rows)
+    assert resident.run(programs, rows) is not None, "the epoch can be run again"
+    assert spark.jobs == 2
+
+
+def test_a_job_that_is_to_end_waits_for_no_task(
+    resident: ResidentTask,
+    spark: Spark,
+    cancelled: list[bool],
+    programs: Sequence[LevelProgram],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark may have no slot for it."""
+    cancelled.append(True)
+    monkeypatch.setattr(resident, "_serve", lambda: None)
+    with pytest.raises(Cancelled):
+        resident.run(programs, rows_of(programs, EPOCH, 1))
