@@ -49,10 +49,14 @@ class CheckpointFolder(CopyingStorage):
 
     ``create`` makes a hard link, which makes a complete file appear under its name, or fails if
     there is a file of that name.
+
+    Args:
+        folder: the folder.
+        is_kept: whether it outlives the job: else no crash of the machine matters to its files.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, is_kept: bool = True) -> None:
+        self._folder, self._is_kept = folder, is_kept
         with self._doing("make it"):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -72,14 +76,15 @@ class CheckpointFolder(CopyingStorage):
         Raises:
             NotDurableError: One of the files ``after`` may be lost.
         """
-        others = [self._folder / other for other in after]
+        others = [self._folder / other for other in after] if self._is_kept else []
         if others:
             others.append(self._folder)  # the names of files are durable when the folder is
         hidden = self._folder / f".{name}.{secrets.token_hex(4)}"
         with self._doing(f"create {name}"):
             try:
                 hidden.write_bytes(data)
-                _sync_all(hidden, others)
+                if self._is_kept:
+                    _sync_all(hidden, others)
                 try:
                     os.link(hidden, self._folder / name)
                 except OSError as error:
@@ -91,8 +96,8 @@ class CheckpointFolder(CopyingStorage):
                         raise
             finally:
                 hidden.unlink(missing_ok=True)
-            # The new name is part of the folder, not of the file.
-            _sync(self._folder)
+            if self._is_kept:  # the new name is part of the folder, not of the file
+                _sync(self._folder)
         return True
 
     def open(self, name: str) -> BinaryIO | None:

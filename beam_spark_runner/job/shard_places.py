@@ -75,7 +75,11 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         CheckpointStorageError: The folder cannot be read or written.
         OptionsError: The storage does not create files exclusively.
     """
-    storage = storage_at(places.deltas, "checkpoint_dir", places.store)
+    storage: CopyingStorage
+    if config.checkpoint_dir is None:
+        storage = CheckpointFolder(Path(places.deltas), is_kept=False)
+    else:
+        storage = storage_at(places.deltas, "checkpoint_dir", places.store)
 
     def savepoint() -> Savepoint | None:
         if config.savepoint_path is None:

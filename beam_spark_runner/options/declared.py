@@ -158,8 +158,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true",
         "default": False,
         "help": "Run the tasks of a pipeline with a TestStream in parallel on a local master, too. "
-        "By default, one Spark task runs those of many epochs, one after another, since the elements "
-        "of an event are few.",
+        "By default, one Spark task runs those of many epochs, one after another, since the "
+        "elements of an event are few.",
     },
     "restart": {
         "default": "auto",

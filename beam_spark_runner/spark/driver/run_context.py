@@ -78,6 +78,8 @@ class RunMetrics:
     attempted: tuple[bytes, ...] = ()
     accepted: dict[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
     _dropped: set[str] = field(default_factory=set)  # names of metrics that a warning has named
+    # What was merged last, and the result: without a failure, both kinds of an epoch are the same.
+    _last: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
 
     @property
     def committed(self) -> tuple[bytes, ...]:
@@ -86,7 +88,12 @@ class RunMetrics:
 
     def merged(self, infos: Iterable[bytes]) -> tuple[bytes, ...]:
         """See ``monitoring.merge``. Each metric that is dropped is named in one warning."""
-        return merge(infos, self._warn_once)
+        given = tuple(infos)
+        last, merged = self._last
+        if given != last:
+            merged = merge(given, self._warn_once)
+            self._last = given, merged
+        return merged
 
     def _warn_once(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
         name = name_of(info)

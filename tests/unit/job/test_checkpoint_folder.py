@@ -187,3 +187,17 @@ def test_every_byte_that_the_disk_has_changed_is_noticed(tmp_path: Path) -> None
         file.write_bytes(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
         with pytest.raises(CorruptManifestError):
             newest(folder, "main")
+
+
+def test_a_folder_that_ends_with_the_job_is_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync takes longer than the rest of a small epoch."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    (tmp_path / "other").write_bytes(b"delta")
+    folder = CheckpointFolder(tmp_path, is_kept=False)
+    assert folder.create("name", b"data", ["other"])
+    assert not folder.create("name", b"again")
+    assert folder.read("name") == b"data"
+    assert synced == []
