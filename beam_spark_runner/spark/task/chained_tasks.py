@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner.core import routing
-from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task.task import LevelTask
@@ -16,19 +15,8 @@ _SORTED_BY_ROUTE = [("route", "ascending")]
 _SORTED_BY_ROUTE_AND_ORDER = [*_SORTED_BY_ROUTE, ("order", "ascending")]
 
 
-class TooManyRowsError(RunnerError):
-    """The rows between two levels do not fit in memory: Spark has to exchange them.
-
-    Args:
-        size: their size so far, in bytes.
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.size = size
-
-    def __str__(self) -> str:
-        return f"{self.size:,} bytes of rows between two levels are too many for one task"
+class TooManyRowsError(Exception):
+    """The rows between two levels do not fit in memory: Spark has to exchange them."""
 
 
 def run_chained(
@@ -70,7 +58,7 @@ def _run_level(
             for batch in emitted:
                 size += batch.nbytes
                 if size > most_bytes:
-                    raise TooManyRowsError(size)
+                    raise TooManyRowsError
                 outputs[-1].append(batch)
     return outputs
 

@@ -101,5 +101,5 @@ def test_rows_are_exchanged_as_by_spark(tmp_path: Path) -> None:
 
 def test_levels_that_emit_too_much_are_left_to_spark(tmp_path: Path) -> None:
     chain = programs(tmp_path)
-    with pytest.raises(TooManyRowsError, match="bytes of rows between two levels"):
+    with pytest.raises(TooManyRowsError):
         run_chained(chain, rows_of(chain, EPOCH, *range(10)), most_bytes=100)
