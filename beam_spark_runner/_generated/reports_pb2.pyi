@@ -112,13 +112,20 @@ class Waiting(_message.Message):
     def __init__(self, hold_us: _Optional[int] = ..., window: _Optional[bytes] = ..., views: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "awaits_commit", "older", "was_rebuilt", "stored_bytes")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "was_rebuilt", "stored_bytes")
+    class AwaitedUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
     NEXT_CLOCK_US_FIELD_NUMBER: _ClassVar[int]
     WAS_CUT_OFF_FIELD_NUMBER: _ClassVar[int]
-    AWAITS_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_US_FIELD_NUMBER: _ClassVar[int]
     WAS_INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     AWAITS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     OLDER_FIELD_NUMBER: _ClassVar[int]
@@ -129,13 +136,13 @@ class ShardReport(_message.Message):
     next_event_us: int
     next_clock_us: int
     was_cut_off: bool
-    awaits_views: bool
+    awaited_us: _containers.ScalarMap[int, int]
     was_interrupted: bool
     awaits_commit: bool
     older: _containers.RepeatedCompositeFieldContainer[DeltaId]
     was_rebuilt: bool
     stored_bytes: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class DeltaId(_message.Message):
     __slots__ = ("epoch", "attempt")

@@ -68,7 +68,8 @@ class ShardReport:
         next_event_us: The event time at which the next timer is due; None: there is no such timer.
         next_clock_us: The processing time at which the next timer is due; None likewise.
         was_cut_off: Whether sources had more than the budget of the epoch allowed.
-        awaits_views: Whether elements wait for side inputs.
+        awaited_us: The side inputs that elements wait for, by destination that gathers one: the
+            earliest end of its windows that are not ready for them. Empty: no elements wait.
         was_interrupted: Whether timers that are due have not fired.
         awaits_commit: Whether stable input is stored, to be processed after the commit.
         older: Epoch and attempt of the older deltas of the chain, oldest first.
@@ -81,7 +82,7 @@ class ShardReport:
     next_event_us: int | None
     next_clock_us: int | None
     was_cut_off: bool = False
-    awaits_views: bool = False
+    awaited_us: Mapping[int, int] = field(default_factory=dict)
     was_interrupted: bool = False
     awaits_commit: bool = False
     older: tuple[tuple[int, int], ...] = ()

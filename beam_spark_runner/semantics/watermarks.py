@@ -1,5 +1,7 @@
 """Computes the input and output watermark of a stage in an epoch."""
 
+from collections.abc import Iterable, Mapping
+
 from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.semantics.timers import Instant
 
@@ -16,6 +18,20 @@ def advance_of(before_us: int, arriving_us: int, clock_us: int) -> tuple[Instant
     # At the end of all input nothing waits for a clock.
     now = Instant(now_us, MAX_US if now_us == MAX_US else clock_us)
     return Instant(before_us, clock_us), now
+
+
+def lower(times_us: dict[int, int], dest: int, time_us: int) -> None:
+    """Lower the time of a destination to the given one, if that is earlier or the first."""
+    times_us[dest] = min(times_us.get(dest, time_us), time_us)
+
+
+def least(reported: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Return the least of all times of each destination."""
+    times_us: dict[int, int] = {}
+    for each in reported:
+        for dest, time_us in each.items():
+            lower(times_us, dest, time_us)
+    return times_us
 
 
 def output_us(input_us: int, hold_us: int | None, left_due_us: int | None) -> int:

@@ -370,3 +370,26 @@ def test_windows_that_are_over_go(spark_session: Any, tmp_path: Path) -> None:
     assert found["seen"] == [(2, [1]), (3, [1]), (12, [11]), (13, [11]), (22, [21])]
     newest = max(tmp_path.glob("*.manifest"))
     assert decode(newest.read_bytes(), newest.name).views == {}
+
+
+def test_elements_that_wait_make_nothing_due_until_the_side_input_may_be_ready(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    """Each event is one epoch. Only the end of the side input's window makes another one due."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1), tag="side").add_elements(numbers(2), tag="main")
+        for second in (3, 6, 9, 12):
+            events.advance_watermark_to(second, tag="side")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+        found = p | events
+        side = found["side"] | "S" >> beam.WindowInto(FixedWindows(10))
+        main = found["main"] | "M" >> beam.WindowInto(FixedWindows(10))
+        return {"seen": look_up(main, AsList(side))}
+
+    found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
+    assert found["seen"] == [(2, [1])]
+    newest = max(tmp_path.glob("*.manifest"))
+    last = decode(newest.read_bytes(), newest.name)
+    assert (last.epoch, last.events) == (9, 8)

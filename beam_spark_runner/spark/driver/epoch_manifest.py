@@ -1,13 +1,14 @@
 """Makes the manifest of an epoch from its reports, and the progress from a manifest."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.finish import Finishing
+from beam_spark_runner.semantics.watermarks import least
 
 
 def manifest_after(
@@ -16,7 +17,6 @@ def manifest_after(
     reports: Sequence[Report],
     *,
     metrics: tuple[bytes, ...],
-    gathers: Collection[int],
     finishing: Finishing,
     lags: Collection[int],
 ) -> Manifest:
@@ -27,7 +27,6 @@ def manifest_after(
         epoch: the epoch.
         reports: the reports of the accepted attempts, one for each task.
         metrics: serialised MonitoringInfos of all epochs.
-        gathers: destinations that gather side inputs.
         finishing: the rules for the plan. Finished levels have not run, and report nothing.
         lags: destinations of steps that require stable input: they reach a watermark in the
             epoch after the one that has committed it.
@@ -35,18 +34,21 @@ def manifest_after(
     shards = [report.shard for report in reports if report.shard is not None]
     events = [each.next_event_us for each in shards if each.next_event_us is not None]
     clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
-    watermarks_us = {**last.watermarks_us, **_least(report.watermarks_us for report in reports)}
+    watermarks_us = {**last.watermarks_us, **least(report.watermarks_us for report in reports)}
     finished = finishing.after(last.finished, reports)
     changed = {
         ViewId(view.dest, view.window, view.part): View(view.file, view.expires_us)
         for report in reports
         for view in report.views
     }
-    have_moved = bool(changed) or any(
-        watermarks_us.get(dest) != last.watermarks_us.get(dest) for dest in gathers
+    fired = {id_.dest for id_ in changed}
+    looks_up_us = least(report.looks_up_us for report in reports)
+    # A pane may be of another window than that which elements wait for: they look again.
+    may_be_ready = any(
+        dest in fired or watermarks_us.get(dest, MIN_US) > end_us
+        for each in shards
+        for dest, end_us in each.awaited_us.items()
     )
-    looks_up_us = _least(report.looks_up_us for report in reports)
-    waits = any(each.awaits_views for each in shards)
     was_interrupted = any(each.was_interrupted for each in shards)
     awaits_commit = any(each.awaits_commit for each in shards)
     # Truncated restrictions are due at once: next_clock_us, from their times, is too late.
@@ -70,7 +72,7 @@ def manifest_after(
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
         next_clock_us=min(clocks, default=None),
-        is_due=was_interrupted or awaits_commit or is_behind or (waits and have_moved),
+        is_due=was_interrupted or awaits_commit or is_behind or may_be_ready,
         views={
             id_: view
             for id_, view in {**last.views, **changed}.items()
@@ -94,12 +96,3 @@ def progress_of(last: Manifest) -> Progress:
         is_final=last.is_final,
         drains=last.drains,
     )
-
-
-def _least(reported: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Return the least of the times that tasks have reported, by destination."""
-    least: dict[int, int] = {}
-    for times_us in reported:
-        for dest, time_us in times_us.items():
-            least[dest] = min(time_us, least.get(dest, time_us))
-    return least

@@ -23,7 +23,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
-from beam_spark_runner.plan.model import Delivery, Plan
+from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
@@ -122,11 +122,6 @@ class _StreamRun:
         self._segments = EpochSegments(plan, settings, tally)
         self._metrics_of = plan.segments[0].id  # under it are the metrics of all segments
         self._playback, self._played = _played(plan, settings, events)
-        self._views = [
-            int(id_)
-            for id_, destination in plan.destinations.items()
-            if destination.delivery is Delivery.SIDE_INPUT
-        ]
         self._lags = [
             int(id_)
             for id_, destination in plan.destinations.items()
@@ -209,7 +204,6 @@ class _StreamRun:
             epoch,
             reports,
             metrics=self._tally.merged([*last.metrics, *infos]),
-            gathers=self._views,
             finishing=self._finishing,
             lags=self._lags,
         )

@@ -129,7 +129,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         next_event_us=proto.next_event_us if proto.HasField("next_event_us") else None,
         next_clock_us=proto.next_clock_us if proto.HasField("next_clock_us") else None,
         was_cut_off=proto.was_cut_off,
-        awaits_views=proto.awaits_views,
+        awaited_us=dict(proto.awaited_us),
         was_interrupted=proto.was_interrupted,
         awaits_commit=proto.awaits_commit,
         older=tuple((each.epoch, each.attempt) for each in proto.older),

@@ -1,7 +1,8 @@
 """The contract of stages that store data in the shard from epoch to epoch."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from beam_spark_runner._generated import reports_pb2
@@ -68,7 +69,8 @@ class EpochStage(OpenStage):
 
     Attributes:
         was_cut_off: its source had more than the epoch's budget allowed.
-        awaits_views: elements wait for side inputs.
+        awaited_us: the earliest end of the windows of side inputs that elements wait for, by
+            destination that gathers the side input; empty: no elements wait.
         awaits_commit: stable input is stored, for the next epoch.
         was_interrupted: timers or panes that are due have not fired.
         views: the windows of a side input that have new content.
@@ -77,7 +79,8 @@ class EpochStage(OpenStage):
     They are valid once ``finish`` has run; each kind of stage sets those that concern it.
     """
 
-    was_cut_off = awaits_views = awaits_commit = was_interrupted = False
+    was_cut_off = awaits_commit = was_interrupted = False
+    awaited_us: Mapping[int, int] = MappingProxyType({})
     views: Sequence[reports_pb2.View] = ()
     waiting: reports_pb2.Waiting | None = None
 

@@ -19,6 +19,7 @@ from beam_spark_runner.portable.monitoring import drained_timers_counter, latene
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers
+from beam_spark_runner.semantics.watermarks import least
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.shared_file import SharedFile
@@ -46,7 +47,7 @@ class EpochStages(OpenStages):
 
     Attributes:
         watermarks: the watermarks of all stages.
-        was_cut_off, awaits_views, awaits_commit, was_interrupted, views: those of all stages, see
+        was_cut_off, awaits_commit, was_interrupted, awaited_us, views: those of all stages, see
             ``EpochStage``.
     """
 
@@ -68,8 +69,8 @@ class EpochStages(OpenStages):
         self._dropped: defaultdict[StageId, DroppedTimers] = defaultdict(DroppedTimers)
         self.watermarks = EpochWatermarks(self._epoch, {})
         self._view_files: dict[int, dict[bytes, tuple[str, ...]]] = defaultdict(dict)
-        self.was_cut_off = self.awaits_views = False
-        self.was_interrupted = self.awaits_commit = False
+        self.was_cut_off = self.was_interrupted = self.awaits_commit = False
+        self.awaited_us: Mapping[int, int] = {}
         self.views: list[reports_pb2.View] = []
 
     def begin(
@@ -181,11 +182,11 @@ class EpochStages(OpenStages):
         infos = super().finish()
         for stage in self._made:
             self.was_cut_off |= stage.was_cut_off
-            self.awaits_views |= stage.awaits_views
             self.awaits_commit |= stage.awaits_commit
             self.was_interrupted |= stage.was_interrupted
             self.views += stage.views
         interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
+        self.awaited_us = least(stage.awaited_us for stage in self._made)
         self.watermarks.advance(self._level.stages, self.store_of, interrupted)
         self._look_back()
         return [*infos, *self._counted_late(), *self._counted_dropped()]

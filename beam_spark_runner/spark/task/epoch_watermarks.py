@@ -102,16 +102,16 @@ class EpochWatermarks:
                     self.holds_us[dest] = hold_us
             self.sent_us[dest] = output_us
             for view in program.views.values():
-                _lower(self.looks_up_us, int(view.dest), looks_up_us)
+                watermarks.lower(self.looks_up_us, int(view.dest), looks_up_us)
             for edges in program.outputs.values():
                 for edge in edges:
-                    _lower(self.outputs_us, int(edge.dest), output_us)
+                    watermarks.lower(self.outputs_us, int(edge.dest), output_us)
             for stages in program.local.values():
                 for stage in stages:
-                    _lower(inputs, here[stage], output_us)
+                    watermarks.lower(inputs, here[stage], output_us)
         for dest, watermark_us in self._arriving.items():
             if dest not in here.values():  # of a level further on
-                _lower(self.outputs_us, dest, watermark_us)
+                watermarks.lower(self.outputs_us, dest, watermark_us)
 
 
 def _passed_us(program: StageProgram, watermark_us: int) -> int:
@@ -125,7 +125,3 @@ def _passed_us(program: StageProgram, watermark_us: int) -> int:
     if not program.input.is_time_sorted or watermark_us == MAX_US:
         return watermark_us
     return max(MIN_US, watermark_us - program.lateness_us)
-
-
-def _lower(watermarks: dict[int, int], dest: int, watermark_us: int) -> None:
-    watermarks[dest] = min(watermarks.get(dest, watermark_us), watermark_us)

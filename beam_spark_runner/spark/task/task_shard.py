@@ -72,7 +72,7 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
         next_event_us=next_event_us,
         next_clock_us=next_clock_us,
         was_cut_off=stages.was_cut_off,
-        awaits_views=stages.awaits_views,
+        awaited_us=stages.awaited_us,
         was_interrupted=stages.was_interrupted,
         awaits_commit=stages.awaits_commit,
         was_rebuilt=was_rebuilt,

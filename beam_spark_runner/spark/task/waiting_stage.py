@@ -14,6 +14,7 @@ from beam_spark_runner.harness.waiting import WaitingElements
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.timers import expiry_us
+from beam_spark_runner.semantics.watermarks import lower
 from beam_spark_runner.spark.program import Edge, WindowMapping
 from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
@@ -31,9 +32,11 @@ class StageWithSideInputs(EpochStage):
         return self.program.input.delivery is Delivery.GROUP_BY_KEY
 
     def _wait_in_front(self) -> None:
-        """Set ``_waiting`` and ``_looks_up``."""
+        """Set ``_waiting``, ``_looks_up`` and ``_unready_us``."""
         self._waiting: WaitingElements | None = None
         self._looks_up: Sequence[tuple[Edge, WindowMapping, MapWindows]] = ()
+        # By destination, the earliest end of the windows that were asked for and are not ready.
+        self._unready_us: dict[int, int] = {}
         # See ``graph.passes.await_side_inputs``.
         if not self.program.views or self.program.input.is_keyed:
             return
@@ -73,7 +76,7 @@ class StageWithSideInputs(EpochStage):
     def finish(self) -> Iterable[bytes]:
         """See ``OpenStage.finish``."""
         if self._waiting is not None:
-            self.awaits_views = self._waiting.save()
+            self.awaited_us = self._unready_us if self._waiting.save() else {}
             self.waiting = self._described(self._waiting)
         return super().finish()
 
@@ -86,7 +89,9 @@ class StageWithSideInputs(EpochStage):
         ready = [True] * len(windows)
         for edge, mapping, to_sides in self._looks_up:
             for index, side in enumerate(to_sides(windows)):
-                ready[index] &= self._stages.has_view(edge, side)
+                if not self._stages.has_view(edge, side):
+                    ready[index] = False
+                    lower(self._unready_us, int(edge.dest), side.end_us)
                 if mapping.may_look_back and not mapping.coded_main:
                     self._check_is_kept(mapping, windows[index], side)
         return ready

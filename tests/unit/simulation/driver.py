@@ -353,7 +353,6 @@ class Driver:
             epoch,
             [each.report for each in self._tasks.values() if each.report is not None],
             metrics=(b"%d" % count,),
-            gathers=(),
             lags=(),
             finishing=finishing(self.partitions),
         )

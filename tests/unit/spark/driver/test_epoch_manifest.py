@@ -47,7 +47,6 @@ def after(*reports: Report, lags: Collection[int] = ()) -> Manifest:
         epoch,
         reports,
         metrics=(b"m",),
-        gathers={GATHERS},
         finishing=FINISHING,
         lags=lags,
     )
@@ -80,7 +79,10 @@ def test_the_least_of_all_times() -> None:
     ("reported", "is_due"),
     [
         pytest.param({"watermarks_us": {GATHERS: 50}}, False, id="nothing has moved"),
-        pytest.param({"watermarks_us": {GATHERS: 51}}, True, id="a watermark has"),
+        pytest.param({"watermarks_us": {GATHERS: 59}}, False, id="the window goes on"),
+        pytest.param({"watermarks_us": {GATHERS: 60}}, False, id="it has elements at its end"),
+        pytest.param({"watermarks_us": {GATHERS: 61}}, True, id="it has ended"),
+        pytest.param({"watermarks_us": {LAGS: 61, GATHERS: 59}}, False, id="of something else"),
         pytest.param(
             {
                 "watermarks_us": {GATHERS: 50},
@@ -91,9 +93,16 @@ def test_the_least_of_all_times() -> None:
         ),
     ],
 )
-def test_who_waits_is_due_when_side_inputs_move(reported: Any, is_due: bool) -> None:
-    assert after(task(shard=shard(awaits_views=True), **reported)).is_due is is_due
+def test_who_waits_is_due_when_the_side_input_may_be_ready(reported: Any, is_due: bool) -> None:
+    assert after(task(shard=shard(awaited_us={GATHERS: 60}), **reported)).is_due is is_due
     assert not after(task(shard=shard(), **reported)).is_due
+
+
+def test_who_waits_for_several_side_inputs_is_due_when_one_may_be_ready() -> None:
+    """The window of the other one is waited for alone, then, and makes nothing due."""
+    moved = {"watermarks_us": {GATHERS: 61, LAGS: 41}}
+    assert after(task(shard=shard(awaited_us={GATHERS: 60, LAGS: 90}), **moved)).is_due
+    assert not after(task(shard=shard(awaited_us={LAGS: 90}), **moved)).is_due
 
 
 def test_stable_input_that_waits_is_due() -> None:
