@@ -211,9 +211,10 @@ class TimerQueue:
         Args:
             timer: The timer. An event-time timer after its window's expiry fires at the expiry, and
                 is dropped if event time has reached that already, so that a timer that always
-                sets itself again ends with its window. In a drain, a processing-time timer is
-                dropped once the clock has jumped to the end of time, unless it replaces one that
-                is set. Any timer of a window that has expired is dropped.
+                sets itself again ends with its window. Other timers before the beginning or after
+                the end of time fire there. In a drain, a processing-time timer is dropped once the
+                clock has jumped to the end of time, unless it replaces one that is set. Any timer
+                of a window that has expired is dropped.
             expires_us: The expiry of the timer's window, see ``expiry_us``.
         """
         id_, domain, fires_us, hold_us, _ = timer
@@ -226,6 +227,9 @@ class TimerQueue:
             if fires_us > expires_us:
                 timer = timer._replace(fires_us=expires_us, hold_us=min(hold_us, expires_us))
                 fires_us = expires_us
+        elif not MIN_US <= fires_us <= MAX_US:
+            fires_us = min(max(fires_us, MIN_US), MAX_US)
+            timer = timer._replace(fires_us=fires_us, hold_us=max(hold_us, MIN_US))
         before = self._set.get(id_)
         is_new = before is None or before[1].domain is not domain
         if is_new and domain is Domain.PROCESSING_TIME and self._last is not None:

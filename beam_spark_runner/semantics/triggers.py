@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics import trigger_machines as machines
 from beam_spark_runner.semantics.trigger_machines import Trigger
 
@@ -75,11 +76,11 @@ def _never(proto: Any) -> Any:
 
 
 def _moved(clock_us: int, transforms: Sequence[Any]) -> int:
-    """Apply ``TimestampTransform`` protos to an instant."""
+    """Apply ``TimestampTransform`` protos to an instant; the end of time is the latest one."""
     for each in transforms:
         if each.HasField("delay"):
             clock_us += each.delay.delay_millis * 1000
         else:
             period_us, offset_us = each.align_to.period * 1000, each.align_to.offset * 1000
             clock_us = (clock_us - offset_us) // period_us * period_us + period_us + offset_us
-    return clock_us
+    return min(clock_us, MAX_US)

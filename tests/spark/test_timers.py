@@ -9,6 +9,7 @@ import pytest
 from apache_beam.coders import StrUtf8Coder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -21,7 +22,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import harvest, run
+from tests.spark.harvest import RARE_HARNESSES, harvest, run
 from tests.stateful import Fails, Loops
 
 pytestmark = pytest.mark.spark
@@ -334,3 +335,32 @@ def test_on_window_expiration(spark_session: Any, tmp_path: Any) -> None:
         *times, first, second = (tmp_path / key).read_text().splitlines()
         assert sorted(map(float, times)) == [3, 12, 14]
         assert (first, second) == ("10.0 is over after 1", "20.0 is over after 2")
+
+
+class Never(beam.DoFn):  # type: ignore[misc]
+    """Sets a timer for a time that does not come: the greatest that Java's SDK can send."""
+
+    AT = TimerSpec("at", TimeDomain.REAL_TIME)
+
+    def process(self, pair: tuple[str, int], at: Any = beam.DoFn.TimerParam(AT)) -> None:
+        at.set(Timestamp(micros=((1 << 63) - 1) * 1000))
+
+    @on_timer(AT)  # type: ignore[untyped-decorator]
+    def at_the_end(self, key: Any = beam.DoFn.KeyParam) -> Iterator[str]:
+        yield key
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_a_timer_after_the_end_of_time_fires_at_the_end(
+    spark_session: Any, streams: bool, flags: tuple[str, ...]
+) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        pair = [TimestampedValue(("a", 1), 1)]
+        events = Stream().add_elements(pair).advance_watermark_to_infinity()
+        pairs = (p | events if streams else p | beam.Create([("a", 1)])) | beam.Map(
+            lambda pair: pair
+        ).with_output_types(tuple[str, int])
+        return {"fired": pairs | beam.ParDo(Never())}
+
+    assert harvest(spark_session, build, *flags)["fired"] == ["a"]

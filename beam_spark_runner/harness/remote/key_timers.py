@@ -19,7 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
-from beam_spark_runner.core.time import MAX_US, whole_milliseconds
+from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
 from beam_spark_runner.harness.beam.timer_coder import timer_coder
 from beam_spark_runner.harness.codec.blocks import TimerCodec
 from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner, window_namer
@@ -194,7 +194,7 @@ class KeyTimers:
                         id_,
                         declared.domain,
                         fires_us,
-                        min(timer.hold_timestamp.micros, _NO_HOLD_US),
+                        min(max(timer.hold_timestamp.micros, MIN_US), _NO_HOLD_US),
                         timer.paneinfo,
                     ),
                     expires_us=self._expiry_us(window),

@@ -11,6 +11,7 @@ from apache_beam.transforms.window import FixedWindows, IntervalWindow, Sessions
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.portable.windowing import decode_strategy, decode_window_fn
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
 from beam_spark_runner.semantics.panes import PaneMachine
@@ -46,6 +47,7 @@ def align(period: int, offset: int = 0) -> Any:
         ([align(60_000)], 120 * _SECOND_US),
         ([align(60_000, 15_000)], 135 * _SECOND_US),
         ([delay(25_000), align(60_000)], 180 * _SECOND_US),
+        ([delay((1 << 63) - 1)], MAX_US),
     ],
 )
 def test_delays_of_processing_time(transforms: Sequence[Any], due_us: int) -> None:

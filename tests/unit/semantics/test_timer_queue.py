@@ -3,7 +3,7 @@
 import pytest
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 
-from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.semantics.interruption import uninterrupted
 from beam_spark_runner.semantics.timers import (
     END_OF_TIME,
@@ -55,6 +55,20 @@ def test_a_timer_that_is_set_again_fires_once() -> None:
 
 def test_one_that_moves_to_the_other_domain_fires_there() -> None:
     assert fired(set_all(timer("a", 9), timer("a", 9, PROCESSING))) == [("a", "", 9)]
+
+
+@pytest.mark.parametrize("set_again", [False, True])
+def test_timers_outside_of_time_fire_at_its_beginning_and_its_end(set_again: bool) -> None:
+    """User code sets a timer for the greatest number that it knows, so that it never fires."""
+    before, after = -(1 << 73), 1 << 73  # as many microseconds as Java's longs have milliseconds
+    timers = [
+        timer("a", after, PROCESSING, hold_us=before),
+        timer("b", before, PROCESSING),
+        timer("c", before),
+    ]
+    queue = set_all(*timers, *timers * set_again)
+    assert [each.hold_us for each in queue.remaining()] == [MIN_US] * 3
+    assert fired(queue) == [("c", "", MIN_US), ("b", "", MIN_US), ("a", "", MAX_US)]
 
 
 def test_a_cleared_timer_never_fires() -> None:

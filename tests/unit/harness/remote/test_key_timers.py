@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
-from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.codec.blocks import TimerCodec
 from beam_spark_runner.harness.remote.key_timers import (
     DeclaredTimers,
@@ -194,6 +194,21 @@ def test_a_timer_without_an_output_timestamp_is_stored() -> None:
         for each in CODER.get_impl().decode_all(coded)
     )
     assert fired.hold_timestamp == none
+
+
+def test_a_timer_outside_of_time_is_stored(timers: KeyTimers) -> None:
+    """Java's times are any longs of milliseconds; Beam's are longs of microseconds."""
+    store = MemoryState(lambda *_: 0)
+    never, hold = Timestamp(micros=((1 << 63) - 1) * 1000), Timestamp(micros=-(1 << 63) * 1000)
+    for family, fires in ((CLOCK, never), (EVENT, Timestamp(7))):
+        coded = Timer(b"a", "", (FIRST,), False, fires, hold, PANE_INFO_UNKNOWN)
+        timers.take(family, CODER.encode(coded))
+    timers.store(store, [b"a"])
+    stored = store.timers(STEP, BytesCoder().get_impl().encode_nested(b"a"))
+    assert sorted((each.fires_us, each.hold_us) for each in stored) == [
+        (7_000_000, MIN_US),
+        (MAX_US, MIN_US),
+    ]
 
 
 def test_timers_are_read_as_they_are_written() -> None:
