@@ -266,26 +266,31 @@ def window_end_at(coder: Coder) -> EndAt:
 def _end_of_interval(block: bytes, position: int) -> int:
     end = position + _TIMESTAMP_BYTES
     if not EARLIEST <= block[position:end] <= LATEST:
-        raise _no_timestamp(block[position:end])
+        raise no_timestamp(block[position:end])
     return end + 1 if block[end] < 0x80 else read_varint_at(block, end)[1]
 
 
 def _end_of_opaque_window(block: bytes, position: int) -> int:
     end = position + _TIMESTAMP_BYTES
     if not EARLIEST <= block[position:end] <= LATEST:
-        raise _no_timestamp(block[position:end])
+        raise no_timestamp(block[position:end])
     length, position = read_length_at(block, end)
     return position + length
 
 
-def _no_timestamp(found: bytes) -> Exception:
+def no_timestamp(found: bytes) -> Exception:
     """Return the error for bytes that are no timestamp, or only the first bytes of one.
 
     Timestamps that Beam does not have become other ones when they are converted to microseconds.
+    User code can be their cause: Java's SDK does not check the timestamps of outputs.
     """
     if len(found) < _TIMESTAMP_BYTES:
         return IndexError()
-    return MalformedBytesError(f"{found.hex()} is no timestamp of Beam")
+    milliseconds = int.from_bytes(found, "big") - (1 << 63)
+    return MalformedBytesError(
+        f"{milliseconds} ms is no timestamp of Beam, whose timestamps are between "
+        f"{MIN_US // 1000} ms and {MAX_US // 1000} ms"
+    )
 
 
 def end_of_pane(block: bytes, position: int) -> int:

@@ -29,6 +29,7 @@ from beam_spark_runner.portable.bounded import (
     LATEST,
     MalformedBytesError,
     end_of_pane,
+    no_timestamp,
     read_bytes_at,
     reader_at,
     windows_end_at,
@@ -174,7 +175,7 @@ class HeaderReader:
             if position > len(block):
                 raise MalformedBytesError("it ends within an element")
             if not EARLIEST <= header[:_TIMESTAMP_BYTES] <= LATEST:
-                raise MalformedBytesError("an element has a timestamp that Beam does not have")
+                raise no_timestamp(header[:_TIMESTAMP_BYTES])
             if len(self._origins) >= _MOST_HEADERS:
                 self._origins.clear()
             origin = self._coder.decode(header + b"\0")

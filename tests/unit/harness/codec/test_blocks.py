@@ -135,8 +135,8 @@ TIME = b"\x80" + bytes(7)
     ("block", "words"),
     [
         (b"\xff" * 7, "ends within"),
-        (bytes(8) + struct.pack(">i", 1) + b"\x0f\0", "does not have"),
-        (b"\xff" * 8 + struct.pack(">i", 1) + b"\x0f\0", "does not have"),
+        (bytes(8) + struct.pack(">i", 1) + b"\x0f\0", "-9223372036854775808 ms is no timestamp"),
+        (b"\xff" * 8 + struct.pack(">i", 1) + b"\x0f\0", "9223372036854775807 ms is no timestamp"),
         (TIME + struct.pack(">i", -1), "-1 windows"),
         (TIME + struct.pack(">i", 2) + b"\x0f\0", "2 windows"),  # global ones
         (TIME + struct.pack(">i", 1 << 20) + b"\x0f\0", "1048576 windows"),
