@@ -19,7 +19,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, m
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
-from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
+from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, BundleFailedError, OptionsError
 from beam_spark_runner.core.tables import TableRead
 from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
 from beam_spark_runner.harness.beam.recording import (
@@ -37,6 +37,7 @@ from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.job.sigterm import FirstSigterm, sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
+from beam_spark_runner.job.users_errors import as_users_own
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.metrics import MetricsAddress
 from beam_spark_runner.options.values import required_folder
@@ -272,7 +273,8 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         drains a streaming pipeline instead.
 
         Raises:
-            RunnerError: The pipeline failed. The error's class and text are the reason.
+            RunnerError: The pipeline failed. The error's class and text are the reason. If user
+                code raised, the error is of that exception's class, too.
         """
         with sigterm_raises(self._first_sigterm):
             try:
@@ -283,7 +285,10 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         if ended and self._job.error is not None:
             # Without the frames of the job's thread and Spark's stack traces, which are in the
             # debug log and in ``__context__``.
-            raise self._job.error.with_traceback(None) from None
+            error = self._job.error
+            if isinstance(error, BundleFailedError):
+                error = as_users_own(error)
+            raise error.with_traceback(None) from None
         return self.state
 
     def cancel(self) -> str:

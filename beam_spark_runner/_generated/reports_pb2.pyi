@@ -171,16 +171,30 @@ class Residuals(_message.Message):
     def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ..., size: _Optional[float] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("step", "cause", "traceback", "kind")
+    __slots__ = ("step", "cause", "traceback", "kind", "raised")
     STEP_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     TRACEBACK_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
     step: str
     cause: str
     traceback: str
     kind: str
-    def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+    raised: Raised
+    def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ..., raised: _Optional[_Union[Raised, _Mapping]] = ...) -> None: ...
+
+class Raised(_message.Message):
+    __slots__ = ("classes", "attributes", "cause", "parts")
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    attributes: str
+    cause: str
+    parts: _containers.RepeatedCompositeFieldContainer[Raised]
+    def __init__(self, classes: _Optional[_Iterable[str]] = ..., attributes: _Optional[str] = ..., cause: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[Raised, _Mapping]]] = ...) -> None: ...
 
 class AttemptMark(_message.Message):
     __slots__ = ("attempt", "failed", "left_residuals", "watermarks_us", "run", "epoch", "partition", "partition_of")

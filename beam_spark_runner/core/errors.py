@@ -7,6 +7,8 @@ that they can be pickled between an executor and the driver.
 import re
 from collections.abc import Sequence
 
+from beam_spark_runner.core.raised import Raised
+
 SAVEPOINT_ARGUMENT = "savepoint(path)"
 """Stands for the name of an option in errors of ``SparkPipelineResult.savepoint``."""
 
@@ -208,14 +210,19 @@ class BundleFailedError(HarnessError):
         step: The full name of the transform.
         cause: The last line of the user's traceback.
         traceback_text: The traceback, as the SDK has rendered it.
+        raised: The class of the exception, and what else is known of it. None: nothing is.
     """
 
-    def __init__(self, step: str, cause: str, traceback_text: str) -> None:
+    def __init__(
+        self, step: str, cause: str, traceback_text: str, raised: Raised | None = None
+    ) -> None:
         super().__init__(step, cause, traceback_text)
         self.step, self.cause, self.traceback_text = step, cause, traceback_text
+        self.raised = raised
 
     def __str__(self) -> str:
-        return f"{self.step}: {self.cause}\n\n{self.traceback_text}"
+        text = f"{self.step}: {self.cause}"
+        return f"{text}\n\n{self.traceback_text}" if self.traceback_text else text
 
 
 _STUCK = re.compile(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from beam_spark_runner.core.errors import BundleFailedError, StoredDataError
+from beam_spark_runner.core.raised import raised_of
 from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
     message_of,
@@ -51,7 +52,7 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     text = f"{rendered.traceback_text.rstrip()} [while running '{step}']\n"  # as on other runners
     if element := _element_of(error):
         text = f"{text}Element: {element}\n"
-    failure = BundleFailedError(step, rendered.cause, text)
+    failure = BundleFailedError(step, rendered.cause, text, raised_of(error))
     # Beam must not add the steps through which the error passes before we catch it.
     failure._tagged_with_step = True  # type: ignore[attr-defined]
     return failure

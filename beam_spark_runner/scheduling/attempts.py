@@ -13,6 +13,8 @@ store rows of two attempts of one task, and each reader gets those of either.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from beam_spark_runner.core.raised import Raised
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
@@ -22,6 +24,7 @@ class Failure:
     cause: str
     traceback_text: str
     kind: str
+    raised: Raised | None = None
 
 
 IN_THIS_JOB = 0

@@ -4,12 +4,15 @@ import re
 from collections.abc import Collection
 
 from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.raised import Raised
 from beam_spark_runner.harness.failures import OUR_OWN
 
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
 _BEGINS = re.compile(
     r"\n\n(?=Traceback \(most recent call last\):\n|  \+ Exception Group Traceback )"
 )
+_OF_PYTHON = "Traceback (most recent call last):\n"
+_CLASS_AND_MESSAGE = re.compile(r"(?P<name>[^\W\d][\w.]*)(: (?P<message>.*))?", re.DOTALL)
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
 
 
@@ -30,7 +33,9 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
         for step in sorted(steps, key=len, reverse=True):
             if ours.startswith(f"{step}: "):
                 cause, *rest = _BEGINS.split(ours.removeprefix(f"{step}: "), maxsplit=1)
-                return BundleFailedError(step, cause, "".join(rest))
+                shown = "".join(rest)
+                before_ending, *_ = shown.rpartition(f" [while running '{step}']")
+                return BundleFailedError(step, cause, shown, _raised_in(before_ending or shown))
     named = _STEP_IN_MESSAGE.findall(text)
     step = named[0] if named else stage_name
     ending = f" [while running '{step}']"  # as on Beam's other runners
@@ -38,7 +43,17 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
     if not original or not _STEP_IN_MESSAGE.search(copy):
         original = text
     original = original.rstrip().removesuffix(ending)
-    return BundleFailedError(step, _message(original), f"{original}{ending}\n")
+    return BundleFailedError(
+        step, _message(original), f"{original}{ending}\n", _raised_in(original)
+    )
+
+
+def _raised_in(text: str) -> Raised | None:
+    """Return the class that a traceback of Python names: all that is known of the exception."""
+    found = _CLASS_AND_MESSAGE.fullmatch(_message(text))
+    if not text.startswith(_OF_PYTHON) or found is None:
+        return None
+    return Raised(classes=(found["name"],), attributes=repr({"args": (found["message"] or "",)}))
 
 
 def _message(traceback_text: str) -> str:

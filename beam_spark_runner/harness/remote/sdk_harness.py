@@ -178,7 +178,9 @@ class ConnectedHarness:
             explained.__cause__ = error.__cause__
             return explained
         if isinstance(error, BundleFailedError) and (other := self._other_version()):
-            return BundleFailedError(error.step, f"{error.cause}{other}", error.traceback_text)
+            return BundleFailedError(
+                error.step, f"{error.cause}{other}", error.traceback_text, error.raised
+            )
         harness = self._harness
         if harness is None or not isinstance(error, LostHarnessError):
             return error

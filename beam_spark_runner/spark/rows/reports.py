@@ -22,6 +22,7 @@ from beam_spark_runner.core.errors import (
     SdkDisconnectedError,
     StuckBundleError,
 )
+from beam_spark_runner.core.raised import Raised
 from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
 from beam_spark_runner.scheduling.attempts import (
     Failure,
@@ -78,6 +79,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
             cause=proto.failure.cause,
             traceback_text=proto.failure.traceback,
             kind=proto.failure.kind,
+            raised=_raised_of(proto.failure.raised) if proto.failure.HasField("raised") else None,
         )
     return Report(
         level=proto.level,
@@ -103,6 +105,24 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         finished=frozenset(proto.finished),
         stages={dest: _stage_of(status) for dest, status in proto.stages.items()},
         spent_us=proto.spent_us,
+    )
+
+
+def _raised_of(proto: reports_pb2.Raised) -> Raised:
+    return Raised(
+        classes=tuple(proto.classes),
+        attributes=proto.attributes,
+        cause=proto.cause,
+        parts=tuple(map(_raised_of, proto.parts)),
+    )
+
+
+def _raised_proto(raised: Raised) -> reports_pb2.Raised:
+    return reports_pb2.Raised(
+        classes=raised.classes,
+        attributes=valid_text(raised.attributes),
+        cause=valid_text(raised.cause),
+        parts=map(_raised_proto, raised.parts),
     )
 
 
@@ -155,11 +175,13 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             step, cause, text = "", error.problem, error.output
         case _:
             step, cause, text = "", message_of(error), ""
+    raised = error.raised if isinstance(error, BundleFailedError) else None
     return reports_pb2.Failure(
         kind=type(error).__name__,
         step=valid_text(step),
         cause=valid_text(cause),
         traceback=valid_text(text, MOST_OF_A_TRACEBACK),
+        raised=None if raised is None else _raised_proto(raised),
     )
 
 
@@ -182,4 +204,4 @@ def error_of(failure: Failure) -> RunnerError:
         return DamagedFileError(failure.step, failure.cause)
     if failure.kind in _LOST_HARNESSES:
         return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
-    return BundleFailedError(failure.step, failure.cause, failure.traceback_text)
+    return BundleFailedError(failure.step, failure.cause, failure.traceback_text, failure.raised)
