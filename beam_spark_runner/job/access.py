@@ -2,8 +2,8 @@
 
 import collections
 import contextlib
+import functools
 import hmac
-import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ import grpc
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.secret_files import read_secret
-from beam_spark_runner.options.access import ClientAccess, ServerAccess, host_of
+from beam_spark_runner.options.access import ClientAccess, ServerAccess
 
 REFUSED_BY_US = ("beam-spark-runner", "refused")
 """Trailing metadata of each error status that a service of this package returns: gRPC itself, and
@@ -30,10 +30,14 @@ _CHANNEL_OPTIONS = [
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"
 _LEAST_TOKEN = 16  # characters
-_ANSWERS_WITHIN_S = 5.0
-_REFUSAL = (
+_IS_MISSING = (
     "the job server demands a token with each call, in the metadata 'authorization: Bearer TOKEN'; "
     "with --runner=SparkPortableRunner, name the file that contains it as --job_server_token_file"
+)
+_IS_WRONG = (
+    "the job server does not know the token in the metadata 'authorization: Bearer TOKEN'; it has "
+    "to be the one in its --client_token_file, which clients with --runner=SparkPortableRunner "
+    "name as --job_server_token_file"
 )
 
 
@@ -78,7 +82,7 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
         access: The client's certificate and token, and the CA of the server's certificate.
 
     Raises:
-        OptionsError: A file is invalid, or the server's certificate is not accepted.
+        OptionsError: A file is invalid.
     """
     interceptors = []
     if access.token_file is not None:
@@ -86,16 +90,28 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
     if access.ca is None:
         channel = grpc.insecure_channel(endpoint, _CHANNEL_OPTIONS)
     else:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        _load_ca(context, "job_server_ca", access.ca)
+        client_context(access)
         key = cert = None
         if access.cert is not None and access.key is not None:
-            _load_pair(context, ("job_server_cert", access.cert), ("job_server_key", access.key))
             cert, key = Path(access.cert).read_bytes(), Path(access.key).read_bytes()
-        _shake_hands(endpoint, context)
         credentials = grpc.ssl_channel_credentials(Path(access.ca).read_bytes(), key, cert)
         channel = grpc.secure_channel(endpoint, credentials, _CHANNEL_OPTIONS)
     return grpc.intercept_channel(channel, *interceptors)
+
+
+def client_context(access: ClientAccess) -> ssl.SSLContext | None:
+    """Return TLS as a client uses it; None: it uses none.
+
+    Raises:
+        OptionsError: A file is invalid.
+    """
+    if access.ca is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _load_ca(context, "job_server_ca", access.ca)
+    if access.cert is not None and access.key is not None:
+        _load_pair(context, ("job_server_cert", access.cert), ("job_server_key", access.key))
+    return context
 
 
 def read_token(option: str, path: str) -> str:
@@ -125,18 +141,20 @@ class _TokenWanted(grpc.ServerInterceptor):  # type: ignore[misc]
     def __init__(self, token: str) -> None:
         self._wanted = f"Bearer {token}".encode()
         # A stream handler is called at once, without waiting for the client's first message.
-        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+        refuse = grpc.stream_stream_rpc_method_handler
+        self._is_missing = refuse(functools.partial(_refuse, _IS_MISSING))
+        self._is_wrong = refuse(functools.partial(_refuse, _IS_WRONG))
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """See ``grpc.ServerInterceptor``."""
         shown = [value for name, value in details.invocation_metadata if name == _HEADER]
         if len(shown) == 1 and hmac.compare_digest(shown[0].encode(), self._wanted):
             return continuation(details)
-        return self._refusal
+        return self._is_wrong if shown else self._is_missing
 
 
-def _refuse(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-    context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
+def _refuse(reason: str, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
     yield
 
 
@@ -181,33 +199,6 @@ class _TokenSent(
             details.wait_for_ready,
             details.compression,
         )
-
-
-def _shake_hands(endpoint: str, context: ssl.SSLContext) -> None:
-    """Do one TLS handshake to get its error: gRPC only logs it, and tries again until it times out.
-
-    Raises:
-        OptionsError: The certificate is not accepted, or the server does not use TLS.
-    """
-    context.set_alpn_protocols(["h2"])
-    host = host_of(endpoint)
-    address = host, int(endpoint.rpartition(":")[2])
-    try:
-        with (
-            socket.create_connection(address, _ANSWERS_WITHIN_S) as bare,
-            context.wrap_socket(bare, server_hostname=host),
-        ):
-            pass
-    except ssl.SSLCertVerificationError as error:
-        raise OptionsError(
-            "job_server_ca", f"the certificate of {endpoint} is refused: {error.verify_message}"
-        ) from error
-    except ssl.SSLError as error:
-        raise OptionsError(
-            "job_server_ca", f"{endpoint} does not answer with TLS: {error.reason}"
-        ) from error
-    except OSError:
-        pass  # the server may still be starting
 
 
 def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str]) -> None:

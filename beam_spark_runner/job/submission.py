@@ -7,6 +7,7 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.portability.api import (
     beam_artifact_api_pb2_grpc,
+    beam_job_api_pb2,
     beam_job_api_pb2_grpc,
     beam_runner_api_pb2,
 )
@@ -20,8 +21,10 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import open_channel
 from beam_spark_runner.job.open_streams import StreamsOfProgram
+from beam_spark_runner.job.reaching import wait_for_server
 from beam_spark_runner.job.submitted import LOST, SubmittedPipelineResult
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.access import ClientAccess
 
 
 class Submitter(PortableRunner):  # type: ignore[misc]
@@ -44,7 +47,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         """Submit a pipeline to the job server of --job_endpoint.
 
         Raises:
-            OptionsError: The job server does not answer, or its certificate is not accepted.
+            OptionsError: The job server does not answer, or one side does not accept the other.
         """
         result = super().run_portable_pipeline(pipeline, options)
         assert self._channel is not None
@@ -56,30 +59,58 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         """Connect to the job server.
 
         Raises:
-            OptionsError: It does not answer, or its certificate is not accepted.
+            OptionsError: It does not answer, or one side does not accept the other.
         """
-        channel = self._open(self._endpoint)
         timeout_s = options.view_as(PortableOptions).job_server_timeout
+        wait_for_server(self._endpoint, self._access, timeout_s)
+        channel = self._open(self._endpoint)
         ready = grpc.channel_ready_future(channel)
         try:
             ready.result(timeout=timeout_s)
         except grpc.FutureTimeoutError as error:
             ready.cancel()
             channel.close()
-            raise OptionsError("job_endpoint", self._silence(timeout_s)) from error
+            raise OptionsError(
+                "job_endpoint", f"no job server has answered at {self._endpoint} in {timeout_s:g} s"
+            ) from error
         self._channel = channel
-        return _Handle(options, channel, self._endpoint, self._open)
+        self._check_that_it_serves(channel, timeout_s)
+        return _Handle(options, channel, self._endpoint, self._open, self._access)
 
     def _open(self, endpoint: str) -> grpc.Channel:
         return grpc.intercept_channel(open_channel(endpoint, self._access), StreamsOfProgram())
 
-    def _silence(self, timeout_s: float) -> str:
-        said = f"no job server has answered at {self._endpoint} within {timeout_s:g} s"
-        if self._access.ca is None:
-            return f"{said}; if it uses TLS, set --job_server_ca"
-        if self._access.cert is None:
-            return f"{said}; if it demands a client certificate, set --job_server_cert"
-        return f"{said}, or it refuses the certificate of --job_server_cert"
+    def _check_that_it_serves(self, channel: grpc.Channel, timeout_s: float) -> None:
+        """Make a first call, since Beam repeats it for seconds whatever the answer is.
+
+        Raises:
+            OptionsError: The server does not accept the token, or is no job server.
+        """
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        try:
+            stub.DescribePipelineOptions(
+                beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=timeout_s
+            )
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                raise OptionsError("job_server_token_file", self._refusal()) from None
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise OptionsError(
+                    "job_endpoint", f"what answers at {self._endpoint} is no Beam job server"
+                ) from None
+            # Any other error may pass: Beam's client tries again.
+
+    def _refusal(self) -> str:
+        token_file = self._access.token_file
+        if token_file is None:
+            return (
+                f"the job server at {self._endpoint} demands a token: name a file that contains "
+                "the token of its --client_token_file"
+            )
+        return (
+            f"the job server at {self._endpoint} does not accept the token in {token_file}, which "
+            "has to be that of its --client_token_file"
+        )
 
 
 class _Handle(JobServiceHandle):  # type: ignore[misc]
@@ -94,9 +125,11 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         channel: grpc.Channel,
         endpoint: str,
         open_: Callable[[str], grpc.Channel],
+        access: ClientAccess,
     ) -> None:
         super().__init__(beam_job_api_pb2_grpc.JobServiceStub(channel), options)
         self._channel, self._endpoint, self._open = channel, endpoint, open_
+        self._access = access
 
     def stage(
         self,
@@ -106,6 +139,8 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
     ) -> None:
         """Send the files of a pipeline, to --artifact_endpoint if it is set."""
         own = self.artifact_endpoint
+        if own:
+            wait_for_server(own, self._access, self.timeout)
         offer_artifacts(
             beam_artifact_api_pb2_grpc.ArtifactStagingServiceStub(
                 channel=self._open(own) if own else self._channel

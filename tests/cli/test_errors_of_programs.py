@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import ROOT, lines_of, run
+from tests.cli.programs import ROOT, last_words, lines_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -72,3 +72,17 @@ def test_unit_tests_catch_errors_by_their_type(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
+
+
+def test_a_program_whose_job_server_is_not_there(tmp_path: Path) -> None:
+    script = """
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.Create([1])
+    """
+    ended = run(tmp_path, script, "--job_endpoint=127.0.0.1:9", "--job_server_timeout=1")
+    first, *_ = lines_of(ended.err)
+    assert first.removeprefix("WARNING:beam_spark_runner.job.reaching:").startswith(
+        "no job server answers at 127.0.0.1:9 (connection refused). Start one "
+        "(python -m beam_spark_runner --job_port=9), or correct --job_endpoint; it is waited for"
+    )
+    assert last_words(ended.err).startswith("--job_endpoint: no job server answers at 127.0.0.1:9")

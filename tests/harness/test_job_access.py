@@ -1,8 +1,12 @@
 """TLS and tokens between clients and a job server; without Spark."""
 
+import contextlib
+import functools
 import os
 import queue
+import socket
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from apache_beam.portability.api import (
 )
 
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
+from beam_spark_runner.job import reaching, submission
 from beam_spark_runner.job.service.api import JobApi
 from beam_spark_runner.options.server import parse_server_options
 from beam_spark_runner.runner import SparkPortableRunner
@@ -164,6 +169,7 @@ def test_without_the_token_nothing_is_served(shown: Any, papers: Papers) -> None
                         list(call(shown))
                     assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
                     assert "--job_server_token_file" in raised.value.details()
+                    assert ("does not know" in raised.value.details()) == bool(shown)
         assert gate.pools == []
         with grpc.insecure_channel(api.url) as channel:
             metadata = (("authorization", f"Bearer {TOKEN}"),)
@@ -205,9 +211,10 @@ def test_another_token(papers: Papers, tmp_path: Path) -> None:
         with pytest.raises(OptionsError, match=r"--job_server_token_file: .*chmod 6.0"):
             submit(api.url, f"--job_server_token_file={other}")
         other.chmod(0o600)
-        with pytest.raises(grpc.RpcError) as raised:
+        with pytest.raises(OptionsError, match=r"--job_server_token_file: .* not accept .*token,"):
             submit(api.url, f"--job_server_token_file={other}")
-        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        with pytest.raises(OptionsError, match=r"--job_server_token_file: .* demands a token"):
+            submit(api.url)
         assert gate.pools == []
 
 
@@ -238,20 +245,65 @@ def test_a_server_without_tls(papers: Papers) -> None:
 @pytest.mark.parametrize(
     ("wants", "shows", "problem"),
     [
-        ((), None, "if it uses TLS, set --job_server_ca"),
-        (("certificate",), (), "set --job_server_cert"),
-        (("certificate",), ("certificate",), "refuses the certificate of --job_server_cert"),
+        ((), None, "--job_server_ca: the job server at .* uses TLS: name a PEM file"),
+        (("certificate",), None, "--job_server_ca: the job server at .* uses TLS: name a PEM file"),
+        (("certificate",), (), "--job_server_cert: .* demands a client certificate"),
+        (("certificate",), ("certificate",), "--job_server_cert: .* refuses the certificate"),
     ],
-    ids=["no TLS", "no certificate", "a certificate of another CA"],
+    ids=["no TLS", "no TLS and no certificate", "no certificate", "a certificate of another CA"],
 )
 def test_a_client_that_is_not_let_in_says_why(
     wants: Any, shows: Any, problem: str, papers: Papers, strangers: Papers
 ) -> None:
     flags = [] if shows is None else [*papers.of_client("TLS"), *strangers.of_client(*shows)]
     with server_with(*papers.of_server("TLS", *wants)) as (api, gate):
-        with pytest.raises(OptionsError, match=rf"--job_endpoint: no job server .*{problem}"):
-            submit(on_localhost(api.url), *flags, "--job_server_timeout=2")
+        with pytest.raises(OptionsError, match=problem):
+            submit(on_localhost(api.url), *flags)
         assert gate.pools == []
+
+
+def test_a_server_that_is_not_up_yet_is_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as running, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        gates: list[Gate] = []
+
+        def start(_: float) -> None:
+            """Stands for the time between two looks."""
+            if not gates:
+                assert "waited for" in caplog.text  # it is said before anybody waits
+                free.close()
+                _, gate = running.enter_context(server_with(f"--job_port={port}"))
+                gates.append(gate)
+
+        waits = functools.partial(reaching.wait_for_server, sleep=start)
+        monkeypatch.setattr(submission, "wait_for_server", waits)
+        submit(f"localhost:{port}")
+        gates[0].wait_for(1)
+        gates[0].let_through(1)
+    waited, found = (each.getMessage() for each in caplog.records if each.name == reaching.__name__)
+    assert waited.startswith(f"no job server answers at localhost:{port} (connection refused). ")
+    assert f"python -m beam_spark_runner --job_port={port}" in waited
+    assert found == f"the job server at localhost:{port} answers now"
+
+
+class OtherService(grpc.GenericRpcHandler):  # type: ignore[misc]
+    def service(self, details: Any) -> None:
+        """Knows no call."""
+
+
+def test_a_server_of_something_else() -> None:
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((OtherService(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with pytest.raises(OptionsError, match=r"--job_endpoint: .* is no Beam job server"):
+            submit(f"127.0.0.1:{port}")
+    finally:
+        server.stop(None).wait()
 
 
 def test_files_of_a_server_that_are_wrong(
