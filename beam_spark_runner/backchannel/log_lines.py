@@ -37,7 +37,13 @@ _LEVELS = {
 _NAMES = {number: name for name, number in _Severity.Enum.items()}
 """Without values that later versions of Beam may add."""
 _GO_CLIENT = "/go/pkg/beam/runners/universal/runnerlib/"
+_FALSE_ALARMS = (
+    ("/apache_beam/options/pipeline_options.py", "Discarding "),
+    ("/apache_beam/ml/inference/base.py", "Resource module is not available"),
+)
 _CATEGORY = "beam_spark_runner:warning"
+_LOGGER_NAME = "beam_spark_runner:logger"
+_MOST_OF_A_NAME = 200  # characters
 _DEFAULT_LEVEL = "default_sdk_harness_log_level"
 _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
 
@@ -50,6 +56,17 @@ def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
 def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
     """Mark an entry as a warning of Python's ``warnings``, of the category ``name``."""
     entry.custom_data[_CATEGORY] = name
+
+
+def logger_of(entry: beam_fn_api_pb2.LogEntry) -> str:
+    """Return the name of the logger that user code has used; empty: the root, or it is not known.
+
+    SDK harnesses of Beam do not send it.
+    """
+    if not entry.HasField("custom_data") or _LOGGER_NAME not in entry.custom_data:
+        return ""
+    name = entry.custom_data[_LOGGER_NAME]
+    return valid_text(name, _MOST_OF_A_NAME) if isinstance(name, str) else ""
 
 
 def redirect_warnings(take: Callable[[str, str, str, int], None]) -> None:
@@ -102,7 +119,7 @@ def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
     these entries arrive here: if they were messages of the job again, there would be a loop.
     """
     where: str = entry.log_location.rpartition(":")[0]
-    if _GO_CLIENT in where:
+    if _GO_CLIENT in where or _is_false_alarm(where, entry.message):
         return True
     severity: int = entry.severity
     info: int = _Severity.INFO
@@ -114,6 +131,17 @@ def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
     if where.endswith(("/runners/worker/sdk_worker.py", "/apache_beam/runners/common.py")):
         return severity <= info or severity == error
     return severity <= info and "/apache_beam/runners/worker/" in where
+
+
+def _is_false_alarm(where: str, message: str) -> bool:
+    """Whether Beam warns of what is no defect.
+
+    A worker discards options that only the program or the runner understands; their values may be
+    secret. RunInference blames the platform when packages for models in other processes are absent.
+    """
+    return any(
+        where.endswith(file) and message.startswith(beginning) for file, beginning in _FALSE_ALARMS
+    )
 
 
 def is_of_boot_program(entry: beam_fn_api_pb2.LogEntry) -> bool:
@@ -239,6 +267,8 @@ class LogHandler(logging.Handler):
             transform_id=self._running_transform(),
         )
         entry.timestamp.FromNanoseconds(int(record.created * 1e9))
+        if record.name != logging.root.name:
+            entry.custom_data[_LOGGER_NAME] = valid_text(record.name, _MOST_OF_A_NAME)
         if record.exc_info and record.exc_info[1] is not None:
             _, error, frames = record.exc_info
             entry.trace = render_error(error, frames).traceback_text.rstrip()

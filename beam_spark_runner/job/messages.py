@@ -1,8 +1,8 @@
 """The messages of a job: log lines of user code, warnings of the runner, and the failure.
 
 Each is logged in this process at once, by the logger ``beam_spark_runner.sdk``, and stored in the
-form of Beam's Job API. The failure of a program's own job is only stored: ``wait_until_finish``
-raises it.
+form of Beam's Job API. The records of log lines have the name of user code's own logger. The
+failure of a program's own job is only stored: ``wait_until_finish`` raises it.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
-from beam_spark_runner.backchannel.log_lines import category_of, level_of
+from beam_spark_runner.backchannel.log_lines import category_of, level_of, logger_of
 from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.rendering import (
@@ -94,13 +94,39 @@ class JobMessages:
         # A warning that is issued again has no place for the job's id.
         category = None if self._of_job else category_of(entry)
         if not is_logged and (category is None or not self._warn_again(category, entry)):
-            # Handlers find the line itself as the first argument, whoever runs the job.
-            form = self._of_job.replace("%", "%%") + "%s [%s]%s"
-            _LOGGER.log(level, form, entry.message, where, trace, extra=extra)
+            self._log(level, entry, where, trace, extra)
         text = f"{entry.message} [{where}]{trace}"
         if level > logging.WARNING:  # see ``fail``
             level, text = logging.WARNING, f"{logging.getLevelName(level)}: {text}"
         self._keep(level, text, _time_of(entry))
+
+    def _log(
+        self,
+        level: int,
+        entry: beam_fn_api_pb2.LogEntry,
+        where: str,
+        trace: str,
+        extra: dict[str, str],
+    ) -> None:
+        if not _LOGGER.isEnabledFor(level):
+            return
+        name = logger_of(entry)
+        # The format of a server's log has no names of loggers.
+        of_job = f"{self._of_job}{name}: " if self._of_job and name else self._of_job
+        # Handlers find the line itself as the first argument, whoever runs the job.
+        form = of_job.replace("%", "%%") + "%s [%s]%s"
+        file, _, line = entry.log_location.rpartition(":")
+        record = _LOGGER.makeRecord(
+            name or SDK_LOGGER,
+            level,
+            file,
+            int(line) if line.isdecimal() else 0,
+            form,
+            (entry.message, where, trace),
+            None,
+            extra=extra,
+        )
+        _LOGGER.handle(record)
 
     def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:
         """Issue a worker's warning in this process, whose filters decide whether it is shown.

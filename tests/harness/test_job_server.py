@@ -318,7 +318,7 @@ def test_jobs_do_not_disturb_each_other(server: Server, tmp_path: Path) -> None:
 @pytest.mark.rare
 def test_a_server_that_is_ended_tells_its_clients(tmp_path: Path) -> None:
     server = Server(tmp_path)
-    result = server.submit(waits(tmp_path), *CLIENTS["SparkPortableRunner"])
+    result = server.submit(waits(tmp_path), *CLIENTS["SparkPortableRunner"], "--job_name=first")
     server.program.wait_for(tmp_path / "began")
     with grpc.insecure_channel(server.url) as channel:
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
@@ -328,6 +328,14 @@ def test_a_server_that_is_ended_tells_its_clients(tmp_path: Path) -> None:
     assert names == ["STOPPED", "STARTING", "RUNNING", "CANCELLED"]
     ended = server.program.end(60)
     assert (ended.code, ended.seconds < 30) == (0, True)
+    assert "INFO starting Spark local[2] …" in ended.err
+    job = f'INFO {result._job_id} "first" of 127.0.0.1: '
+    assert [line.partition(job)[2] for line in lines_of(ended.err) if job in line][:-1] == [
+        "waiting",
+        "waiting → starting",
+        "starting → running",
+    ]
+    assert f"{job}running → cancelled in 0:" in ended.err
 
 
 def test_a_wrong_option_is_one_line_and_starts_nothing(tmp_path: Path) -> None:

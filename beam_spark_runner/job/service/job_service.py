@@ -46,7 +46,8 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
     @refuses
     def Run(self, request: Any, context: Any) -> Any:
         """See ``Jobs.run``."""
-        return beam_job_api_pb2.RunJobResponse(job_id=self._jobs.run(request.preparation_id))
+        id_ = self._jobs.run(request.preparation_id, context.peer())
+        return beam_job_api_pb2.RunJobResponse(job_id=id_)
 
     @refuses
     def GetJobs(self, request: Any, context: Any) -> Any:

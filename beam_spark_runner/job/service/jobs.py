@@ -19,6 +19,7 @@ from beam_spark_runner.job.identity import new_job_id
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.job.prometheus import JobMetrics
 from beam_spark_runner.job.service.client_options import by_name, read_options
+from beam_spark_runner.job.service.job_titles import title_of
 from beam_spark_runner.job.service.limited_call import LimitedCall
 from beam_spark_runner.job.service.preparation import Preparation
 from beam_spark_runner.job.service.refusals import (
@@ -92,8 +93,11 @@ class Jobs:
         return id_
 
     def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
-        read_options(by_name(request.pipeline_options), self._config)  # raises now, not in ``run``
-        return Preparation.of(request, self._area.of(id_), self._config.max_artifact_bytes)
+        given = by_name(request.pipeline_options)
+        read_options(given, self._config)  # raises now, not in ``run``
+        # --job_name comes first, since Beam's own client names all jobs "job".
+        name = str(given.get("job_name") or request.job_name)
+        return Preparation.of(request, name, self._area.of(id_), self._config.max_artifact_bytes)
 
     def _check_room(self, wanted_bytes: int) -> None:
         """Check whether one more preparation may wait. The lock is held."""
@@ -143,8 +147,12 @@ class Jobs:
             raise UnknownIdError(f"there is no staging token {staging_token[:100]!r}")
         return found.files
 
-    def run(self, preparation_id: str) -> str:
+    def run(self, preparation_id: str, peer: str = "") -> str:
         """Compile a prepared pipeline, and add its job to the queue; return the job's id.
+
+        Args:
+            preparation_id: The id of the preparation.
+            peer: The client's address, as gRPC writes it.
 
         Raises:
             UnknownIdError: No preparation has this id, or it has run.
@@ -166,6 +174,7 @@ class Jobs:
         job = ServedJob(
             new_job_id(),
             name=found.name,
+            title=title_of(found.shown_name, peer),
             coded_options=found.coded_options,
             coded_pipeline=found.coded_pipeline,
             files=found.area,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from apache_beam.portability.api import beam_job_api_pb2
 
+from beam_spark_runner.job.service.job_titles import short_name
 from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea
 
@@ -22,6 +23,7 @@ class Preparation:
 
     Attributes:
         name: The job name that the client sent.
+        shown_name: The job's name in the server's log.
         coded_pipeline: The pipeline that the client sent.
         coded_options: The options that the client sent, a Struct.
         area: The staging area of the job.
@@ -30,6 +32,7 @@ class Preparation:
     """
 
     name: str
+    shown_name: str
     coded_pipeline: bytes
     coded_options: bytes
     area: StagingArea
@@ -38,12 +41,17 @@ class Preparation:
 
     @classmethod
     def of(
-        cls, request: beam_job_api_pb2.PrepareJobRequest, area: StagingArea, limit_bytes: int
+        cls,
+        request: beam_job_api_pb2.PrepareJobRequest,
+        shown_name: str,
+        area: StagingArea,
+        limit_bytes: int,
     ) -> "Preparation":
         """Return the preparation of a request.
 
         Args:
             request: The client's request.
+            shown_name: The job's name in the server's log.
             area: The staging area of the job.
             limit_bytes: The most bytes of its staged files.
         """
@@ -52,6 +60,7 @@ class Preparation:
         size = len(coded_pipeline) + len(coded_options) + sys.getsizeof(request.job_name)
         return cls(
             name=request.job_name,
+            shown_name=short_name(shown_name),
             coded_pipeline=coded_pipeline,
             coded_options=coded_options,
             area=area,

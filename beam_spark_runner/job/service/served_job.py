@@ -36,6 +36,7 @@ class ServedJob:
     Args:
         job_id: The id of the job.
         name: The job name that the client sent.
+        title: See ``JobRecord``.
         coded_options: The options that the client sent, a serialised Struct.
         coded_pipeline: The serialised pipeline that the client sent.
         files: The files that the client has staged, which are deleted at the end of the job.
@@ -55,6 +56,7 @@ class ServedJob:
         job_id: str,
         *,
         name: str,
+        title: str,
         coded_options: bytes,
         coded_pipeline: bytes,
         files: StagingArea,
@@ -68,7 +70,7 @@ class ServedJob:
         self._files = files
         self._bytes_of_names = sys.getsizeof(name)
         self._step_names: dict[TransformId, str] = {}
-        self.record = JobRecord(self._step_names, job_id)
+        self.record = JobRecord(self._step_names, job_id, title)
         self.record.change_state(PipelineState.STOPPED)
         self.preparing = Preparing()
         self._prepared: PreparedJob | None = None

@@ -53,6 +53,8 @@ class JobServer:
         check_files(config.access)  # before the slow start of Spark
         given = {**_FAIR, **dict(config.spark_conf)}
         self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
+        of = f" {config.spark_master_url}" if config.spark_master_url else ""
+        _LOGGER.info("starting Spark%s …", of)
         with starting or contextlib.nullcontext():
             self._spark = open_session(self._spark_config)
         self._lock = threading.Lock()  # guards ``_spark``

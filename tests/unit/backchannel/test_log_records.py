@@ -100,3 +100,21 @@ def test_lines_that_are_not_passed_on(where: str, expected: bool) -> None:
         log_location=where,
     )
     assert is_chatter(entry) is expected
+
+
+@pytest.mark.parametrize(
+    ("where", "message", "expected"),
+    [
+        ("options/pipeline_options.py", "Discarding unparseable args: ['--password=x']", True),
+        ("options/pipeline_options.py", "another warning", False),
+        ("ml/inference/base.py", "Resource module is not available for current platform, …", True),
+        ("ml/inference/base.py", "Model does not exist.", False),
+    ],
+)
+def test_false_alarms_of_beam_are_not_passed_on(where: str, message: str, expected: bool) -> None:
+    entry = beam_fn_api_pb2.LogEntry(
+        message=message,
+        severity=beam_fn_api_pb2.LogEntry.Severity.WARN,
+        log_location=f"/x/apache_beam/{where}:570",
+    )
+    assert is_chatter(entry) is expected
