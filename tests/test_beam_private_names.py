@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import coders
 from apache_beam.internal import cloudpickle_pickler, pickler
-from apache_beam.io import fileio, iobase, unbounded_source
+from apache_beam.io import fileio, iobase, textio, tfrecordio, unbounded_source
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -119,8 +119,14 @@ PROOFS: dict[str, Callable[[], object]] = {
         unbounded_source._ReadFromUnboundedSourceDoFn, beam.DoFn
     ),
     "_ReaderCache": lambda: unbounded_source._ReaderCache().close_all() is None,
+    "_TFRecordSink": lambda: (
+        # Its files begin and end with records.
+        issubclass(tfrecordio._TFRecordSink, FileBasedSink)
+        and not {"open", "close"} & vars(tfrecordio._TFRecordSink).keys()
+    ),
     "_TaggedReceivers": lambda: issubclass(operations._TaggedReceivers, dict),
     "_TestStreamFormatter": lambda: test_stream._TestStreamFormatter.PREV_SAMPLE_TIME_STATE,
+    "_TextSink": lambda: issubclass(textio._TextSink, FileBasedSink),
     "_TimingEventGenerator": lambda: issubclass(test_stream._TimingEventGenerator, beam.DoFn),
     "_all_options": lambda: PipelineOptions(parallelism=3)._all_options["parallelism"] == 3,
     "_beam_yields_batches": lambda: _InBatches.process._beam_yields_batches,
@@ -147,6 +153,8 @@ PROOFS: dict[str, Callable[[], object]] = {
         [*inspect.signature(sdk_worker.SdkHarness._execute).parameters]
         == ["self", "task", "request"]
     ),
+    "_footer": lambda: _is_set_by(textio._TextSink, "_footer"),
+    "_header": lambda: _is_set_by(textio._TextSink, "_header"),
     "_flags": lambda: PipelineOptions(["--some=1"])._flags == ["--some=1"],
     "_get_arg_placeholders": lambda: common._get_arg_placeholders,
     "_get_final_name": lambda: (

@@ -139,8 +139,9 @@ def test_binary_formats(spark_session: Any, tmp_path: Path) -> None:
         }
 
     run(spark_session, write)
-    for prefix in "apt":
+    for prefix in "ap":
         assert len(list(tmp_path.glob(f"{prefix}*"))) > 1, prefix
+    assert len(list(tmp_path.glob("t*"))) == 1  # small files, which can be joined
     found = harvest(spark_session, read)
     pairs = sorted((record["name"], record["age"]) for record in records)
     assert found["avro"] == found["parquet"] == pairs
@@ -288,3 +289,16 @@ def test_a_file_that_is_not_there(spark_session: Any, tmp_path: Path) -> None:
     with pytest.raises(BundleFailedError, match=r"Empty match for pattern .*none") as caught:
         run(spark_session, build)
     assert caught.value.step.startswith("match/")
+
+
+def test_a_few_elements_are_one_file(spark_session: Any, tmp_path: Path) -> None:
+    """Although all cores have written some."""
+
+    def write(p: beam.Pipeline) -> None:
+        elements = p | beam.Create(range(40)) | beam.Map(str)
+        elements | beam.io.WriteToText(str(tmp_path / "lines"), file_name_suffix=".txt")
+
+    run(spark_session, write)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "lines-00000-of-00001.txt"
+    assert sorted(map(int, file.read_text().split())) == [*range(40)]

@@ -27,6 +27,10 @@ Files that cannot be renamed: ``fileio.WriteToFiles`` makes no folders for names
 ``dt=1/part``, and logs errors of renaming only for debugging. So the pipeline would succeed without
 these files. It also numbers files in the order in which they arrive, which may be another one when
 the step is repeated: a file could then replace one that has been renamed.
+
+Small files: a write without a number of shards makes one file in each bundle. A few elements, which
+the runner spreads over all cores, would so be in many files. Where files can be joined byte by
+byte, and are small together, they become one, as on runners with one bundle.
 """
 
 import contextlib
@@ -41,13 +45,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io import fileio, iobase
+from apache_beam.io import fileio, iobase, textio, tfrecordio
 from apache_beam.io.filebasedsink import FileBasedSink
-from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 
 _UUID = re.compile(r"%\(uuid\)(\w+)")  # in the format that Beam makes of a template of names
+_MOST_JOINED_BYTES = 1 << 20
+_MOST_JOINED_FILES = 32  # which are read one after another
+_JOINABLE = (CompressionTypes.UNCOMPRESSED, CompressionTypes.GZIP, CompressionTypes.BZIP2)
 _NOT_REPLACED = re.compile("[UVW]+")  # in the pattern that Beam makes of it
 
 
@@ -73,6 +80,15 @@ def patch_file_sinks() -> None:
             return _finalize_without_windows(finalize, sink, folder, sorted(results), before)
         return _finalize_window(sink, folder, sorted(results), w)
 
+    prepare = FileBasedSink.pre_finalize
+
+    @functools.wraps(prepare)
+    def prepare_to_finalize(sink: Any, folder: Any, results: Iterable[str]) -> None:
+        written = sorted(results)
+        prepare(sink, folder, written)
+        _delete_older(sink, written)
+
+    FileBasedSink.pre_finalize = prepare_to_finalize
     FileBasedSink.open_writer = open_by_itself
     FileBasedSink.finalize_windowed_write = finalize_window
     FileBasedSink.pre_finalize_windowed = _delete_nothing
@@ -116,12 +132,84 @@ def _finalize_without_windows(
     It also removes the folder with temporary files of failed attempts, since no other step of the
     pipeline needs it.
     """
+    if _can_be_joined(sink, results) and (name := _join(sink, folder, results)) is not None:
+        yield name
+        return
     names, sink = _final_names(sink, results), copy.copy(sink)
     sink._get_final_name = lambda number, *_: names[number]
     sink.shard_name_glob_format = _NOT_REPLACED.sub("*", sink.shard_name_glob_format)
     for _ in finalize(sink, folder, results, before):
         pass  # it yields the names of those that are renamed now
     yield from names
+
+
+def _can_be_joined(sink: Any, results: Sequence[str]) -> bool:
+    """Whether files that are written one after another to one file are a valid file of a sink."""
+    if sink.num_shards or sink.max_records_per_shard or sink.max_bytes_per_shard:
+        return False  # the user has chosen the files
+    if type(sink) is textio._TextSink:
+        has_ends = sink._header is not None or sink._footer is not None
+    else:
+        has_ends = type(sink) is not tfrecordio._TFRecordSink
+    if has_ends or not 1 < len(results) <= _MOST_JOINED_FILES:
+        return False
+    compression = sink.compression_type
+    if compression == CompressionTypes.AUTO:
+        compression = CompressionTypes.detect_compression_type(results[0])
+    return compression in _JOINABLE
+
+
+def _join(sink: Any, folder: str, results: Sequence[str]) -> str | None:
+    """Join small temporary files; return the final name. None: they are not to be joined.
+
+    May be repeated after any interruption: temporary files are deleted after the renaming alone,
+    and the same files are always joined or not. As with Beam's own last step, a file with the final
+    name is that of an earlier attempt, since ``pre_finalize`` has deleted older ones.
+    """
+    target, names = _joined_name(sink, results), _final_names(sink, results)
+    if target in names:  # the number of files is not in their names, which tell nothing then
+        return None
+    sizes = _sizes_of(results)
+    if len(sizes) < len(results):
+        # An earlier attempt has joined and renamed files, or has renamed each of them.
+        was_joined = FileSystems.exists(target) and not any(map(FileSystems.exists, names))
+        return target if was_joined else None
+    if sum(sizes) > _MOST_JOINED_BYTES:
+        return None
+    joined, as_it_is = f"{results[0]}~joined", CompressionTypes.UNCOMPRESSED
+    with FileSystems.create(joined, sink.mime_type, as_it_is) as file:
+        for each in results:
+            with FileSystems.open(each, sink.mime_type, as_it_is) as part:
+                file.write(part.read())
+    _rename([(joined, target)])
+    sink._report_sink_lineage(sink._get_final_name_glob(1), [target])
+    with contextlib.suppress(BeamIOError):  # as Beam does: the files are not needed any more
+        FileSystems.delete([folder])
+    return target
+
+
+def _delete_older(sink: Any, results: Sequence[str]) -> None:
+    """Delete a file of an earlier pipeline with the name of the file that ``_join`` will make."""
+    if not _can_be_joined(sink, results):
+        return
+    target, sizes = _joined_name(sink, results), _sizes_of(results)
+    will_be_joined = len(sizes) == len(results) and sum(sizes) <= _MOST_JOINED_BYTES
+    if will_be_joined and FileSystems.exists(target):
+        FileSystems.delete([target])
+
+
+def _joined_name(sink: Any, results: Sequence[str]) -> str:
+    (name,) = _final_names(sink, results[:1])
+    return name
+
+
+def _sizes_of(files: Sequence[str]) -> list[int]:
+    """Return the sizes of those files that exist."""
+    sizes = []
+    for each in files:
+        with contextlib.suppress(BeamIOError, OSError):
+            sizes.append(int(FileSystems.get_filesystem(each).size(each)))
+    return sizes
 
 
 def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) -> Iterator[str]:

@@ -1,0 +1,147 @@
+"""Small files of one write are joined, whichever attempt of the last step comes to do it."""
+
+import bz2
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.coders import BytesCoder
+from apache_beam.io import avroio, iobase, textio, tfrecordio
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from beam_spark_runner.harness.beam import file_sinks
+from beam_spark_runner.harness.beam.file_sinks import patch_file_sinks
+
+patch_file_sinks()
+
+
+class Write:
+    """A write of a few lines, of which each was a bundle."""
+
+    def __init__(self, sink: Any, elements: Any = ("a", "b", "c")) -> None:
+        self.sink = sink
+        self.folder = sink.initialize_write()
+        self.results = []
+        for number, each in enumerate(elements):
+            writer = sink.open_writer(self.folder, f"{number:032x}")
+            writer.write(each)
+            self.results.append(writer.close())
+
+    def prepare(self) -> None:
+        iobase._pre_finalize(None, self.sink, self.folder, reversed(self.results))
+
+    def finalize(self) -> list[str]:
+        results = reversed(self.results)  # in no order
+        finalized = iobase._finalize_write(None, self.sink, self.folder, results, 1, None)
+        return [Path(each.value).name for each in finalized]
+
+    def run(self) -> list[str]:
+        self.prepare()
+        return self.finalize()
+
+
+def text(folder: Path, *args: Any, **settings: Any) -> Any:
+    return textio._TextSink(str(folder / "out"), *args, **settings)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_small_files_become_one(tmp_path: Path) -> None:
+    assert Write(text(tmp_path)).run() == ["out-00000-of-00001"]
+    (file,) = tmp_path.iterdir()  # the temporary folder is removed, too
+    assert file.read_text() == "a\nb\nc\n"
+
+
+@pytest.mark.parametrize("module", [gzip, bz2])
+@pytest.mark.parametrize("by_suffix", [True, False])
+def test_compressed_files(tmp_path: Path, module: Any, by_suffix: bool) -> None:
+    suffix, kind = {
+        gzip: (".gz", CompressionTypes.GZIP),
+        bz2: (".bz2", CompressionTypes.BZIP2),
+    }[module]
+    settings = {"file_name_suffix": suffix} if by_suffix else {"compression_type": kind}
+    Write(text(tmp_path, **settings)).run()
+    (file,) = tmp_path.iterdir()
+    assert module.decompress(file.read_bytes()) == b"a\nb\nc\n"
+
+
+def test_records_of_tensorflow(tmp_path: Path) -> None:
+    sink = tfrecordio._TFRecordSink(
+        str(tmp_path / "out"), BytesCoder(), "", 0, None, CompressionTypes.AUTO
+    )
+    Write(sink, (b"a", b"b")).run()
+    (file,) = tmp_path.iterdir()
+    with file.open("rb") as opened:
+        read = [tfrecordio._TFRecordUtil.read_record(opened) for _ in range(3)]
+    assert read == [b"a", b"b", None]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_shards": 3},
+        {"header": "name"},
+        {"footer": "end"},
+        {"max_records_per_shard": 100},
+        {"max_bytes_per_shard": 100},
+        {"compression_type": CompressionTypes.DEFLATE},
+        {"shard_name_template": "-SSSSS"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_files_that_stay_apart(tmp_path: Path, settings: dict[str, Any]) -> None:
+    assert len(Write(text(tmp_path, **settings)).run()) == 3
+    assert len(names_in(tmp_path)) == 3
+
+
+def test_files_of_other_sinks_stay_apart(tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
+    sink = avroio._FastAvroSink(str(tmp_path / "out"), schema, "null", "", 0, None, None, None)
+    assert len(Write(sink, ({"n": 1}, {"n": 2})).run()) == 2
+
+
+def test_large_files_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_sinks, "_MOST_JOINED_BYTES", 6)
+    assert len(Write(text(tmp_path)).run()) == 1
+    assert len(Write(text(tmp_path), ("a", "b", "cd")).run()) == 3
+    monkeypatch.setattr(file_sinks, "_MOST_JOINED_FILES", 2)
+    assert len(Write(text(tmp_path)).run()) == 3
+
+
+def test_a_last_step_that_is_repeated(tmp_path: Path) -> None:
+    """It was interrupted before the renaming, before the deletion, within it, or after it."""
+    write = Write(text(tmp_path))
+    write.prepare()
+    Path(f"{write.results[0]}~joined").write_text("half")
+    assert write.finalize() == ["out-00000-of-00001"]
+    (file,) = tmp_path.iterdir()
+    Path(write.folder).mkdir()
+    for each in write.results[1:]:
+        Path(each).write_text("?")
+    for _ in range(2):
+        assert write.finalize() == [file.name]
+        assert file.read_text() == "a\nb\nc\n"
+
+
+def test_a_repeated_last_step_does_not_join_what_another_version_renames(tmp_path: Path) -> None:
+    write = Write(text(tmp_path))
+    write.prepare()
+    FileSystems.rename(write.results[:1], [str(tmp_path / "out-00000-of-00003")])
+    (tmp_path / "out-00000-of-00001").write_text("older")
+    assert len(write.finalize()) == 3
+
+
+def test_a_file_of_an_earlier_pipeline_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+    older = tmp_path / "out-00000-of-00001"
+    older.write_text("older")
+    write = Write(text(tmp_path))
+    write.prepare()
+    assert not older.exists()
+    for each in write.results:
+        Path(each).unlink()
+    with pytest.raises(OSError, match="do not exist"):
+        write.finalize()
