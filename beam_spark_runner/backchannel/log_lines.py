@@ -58,10 +58,15 @@ def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
     entry.custom_data[_CATEGORY] = name
 
 
+def put_logger(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
+    """Name the logger of a line."""
+    entry.custom_data[_LOGGER_NAME] = valid_text(name, _MOST_OF_A_NAME)
+
+
 def logger_of(entry: beam_fn_api_pb2.LogEntry) -> str:
     """Return the name of the logger that user code has used; empty: the root, or it is not known.
 
-    SDK harnesses of Beam do not send it.
+    SDK harnesses without this package do not send it.
     """
     if not entry.HasField("custom_data") or _LOGGER_NAME not in entry.custom_data:
         return ""
@@ -268,7 +273,7 @@ class LogHandler(logging.Handler):
         )
         entry.timestamp.FromNanoseconds(int(record.created * 1e9))
         if record.name != logging.root.name:
-            entry.custom_data[_LOGGER_NAME] = valid_text(record.name, _MOST_OF_A_NAME)
+            put_logger(entry, record.name)
         if record.exc_info and record.exc_info[1] is not None:
             _, error, frames = record.exc_info
             entry.trace = render_error(error, frames).traceback_text.rstrip()

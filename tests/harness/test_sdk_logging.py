@@ -12,7 +12,7 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, metrics_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
-from beam_spark_runner.backchannel.log_lines import STDERR, category_of
+from beam_spark_runner.backchannel.log_lines import STDERR, category_of, logger_of
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.fn_api.services.logging import LogStream
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
@@ -97,6 +97,8 @@ def test_lines_and_warnings_are_there_when_the_bundle_ends(
     assert "odd" in warning.transform_id
     assert category_of(line) is None
     assert line.message == "said at last"
+    assert logger_of(line) == "user.module"
+    assert line.log_location.rpartition(":")[0] == __file__
     urns = [metrics_pb2.MonitoringInfo.FromString(info).urn for info in result.monitoring_infos]
     assert urns
     assert LOG_MARK_URN not in urns

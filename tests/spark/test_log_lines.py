@@ -65,8 +65,7 @@ def test_lines_have_level_step_and_worker(
 ) -> None:
     caplog.set_level(logging.DEBUG, SDK_LOGGER)
     result = run(spark_session, build_saying, *flags)
-    name = SDK_LOGGER if PROCESS[0] in flags else "user.module"  # which SDK harnesses do not send
-    lines = [each for each in caplog.records if each.name == name]
+    lines = [each for each in caplog.records if each.name == "user.module"]
     assert sorted((each.levelno, each.args[0]) for each in lines) == sorted(  # type: ignore[index]
         [(logging.INFO, f"saw {n}") for n in (1, 2, 3)]
         + [(logging.WARNING, f"mind {n}") for n in (1, 2, 3)]
@@ -126,11 +125,10 @@ def test_a_traceback_is_shown_once(
     result = run(
         spark_session, lambda p: p | beam.Create([1]) | "Catch" >> beam.ParDo(Catches()), *flags
     )
-    names = ("user.module", SDK_LOGGER)
-    (line,) = (each.getMessage() for each in caplog.records if each.name in names)
+    (line,) = (each.getMessage() for each in caplog.records if each.name == "user.module")
     (kept,) = (each.message_text for each in result.messages())
     for text in (line, kept):
-        assert text.startswith("went wrong [Catch, ")
+        assert text.removeprefix("ERROR: ").startswith("went wrong [Catch, ")
         assert text.count("Traceback (most recent call last)") == 1
         assert text.endswith("\nValueError: caught")
 
@@ -172,7 +170,7 @@ def test_a_failed_job_has_its_last_lines_and_the_reason(spark_session: Any) -> N
     with pytest.raises(BundleFailedError):
         result.wait_until_finish()
     line, reason = result.messages()
-    assert line.message_text.startswith("about to fail [Fail, ")
+    assert line.message_text.startswith("ERROR: about to fail [Fail, ")
     assert "ValueError: on purpose" in reason.message_text
     assert reason.importance == beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR
 
@@ -188,7 +186,7 @@ def test_a_failed_job_in_this_process_tells_its_reason_once(
     with pytest.raises(BundleFailedError, match="ValueError: on purpose"):
         result.wait_until_finish()
     line, reason = result.messages()
-    assert line.message_text.startswith("about to fail [Fail, ")
+    assert line.message_text.startswith("ERROR: about to fail [Fail, ")
     assert "ValueError: on purpose" in reason.message_text
     assert "on purpose" not in capfd.readouterr().err
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == [

@@ -3,17 +3,20 @@
 Beam's handler drops lines that its queue cannot hold, without reporting how many. Here a flood of
 lines is limited at its source, and the dropped lines are counted. Python's warnings, usually
 written to stderr, are sent as log entries with their category. A mark follows the lines of each
-bundle, so that the runner can wait for them.
+bundle, so that the runner can wait for them. Lines have the names of their loggers.
 
 ``sdk_worker_main`` imports this module because of ``--beam_plugin``, after it has installed its
 handler.
 """
 
 import contextlib
+import copy
 import logging
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from urllib.parse import quote, unquote
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
@@ -30,8 +33,9 @@ _OURS = "/beam_spark_runner/"
 _LEFT_OUT = f"{_OURS}left_out"
 _MARK = f"{_OURS}mark"
 _WARNING = f"{_OURS}warning/"
-"""Log locations of special entries: the count of dropped lines, a mark, and a warning, which is
-followed by its category and its own location."""
+_LOGGER = f"{_OURS}logger/"
+"""Log locations of special entries: the count of dropped lines, a mark, a warning followed by its
+category and its own location, and a line followed by its logger and its own location."""
 
 
 class SdkLogging:
@@ -48,6 +52,7 @@ class SdkLogging:
         """Filter the records of all root handlers, and take Python's warnings."""
         for handler in logging.getLogger().handlers:  # another one may write to stderr
             handler.addFilter(self._lets_through)
+        self._handler.emit = _naming_loggers(self._handler.emit)  # type: ignore[method-assign]
         redirect_warnings(self._warn)
 
     def end_bundle(self) -> int:
@@ -92,6 +97,21 @@ class SdkLogging:
         )
 
 
+def _naming_loggers(
+    emit: Callable[[logging.LogRecord], None],
+) -> Callable[[logging.LogRecord], None]:
+    """Have a handler send the name of a record's logger with its location."""
+
+    def emit_with_name(record: logging.LogRecord) -> None:
+        place = str(record.pathname or record.module)
+        if record.name != logging.root.name and not place.startswith(_OURS):
+            record = copy.copy(record)  # which other handlers get, too
+            record.pathname = f"{_LOGGER}{quote(valid_text(str(record.name)), safe='')}/{place}"
+        emit(record)
+
+    return emit_with_name
+
+
 def _make_sendable(record: logging.LogRecord) -> None:
     """Convert a record that Beam's handler cannot send to text; else logging would raise."""
     error = record.exc_info[1] if record.exc_info else None
@@ -127,6 +147,15 @@ def take_category(entry: beam_fn_api_pb2.LogEntry) -> str | None:
         return None
     category, _, entry.log_location = location.removeprefix(_WARNING).partition("/")
     return category
+
+
+def take_logger(entry: beam_fn_api_pb2.LogEntry) -> str:
+    """Remove the name of a line's logger from its entry, and return it; empty: it has none."""
+    location: str = entry.log_location
+    if not location.startswith(_LOGGER):
+        return ""
+    name, _, entry.log_location = location.removeprefix(_LOGGER).partition("/")
+    return unquote(name)
 
 
 def _number(entry: beam_fn_api_pb2.LogEntry, place: str) -> int:

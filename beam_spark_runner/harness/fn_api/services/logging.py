@@ -14,8 +14,14 @@ from beam_spark_runner.backchannel.log_lines import (
     is_chatter,
     is_of_boot_program,
     put_category,
+    put_logger,
 )
-from beam_spark_runner.harness.beam.plugin.sdk_logging import left_out_by, mark_of, take_category
+from beam_spark_runner.harness.beam.plugin.sdk_logging import (
+    left_out_by,
+    mark_of,
+    take_category,
+    take_logger,
+)
 
 
 class LogStream:
@@ -87,6 +93,8 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                     else:
                         if category := take_category(entry):
                             put_category(entry, category)
+                        elif name := take_logger(entry):
+                            put_logger(entry, name)
                         if is_of_boot_program(entry):
                             stream.keep(f"{entry.message}\n".encode())
                         if not is_chatter(entry) and lines.has_room():
