@@ -228,3 +228,8 @@ class CoderTable:
     def double(self) -> CoderId:
         """Return the id of the coder of doubles."""
         return self.add(Coder(urn=urns.CODER_DOUBLE))
+
+
+def users_steps(graph: Graph) -> Mapping[str, str]:
+    """Return the name by which users know each step (``Transform.step``), by its full name."""
+    return {transform.name: transform.step for transform in graph.transforms.values()}

@@ -99,8 +99,9 @@ class Transform:
     Beam, but one Transform here.
     """
 
-    name: str  # proto ``unique_name``: the full name of the step, as users know it
+    name: str  # proto ``unique_name``: its full name, which metrics and checkpoints have
     urn: str
+    part_of: str = ""  # the name of the step that a user has applied; empty: it is one itself
     payload: bytes = b""  # passed to the SDK unchanged
     inputs: Mapping[str, PCollectionId] = field(default_factory=dict)  # local name -> collection
     outputs: Mapping[str, PCollectionId] = field(default_factory=dict)
@@ -117,6 +118,15 @@ class Transform:
     needs_all_input: bool = False  # a full-window partition, which emits at the end of its input
     takes_partition: bool = False  # its bundle must have all elements of one task
     breaks_fusion: bool = False  # set by ``insert_fusion_breaks`` only
+
+    @property
+    def step(self) -> str:
+        """The name by which users know it: that of the step they have applied, without its parts.
+
+        Of the parts of Beam's own composites, it is the name of the composite, as in
+        ``WriteToText`` for ``WriteToText/Write/WriteImpl/FinalizeWrite``.
+        """
+        return self.part_of or self.name
 
     @property
     def main_inputs(self) -> Mapping[str, PCollectionId]:

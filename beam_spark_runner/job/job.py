@@ -12,6 +12,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, SparkJobError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
@@ -26,6 +27,7 @@ from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_st
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
 from beam_spark_runner.job.temporary_files import remove_temporary_files_of
+from beam_spark_runner.job.users_steps import name_users_step
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import element_counts, residual_gauges
@@ -267,6 +269,7 @@ class Job:
                 state = PipelineState.CANCELLED
             else:
                 _LOGGER.debug("the pipeline failed", exc_info=error)
+                name_users_step(error, users_steps(self.plan.graph))
                 self._error = error
         finally:
             if self._events is not None:

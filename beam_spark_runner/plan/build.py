@@ -103,6 +103,7 @@ class _Wiring:
         self.table_writes = TableWrites()
         self.makers: dict[PCollectionId, list[StageId]] = {}
         self.readers: dict[DestinationId, dict[str, None]] = {}  # steps with that side input
+        self._steps = facts.users_steps(graph)
         self._side: dict[tuple[PCollectionId, str], DestinationId] = {}
         self._made_by_runner = {
             collection: id_
@@ -161,7 +162,7 @@ class _Wiring:
             self.main[stage] = id_
             self.stages[stage] = Stage(
                 id=stage,
-                name=f"side input of {destination.name}",
+                name=f"side input of {self._steps.get(destination.name, destination.name)}",
                 transforms=(),
                 input=destination.arriving,
                 outputs=(),
@@ -181,7 +182,7 @@ class _Wiring:
             transform = self.graph.transforms[transform_id]
             for local_name, collection, access_pattern in facts.side_inputs(transform):
                 destination = self._side_destination(transform, collection, access_pattern)
-                self.readers.setdefault(destination, {})[transform.name] = None
+                self.readers.setdefault(destination, {})[transform.step] = None
                 side_inputs.append(
                     SideInput(
                         transform=transform_id, local_name=local_name, destination=destination
@@ -341,7 +342,7 @@ def _segments(
 
     of_tables = {
         used[key]: wiring.table_writes.segment(
-            used[key], write, segment_of, writes, wiring.graph.transforms[write].name
+            used[key], write, segment_of, writes, wiring.graph.transforms[write].step
         )
         for key, write in table_writes.items()
     }
@@ -390,7 +391,7 @@ def _why(
         return f"{text}: at most {max_exchanges} exchanges share a Spark job"
     if stage.side_inputs:
         waiting = step_list(
-            wiring.graph.transforms[side.transform].name for side in stage.side_inputs
+            wiring.graph.transforms[side.transform].step for side in stage.side_inputs
         )
         return f"{text}: the side inputs of {waiting} must be complete first"
     return f"{text}: it also gets rows that are made only there"

@@ -1,5 +1,6 @@
 """Renders a plan as text, for users: what runs where, and why."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
@@ -22,10 +23,10 @@ def explain(plan: Plan) -> str:
           Before the first exchange
             Beam stage 0: Read + Count
               reads    one impulse
-              runs     Read/Split
-                       Count/Precombine
-              writes   to Beam stage 1 (group by key for Count/Group)
-          Exchange 1: group by key for Count/Group
+              runs     Read
+                       Count
+              writes   to Beam stage 1 (group by key for Count)
+          Exchange 1: group by key for Count
             Beam stage 1: Count
               …
 
@@ -44,8 +45,9 @@ class Explainer:
             for destination in plan.destinations.values()
             if destination.stage is not None
         }
+        self._steps = facts.users_steps(plan.graph)
         self.collection_names = {
-            collection: transform.name if len(transform.outputs) == 1 else f"{transform.name}.{tag}"
+            collection: transform.step if len(transform.outputs) == 1 else f"{transform.step}.{tag}"
             for transform in plan.graph.transforms.values()
             for tag, collection in transform.outputs.items()
         }
@@ -59,7 +61,7 @@ class Explainer:
         self.writers: dict[DestinationId, list[SegmentId]] = {}
         for stage in plan.stages.values():
             for side in stage.side_inputs:
-                name = plan.graph.transforms[side.transform].name
+                name = plan.graph.transforms[side.transform].step
                 self.readers.setdefault(side.destination, []).append(name)
         for segment in plan.segments:
             for destination in segment.writes:
@@ -121,7 +123,7 @@ class Explainer:
             write = TableWrite.from_payload(step.payload)
             (writers,) = segment.reads.values()
             origin = f"the rows of {_segments(writers)}" if writers else "no rows"
-            return f"Segment {segment.id}: one Spark write of {write} ({step.name}), from {origin}"
+            return f"Segment {segment.id}: one Spark write of {write} ({step.step}), from {origin}"
         each = " for each epoch" if self.plan.streams else ""
         return f"Segment {segment.id}: one Spark job{each}"
 
@@ -131,17 +133,7 @@ class Explainer:
         environment = f", in {stage.environment}" if is_one_of_several else ""
         yield f"Beam stage {stage.id}: {stage.name}{environment}"
         yield f"{_INDENT}reads    {self._source(segment, stage)}"
-        for side in stage.side_inputs:
-            destination = self.plan.destinations[side.destination]
-            pattern = _PATTERNS.get(destination.access_pattern, destination.access_pattern)
-            collection = f"output of {self._collection(destination.arriving)}"
-            writers = self.writers.get(side.destination, [])
-            if destination.stage is not None:
-                origin = f"as Beam stage {destination.stage} has it from earlier epochs"
-            else:
-                origin = f"from {_segments(writers)}" if writers else "always empty"
-            reader = self.plan.graph.transforms[side.transform].name
-            yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
+        yield from dict.fromkeys(self._looked_up(stage))  # parts of one step: once
         if self.plan.streams and self.main[stage.id].delivery is Delivery.GROUP_BY_KEY:
             yield f"{_INDENT}keeps    windows that have not fired, for each key"
         is_view = self.main[stage.id].delivery is Delivery.SIDE_INPUT
@@ -164,9 +156,10 @@ class Explainer:
                 yield f"{_INDENT}keeps    {kept}, for each key and window"
         if not stage.transforms and not is_view:
             yield f"{_INDENT}runs     nothing: it passes its input on"
-        for number, transform in enumerate(stage.transforms):
+        steps = (self.plan.graph.transforms[transform].step for transform in stage.transforms)
+        for number, (step, _) in enumerate(itertools.groupby(steps)):  # parts of one: once
             label = " " * 4 if number else "runs"
-            yield f"{_INDENT}{label}     {self.plan.graph.transforms[transform].name}"
+            yield f"{_INDENT}{label}     {step}"
         if stage.is_splittable:
             later = "a later epoch" if self.plan.streams else "later bundles, or to a round"
             yield f"{_INDENT}defers   what a restriction leaves: to {later}"
@@ -174,9 +167,22 @@ class Explainer:
             for id_ in self.plan.consumers.get(collection_id, ()):
                 yield f"{_INDENT}writes   {self._target(segment, self.plan.destinations[id_])}"
 
+    def _looked_up(self, stage: Stage) -> Iterator[str]:
+        for side in stage.side_inputs:
+            destination = self.plan.destinations[side.destination]
+            pattern = _PATTERNS.get(destination.access_pattern, destination.access_pattern)
+            collection = f"output of {self._collection(destination.arriving)}"
+            writers = self.writers.get(side.destination, [])
+            if destination.stage is not None:
+                origin = f"as Beam stage {destination.stage} has it from earlier epochs"
+            else:
+                origin = f"from {_segments(writers)}" if writers else "always empty"
+            reader = self.plan.graph.transforms[side.transform].step
+            yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
+
     def _takers(self, stage: Stage) -> str:
         steps = (self.plan.graph.transforms[id_] for id_ in stage.transforms)
-        return ", ".join(step.name for step in steps if step.takes_partition)
+        return ", ".join(step.step for step in steps if step.takes_partition)
 
     def _source(self, segment: Segment, stage: Stage) -> str:
         destination = self.main[stage.id]
@@ -201,7 +207,7 @@ class Explainer:
 
     def _target(self, segment: Segment, destination: Destination) -> str:
         if destination.delivery is Delivery.TABLE:
-            return f"to the table of {destination.name}"
+            return f"to the table of {self._step(destination)}"
         if destination.stage is None:
             readers = ", ".join(dict.fromkeys(self.readers.get(destination.id, ())))
             return f"the side input of {readers}"
@@ -221,7 +227,10 @@ class Explainer:
         what = destination.delivery.value
         if destination.is_time_sorted:
             what += " and in the order of event time"
-        return f"{what} for {destination.name}"
+        return f"{what} for {self._step(destination)}"
+
+    def _step(self, destination: Destination) -> str:
+        return self._steps.get(destination.name, destination.name)
 
     def _indented(self, depth: int, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:

@@ -8,7 +8,7 @@ _MAX_NAMES = 4
 
 
 def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
-    """Name a stage by the outermost step names of its transforms, in order.
+    """Name a stage by the outermost names of its steps, in order.
 
     If that is a single name, inner names are added, since other stages may share it.
 
@@ -18,12 +18,12 @@ def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
         maker: The step executed by the runner that makes the input of ``stage``, if one does.
 
     Example:
-        Read/Split, Read/Process, Count/Precombine   ==>   Read + Count
-        Write/Impl/Bundles, Write/Impl/Pair          ==>   Write/{Bundles, Pair}
+        Read, Score/Parse, Score/Sum   ==>   Read + Score
+        Score/Parse, Score/Sum         ==>   Score/{Parse, Sum}
     """
     if not stage.transforms:
-        return f"pass on {maker.name if maker else stage.input}"
-    names = [graph.transforms[transform].name for transform in stage.transforms]
+        return f"pass on {maker.step if maker else stage.input}"
+    names = [graph.transforms[transform].step for transform in stage.transforms]
     labels = dict.fromkeys(name.partition("/")[0] for name in names)
     if len(labels) > 1:
         return _shortened(list(labels), " + ")
@@ -36,7 +36,7 @@ def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
 
 
 def step_list(names: Iterable[str]) -> str:
-    """List the full names of some steps.
+    """List the names of some steps, each once.
 
     Example:
         A/x, B/y, A/x   ==>   A/x, B/y

@@ -27,6 +27,7 @@ from beam_spark_runner.graph.model import (
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
 from beam_spark_runner.portable.references import check_references
 from beam_spark_runner.portable.row_fields import row_fields
+from beam_spark_runner.portable.steps import steps_of_parts
 from beam_spark_runner.portable.windowing import (
     fires_empty_when_closed,
     may_be_lifted,
@@ -93,7 +94,10 @@ def from_proto(
     kept_whole = _KEPT_WHOLE - {urns.RESHUFFLE} if expands_reshuffles else _KEPT_WHOLE
     leaves = _without_pass_throughs(_leaves(pipeline, kept_whole), components)
     environments = _environments(components)
-    transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
+    steps = steps_of_parts(pipeline)
+    transforms = {
+        id_: _transform(id_, components, environments, steps.get(id_, "")) for id_ in leaves
+    }
     ordered = _in_topological_order(transforms)
     windowings = {
         WindowingId(id_): windowing_from_proto(id_, strategy, environments, components.environments)
@@ -219,6 +223,7 @@ def _transform(
     id_: TransformId,
     components: beam_runner_api_pb2.Components,
     environments: Mapping[str, EnvironmentId],
+    part_of: str,
 ) -> Transform:
     proto = components.transforms[id_]
     name = proto.unique_name or id_
@@ -237,6 +242,7 @@ def _transform(
         raise InvalidPipelineError("a ParDo has exactly one main input", name)
     return Transform(
         name=name,
+        part_of=part_of,
         urn=urn,
         payload=proto.spec.payload,
         inputs={local: PCollectionId(proto.inputs[local]) for local in sorted(proto.inputs)},

@@ -44,5 +44,5 @@ def test_the_users_error_is_the_pipelines(spark_session: Any, levels: int) -> No
 
     with pytest.raises(BundleFailedError) as raised:
         run(spark_session, build, "--sdf_round_budget=0.1")
-    assert raised.value.step == "Count/Process"
+    assert raised.value.step == "Count"
     assert raised.value.cause == "ValueError: mine"

@@ -39,6 +39,7 @@ def await_side_inputs(graph: Graph) -> Graph:
         taken.add(wait_id)
         transforms[wait_id] = Transform(
             name=name,
+            part_of=reader.step,
             urn=urns.FLATTEN,
             inputs=reader.inputs,
             outputs={"out": waited_id},

@@ -39,7 +39,7 @@ def expand_splittable(graph: Graph) -> Graph:
     def add(transform: Transform, id_: TransformId, part: str) -> None:
         new_id = TransformId(fresh(id_ + part, taken))
         taken.add(new_id)
-        transforms[new_id] = replace(transform, name=transform.name + part)
+        transforms[new_id] = replace(transform, name=transform.name + part, part_of=transform.step)
 
     for id_, read in graph.transforms.items():
         if not is_splittable(read) or read.restriction_coder is None:

@@ -61,11 +61,13 @@ def lift_combiners(graph: Graph) -> Graph:
         precombine = replace(
             combine,
             name=f"{name}/Precombine",
+            part_of=combine.step,
             urn=urns.COMBINE_PER_KEY_PRECOMBINE,
             outputs={"out": precombined_id},
         )
         group = Transform(
             name=f"{name}/Group",
+            part_of=combine.step,
             urn=urns.GROUP_BY_KEY,
             inputs={"in": precombined_id},
             outputs={"out": grouped_id},
@@ -73,6 +75,7 @@ def lift_combiners(graph: Graph) -> Graph:
         merge = replace(
             combine,
             name=f"{name}/Merge",
+            part_of=combine.step,
             urn=urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS,
             inputs={"in": grouped_id},
             outputs={"out": merged_id},
@@ -80,6 +83,7 @@ def lift_combiners(graph: Graph) -> Graph:
         extract = replace(
             combine,
             name=f"{name}/ExtractOutputs",
+            part_of=combine.step,
             urn=urns.COMBINE_PER_KEY_EXTRACT_OUTPUTS,
             inputs={"in": merged_id},
         )

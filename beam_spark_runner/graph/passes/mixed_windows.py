@@ -55,7 +55,7 @@ def find_mix(graph: Graph, flatten: Transform) -> MixedFlatten | None:
         for reader in readers[collection]:
             use = _use(reader, collection)
             if use is not None:
-                return MixedFlatten(inputs=inputs, problem=f"{reader.name} {use}")
+                return MixedFlatten(inputs=inputs, problem=f"{reader.step} {use}")
             if reader.urn != urns.ASSIGN_WINDOWS:
                 downstream += [made for made in reader.outputs.values() if made not in downstream]
     return None

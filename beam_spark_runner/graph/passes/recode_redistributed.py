@@ -41,6 +41,7 @@ def recode_redistributed(graph: Graph) -> Graph:
         del transforms[id_]  # the Flatten comes first
         transforms[flatten_id] = Transform(
             name=f"{transform.name}/Recode",
+            part_of=transform.step,
             urn=urns.FLATTEN,
             inputs={"in": given},
             outputs={"out": recoded},

@@ -23,13 +23,13 @@ def refuse_unstreamable(graph: Graph) -> Graph:
             step.
     """
     problems = [
-        UnsupportedFeatureError("a full-window partition in a streaming pipeline", transform.name)
+        UnsupportedFeatureError("a full-window partition in a streaming pipeline", transform.step)
         for transform in graph.transforms.values()
         if transform.needs_all_input
     ]
     problems += [
         UnsupportedFeatureError(
-            "a Spark table in a streaming pipeline", transform.name, "it in a batch pipeline"
+            "a Spark table in a streaming pipeline", transform.step, "it in a batch pipeline"
         )
         for transform in graph.transforms.values()
         if transform.urn in TABLE_URNS

@@ -48,6 +48,7 @@ def truncate_restrictions(graph: Graph) -> Graph:
         transforms[new_id] = replace(
             process,
             name=name,
+            part_of=process.step,
             urn=_TRUNCATE,
             outputs={"out": truncated_id},
             requires_stable_input=False,

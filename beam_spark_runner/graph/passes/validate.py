@@ -77,7 +77,7 @@ def _problems_of_coders(graph: Graph) -> Iterator[PipelineError]:
 
 
 def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
-    where = transform.name
+    where = transform.step
     if transform.urn not in facts.RUNNER_URNS:
         if transform.urn not in facts.SDK_URNS:
             yield UnsupportedFeatureError(
@@ -115,12 +115,12 @@ def _problems_of_side_inputs(graph: Graph, transform: Transform) -> Iterator[Pip
         side_input = f"side input {local_name}"
         if access_pattern not in _ACCESS_PATTERNS:
             yield UnsupportedFeatureError(
-                f"{side_input} with the access pattern {access_pattern}", transform.name
+                f"{side_input} with the access pattern {access_pattern}", transform.step
             )
 
 
 def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
-    where = transform.name
+    where = transform.step
     for collection in transform.inputs.values():
         coder = facts.coder(graph, collection)
         if coder.urn != urns.CODER_KV:
@@ -136,11 +136,11 @@ def _problems_of_keyed_steps(graph: Graph, transform: Transform) -> Iterator[Pip
     coder = facts.coder(graph, facts.main_input(transform))
     if coder.urn != urns.CODER_KV:
         yield InvalidPipelineError(
-            f"it needs keys, for {why}, but the coder of its input is {coder.urn}", transform.name
+            f"it needs keys, for {why}, but the coder of its input is {coder.urn}", transform.step
         )
     if transform.restriction_coder is not None:
         # Beam's SDKs refuse it, too.
-        yield UnsupportedFeatureError(f"a splittable DoFn with {why}", transform.name)
+        yield UnsupportedFeatureError(f"a splittable DoFn with {why}", transform.step)
 
 
 def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
@@ -149,12 +149,12 @@ def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[Pipelin
         return
     maker = facts.producers(graph)
     inputs = ", ".join(
-        f"{text} of {graph.transforms[maker[collection]].name}"
+        f"{text} of {graph.transforms[maker[collection]].step}"
         for text, collection in mix.inputs.items()
     )
     # The words of Beam's Java SDK. The Python SDK only warns.
     yield InvalidPipelineError(
         f"Inputs to Flatten had incompatible window windowFns: {inputs}; {mix.problem}. "
         "Give all of them the same WindowInto",
-        transform.name,
+        transform.step,
     )
