@@ -1,5 +1,6 @@
 """What a user reads when a pipeline fails, and what does not run any more."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,20 @@ def test_an_error_names_the_step_that_the_user_has_applied(
         run(spark_session, lambda pipeline: pipeline | beam.Create([1]) | "Save" >> write)
     assert raised.value.step == "Save"
     assert "[while running 'Save/Write/WriteImpl/" in str(raised.value)
+
+
+def test_an_output_that_cannot_be_encoded(spark_session: Any) -> None:
+    def lock(_: Any) -> Any:
+        return threading.Lock()
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        numbers = pipeline | beam.Create([1]) | "Before" >> beam.Map(str)
+        return numbers | "Lock" >> beam.Map(lock) | beam.Reshuffle() | "After" >> beam.Map(str)
+
+    with pytest.raises(BundleFailedError) as raised:
+        run(spark_session, build)
+    assert str(raised.value).startswith("Lock: ")
+    assert "the output of this step cannot be encoded: the value of an element for Reshuffle" in (
+        raised.value.cause
+    )
+    assert "cannot pickle '_thread.lock' object" in raised.value.cause

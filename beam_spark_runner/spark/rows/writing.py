@@ -133,7 +133,8 @@ class Writer(abc.ABC):
         )
 
     def _fail(self, what: str, value: Any, error: Exception) -> EncodingError:
+        cause = render_error(error).cause
         return EncodingError(
-            f"the {what} of an element for {self.edge.name} cannot be encoded: "
-            f"{class_name(value)} {text_of(value, 200)}: {render_error(error).cause}"
+            f"the output of this step cannot be encoded: the {what} of an element for "
+            f"{self.edge.name}: {class_name(value)} {text_of(value, 200)}: {cause}"
         )

@@ -46,7 +46,8 @@ def test_an_element_that_does_not_encode(
     windowed = WindowedValueCoder(coder, GlobalWindowCoder())
     with pytest.raises(EncodingError) as caught:
         written(edge, windowed, [WindowedValue(element, MIN_TIMESTAMP, (GLOBAL,))])
-    assert f"the {words} of an element for Outer/step cannot be encoded" in str(caught.value)
+    text = f"the output of this step cannot be encoded: the {words} of an element for Outer/step: "
+    assert str(caught.value).startswith(text)
     assert repr(element) in str(caught.value)
 
 
