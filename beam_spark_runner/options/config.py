@@ -59,7 +59,6 @@ _LOGGER = logging.getLogger(__name__)
 
 Progress = Literal["auto", "on", "off"]
 Restart = Literal["auto", "resume", "fresh"]
-PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
 _MOST_MB = MOST_BYTES >> 20
@@ -130,7 +129,7 @@ class RunnerConfig:
     parallel_test_streams: bool = False  # several tasks in an epoch, on a local master, too
     stuck_bundle_timeout_s: float | None = None  # 0: never. None: not given, see ``stuck_s``
     job_name: str | None = None
-    show_plan: PlanFormat | None = None
+    show_plan: bool = False
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
     metrics: MetricsAddress | None = None  # address at which metrics are served. None: not served
@@ -232,7 +231,7 @@ class RunnerConfig:
             renamed_steps=_renamed_steps(cloud.transform_name_mapping),
             restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
-            show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
+            show_plan=bool(getattr(ours, "show_plan", False)),
             progress=one_of("progress", getattr(ours, "progress", "auto"), Progress),
             backchannel=one_of(
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind

@@ -71,10 +71,9 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "on after its end. Default: beam-spark-runner in XDG_CACHE_HOME or ~/.cache.",
     },
     "show_plan": {
-        "nargs": "?",
-        "const": "text",
-        "metavar": "FORMAT",
-        "help": "Print the plan before the pipeline runs. FORMAT: text.",
+        "action": "store_true",
+        "default": False,
+        "help": "Print the plan before the pipeline runs.",
     },
     "docker_executable": {
         "metavar": "PROGRAM",
@@ -208,7 +207,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",
-        "help": "Show a progress line on stderr. auto: if stderr is a terminal. Default: auto.",
+        "help": "Show a progress line on stderr. auto: if stderr is a terminal; if it is not, the "
+        "line is logged once a minute at level INFO. Default: auto.",
     },
 }
 

@@ -117,7 +117,7 @@ def read_options(
         shared_storage=server.shared_storage,
         environment_overrides=server.environment_overrides,
         progress="off",
-        show_plan=None,
+        show_plan=False,
     )
 
 

@@ -71,7 +71,7 @@ def test_the_server_decides_where_jobs_run() -> None:
     _, config = read_options(sent(*flags, "--show_plan"), SERVER)
     assert config.spark_master_url is None
     assert config.shared_storage == "/shared"
-    assert (config.progress, config.show_plan) == ("off", None)
+    assert (config.progress, config.show_plan) == ("off", False)
 
 
 @pytest.mark.parametrize(
