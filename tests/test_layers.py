@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 # Highest first. Names in one row are siblings: they never import each other.
 LAYERS = (
     ("__init__",),
-    ("make_class_archive",),
+    ("make_class_archive", "plans"),
     ("runner", "__main__", "savepoint", "errors"),
     ("job",),
     ("spark",),

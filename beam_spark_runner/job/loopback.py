@@ -32,12 +32,13 @@ _OF_FAILURES = logging.getLogger("apache_beam.runners.common")
 
 def runs_in_this_process(pipeline: beam_runner_api_pb2.Pipeline) -> bool:
     """Whether the pipeline has a LOOPBACK environment."""
-    return bool(_loopback_environments(pipeline))
+    return bool(loopback_environments(pipeline))
 
 
-def _loopback_environments(
+def loopback_environments(
     pipeline: beam_runner_api_pb2.Pipeline,
 ) -> list[beam_runner_api_pb2.Environment]:
+    """Return the LOOPBACK environments of a pipeline."""
     return [
         each
         for each in pipeline.components.environments.values()
@@ -59,7 +60,7 @@ def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> 
     payload = beam_runner_api_pb2.ExternalPayload(
         endpoint=endpoints_pb2.ApiServiceDescriptor(url=pool.url)
     )
-    for each in _loopback_environments(pipeline):
+    for each in loopback_environments(pipeline):
         each.urn = urns.ENVIRONMENT_EXTERNAL
         each.payload = payload.SerializeToString()
     return pool

@@ -55,7 +55,8 @@ def validate(graph: Graph) -> Graph:
     for transform in graph.transforms.values():
         problems += _problems_of_the_step(graph, transform)
     if problems:
-        raise PipelineRefusedError(problems)
+        # Each once: parts of one step may have the same problem.
+        raise PipelineRefusedError([*{str(each): each for each in problems}.values()])
     return graph
 
 

@@ -1,0 +1,68 @@
+"""Shows the plan of a pipeline without running it."""
+
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.runner import PipelineResult, PipelineState
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.job.loopback import loopback_environments
+from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.plan.explain import explain
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.plan.picture import picture
+from beam_spark_runner.runner import SparkPortableRunner
+
+_NO_POOL = beam_runner_api_pb2.ExternalPayload().SerializeToString()
+
+
+def show_plan(pipeline: beam.Pipeline) -> "ShownPlan":
+    """Return the plan by which SparkPortableRunner would run a pipeline; nothing runs, nor Spark.
+
+    In a notebook it is shown as a diagram; elsewhere ``print`` it.
+
+    Args:
+        pipeline: A pipeline with any runner. Its options are those of the plan.
+
+    Raises:
+        OptionsError, PipelineError: The options or the pipeline are invalid.
+    """
+    shown = _PlanOnly().run_pipeline(pipeline, pipeline.options)
+    assert isinstance(shown, ShownPlan)
+    return shown
+
+
+class ShownPlan(PipelineResult):  # type: ignore[misc]
+    """A plan to look at: as text, and in notebooks as a diagram."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(PipelineState.STOPPED)
+        self._plan = plan
+
+    def __str__(self) -> str:
+        return explain(self._plan)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return picture(self._plan)
+
+
+class _PlanOnly(SparkPortableRunner):
+    """Compiles pipelines, and runs none."""
+
+    def run_portable_pipeline(
+        self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
+    ) -> Any:
+        config = RunnerConfig.from_options(options)
+        return ShownPlan(prepare(pipeline, options, config, _serve_nothing, job_id="plan").plan)
+
+
+def _serve_nothing(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:
+    """Describe LOOPBACK environments as they run, but serve none: no user code runs."""
+    for environment in loopback_environments(pipeline):
+        environment.urn = urns.ENVIRONMENT_EXTERNAL
+        environment.payload = _NO_POOL
