@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricResults
@@ -30,10 +30,13 @@ from beam_spark_runner.job.environments import (
     default_environment,
 )
 from beam_spark_runner.job.identity import folder_of, new_job_id
+from beam_spark_runner.job.interrupts import FirstInterrupt
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.program_start import script_name
+from beam_spark_runner.job.progress_line import Line, line_for
 from beam_spark_runner.job.sigterm import FirstSigterm, sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
@@ -45,6 +48,7 @@ from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.driver.table_frames import schema_of
+from beam_spark_runner.spark.session.announced import session_to_open
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session, stop_session
 
@@ -108,10 +112,14 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if config.job_endpoint is not None:
             return Submitter(config).run_portable_pipeline(pipeline, options)
         closing = contextlib.ExitStack()
-        with sigterm_raises():
+        line = line_for(config.progress)
+        interrupt = FirstInterrupt(line)
+        with sigterm_raises(), interrupt.raises():
             try:
-                return self._start(pipeline, options, config, closing)
+                return self._start(pipeline, options, config, closing, line, interrupt)
             except BaseException:
+                if line is not None:
+                    line.close()
                 closing.close()
                 raise
 
@@ -147,9 +155,16 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """
         return stop_session()
 
-    def _open(self, config: RunnerConfig, closing: contextlib.ExitStack) -> SessionHandle:
+    def _open(
+        self, config: RunnerConfig, closing: contextlib.ExitStack, line: Line | None
+    ) -> SessionHandle:
+        if line is not None:
+            text = session_to_open(config, self._spark)
+            line.show(lambda: [text])
         session = open_session(config, self._spark)
         closing.callback(session.close)
+        if line is not None and (url := session.ui_url()):
+            line.say(f"Spark's page: {url}")
         return session
 
     def _start(
@@ -158,6 +173,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         options: PipelineOptions,
         config: RunnerConfig,
         closing: contextlib.ExitStack,
+        line: Line | None,
+        interrupt: FirstInterrupt,
     ) -> "SparkPipelineResult":
         """Prepare and start the job, which closes ``closing`` at its end."""
         is_notebook = _is_called_by_interactive_beam()
@@ -168,7 +185,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             nonlocal session, loopback
             # Spark before gRPC: the JVM is started by a fork, after which gRPC restarts its
             # threads in the child, which then sometimes crashes.
-            session = self._open(config, closing)
+            session = self._open(config, closing, line)
             if not session.is_local:
                 raise OptionsError(
                     "environment_type",
@@ -179,26 +196,35 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             closing.callback(loopback.stop)
             use_options(JobOptions(options_json))  # steps that read value providers run here
 
+        if line is not None:
+            line.show(lambda: ["preparing the pipeline"])
         prepared = prepare(pipeline, options, config, start_loopback, job_id=new_job_id())
         if config.show_plan:
             print(explain(prepared.plan))
-        session = session or self._open(config, closing)
+        session = session or self._open(config, closing, line)
         job = Job(
             prepared,
             session,
             folder=folder_of(prepared.job_id, config, session),
             close_session=closing.close,
-            shows_progress=config.progress == "on"
-            or (config.progress == "auto" and _is_terminal(sys.stderr)),
+            line=line,
         )
         metrics_url = None
         if config.metrics is not None:
-            metrics_url = _serve_metrics(config.metrics, config.job_name or "", job, closing)
+            metrics_url = _serve_metrics(
+                config.metrics, config.job_name or script_name(), job, closing
+            )
         if loopback is not None:
             loopback.keep_lines(job.messages)
         try:
             job.start()
-            result = SparkPipelineResult(job, metrics_url)
+            result = SparkPipelineResult(
+                job,
+                interrupt,
+                metrics_url,
+                name=config.job_name or script_name(),
+                ui_url=session.ui_url(),
+            )
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
             raise
@@ -237,23 +263,33 @@ def _is_called_by_interactive_beam() -> bool:
 _INTERACTIVE = "apache_beam.runners.interactive.interactive_runner"
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and not stream.closed and stream.isatty()
-
-
 class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     """A pipeline that runs, or has run.
 
     Attributes:
         metrics_url: The URL of its metrics for Prometheus while it runs (``--metrics_port``).
             None: they are not served.
+        spark_ui_url: The URL of Spark's own page. None: Spark has none, or it is not known.
     """
 
-    def __init__(self, job: Job, metrics_url: str | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        interrupt: FirstInterrupt,
+        metrics_url: str | None = None,
+        *,
+        name: str = "",
+        ui_url: str | None = None,
+    ) -> None:
         super().__init__(job.state)
-        self._job = job
+        self._job, self._interrupt = job, interrupt
         self._first_sigterm = FirstSigterm(job.drain) if job.drains_on_sigterm else None
         self.metrics_url = metrics_url
+        self.spark_ui_url = ui_url
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}: {self.state}>"
 
     @property
     def job_id(self) -> str:
@@ -269,14 +305,14 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         """Wait for the end, or for ``duration`` milliseconds.
 
         Ctrl-C cancels the pipeline and its Spark jobs, and so does SIGTERM where
-        the program has no handler of its own for it. With --drain_on_sigterm, the first SIGTERM
-        drains a streaming pipeline instead.
+        the program has no handler of its own for it. A second Ctrl-C ends the program at once.
+        With --drain_on_sigterm, the first SIGTERM drains a streaming pipeline instead.
 
         Raises:
             RunnerError: The pipeline failed. The error's class and text are the reason. If user
                 code raised, the error is of that exception's class, too.
         """
-        with sigterm_raises(self._first_sigterm):
+        with sigterm_raises(self._first_sigterm), self._interrupt.raises():
             try:
                 ended = self._job.wait(None if duration is None else duration / 1000)
             except (KeyboardInterrupt, SystemExit):

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
@@ -19,38 +19,37 @@ from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
-from beam_spark_runner.job.progress_lines import batch_line, stream_line
+from beam_spark_runner.job.progress_line import Line
+from beam_spark_runner.job.progress_lines import JobProgress
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import checkpoints_in, save_job, shard_places
 from beam_spark_runner.job.spark_gauges import show_in_spark
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
-from beam_spark_runner.job.temporary_files import remove_temporary_files_of
+from beam_spark_runner.job.temporary_files import may_be_continued, remove_temporary_files_of
 from beam_spark_runner.job.users_steps import name_users_step
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
-from beam_spark_runner.portable.monitoring import element_counts, residual_gauges
+from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
-from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.streaming import EpochSchedule, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
-from beam_spark_runner.spark.session.progress import ProgressLine
 
 _LOGGER = logging.getLogger(__name__)
 
 ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
-_TEARDOWN_OF_CANCELLED_S = 3.0
+_TEARDOWN_OF_CANCELLED_S = 1.5
 
 
 class Job:
@@ -71,7 +70,7 @@ class Job:
         *,
         folder: Path | None,
         close_session: Callable[[], None],
-        shows_progress: bool = False,
+        line: Line | None = None,
         record: JobRecord | None = None,
     ) -> None:
         """Open the pipeline's Spark tables; nothing runs yet.
@@ -81,7 +80,7 @@ class Job:
             session: The Spark session in which it runs.
             folder: See ``identity.folder_of``; made when the job begins, removed when it ends.
             close_session: Is called at the end of the job.
-            shows_progress: Whether to show a progress line on the terminal.
+            line: Where its progress is shown. None: nowhere.
             record: The record of a job in state STARTING. None: a new one.
 
         Raises:
@@ -117,16 +116,12 @@ class Job:
             self.messages.warn,
         )
         self._close_session = close_session
-        self._shows_progress = shows_progress
-        self._progress: ProgressLine | None = None
+        self._progress = None if line is None else JobProgress(line, prepared, self.tally)
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
         self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
         self._was_saved = False
         self._events = events_of_test_streams(plan.graph)
-        self._positions = {
-            segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
-        }
         self._control = JobControl()
         if self._config.drains and plan.streams:
             self._control.drain()
@@ -236,7 +231,13 @@ class Job:
         began: float | None = None
         telemetry: TaskTelemetry | None = None
         try:
-            self._progress = self._progress_line()
+            if self._progress is not None:
+                self._progress.begin(
+                    self._session,
+                    self.watch,
+                    deferred=lambda: sum(each.number for each in self.deferrals().values()),
+                    attempted=self.attempted,
+                )
             with self._session.job_scope(self.job_id, "Verify executors"):
                 check_executors(
                     self._session, self._config.shared_storage, self._config.executor_environment
@@ -283,42 +284,19 @@ class Job:
                 warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
             if self._error is not None:
                 self.messages.fail(self._error)
-            if self._progress is not None:
-                self._progress.close()
             if began is not None:
                 remove_temporary_files_of(self._prepared, began, state, was_saved=self._was_saved)
             self._storage.remove()
+            if self._progress is not None:
+                epoch = None if self.watch.status is None else self.watch.status.epoch
+                kept = may_be_continued(self._prepared, was_saved=self._was_saved)
+                self._progress.end(state, epoch, keeps_nothing=not kept)
             try:
                 self._close_session()
             except Exception:
                 _LOGGER.exception("the Spark session did not close")
             self.record.end(state)  # last: DoFns may log while they are torn down
             self._ended.set()
-
-    def _progress_line(self) -> ProgressLine | None:
-        if not self._shows_progress:
-            return None
-        line = (
-            stream_line(self.watch)
-            if self.plan.streams
-            else batch_line(
-                self._session,
-                self.job_id,
-                len(self.plan.segments),
-                residuals=lambda: sum(each.number for each in self.deferrals().values()),
-                elements=lambda: sum(element_counts(self.attempted()).values()),
-            )
-        )
-        line.start()
-        return line
-
-    @contextlib.contextmanager
-    def _job_scope(self, title: str) -> Iterator[None]:
-        """Give the Spark jobs that start inside the job's tag, and a title."""
-        if self._progress is not None and title in self._positions:
-            self._progress.enter(self._positions[title])
-        with self._session.job_scope(self.job_id, title):
-            yield
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
         session, storage = self._session, self._storage
@@ -376,7 +354,9 @@ class Job:
             else FilesInSharedStorage(session, storage.rows),
             folder=storage.files,
             share=session.share,
-            job_scope=self._job_scope,
+            job_scope=lambda title: session.job_scope(self.job_id, title),
+            on_segment=self._progress.enter if self._progress else lambda _: None,
+            on_continue=self._progress.continues if self._progress else lambda _: None,
             check_cancelled=self._control.check,
             observer=telemetry,
             on_epoch=self.watch.take,

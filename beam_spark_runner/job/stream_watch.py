@@ -1,18 +1,20 @@
 """The status of a running streaming pipeline: its watermarks, rates, log lines and warnings."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from apache_beam.portability.api import metrics_pb2
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_warnings import StreamWarnings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import element_counts, watermark_gauges
 from beam_spark_runner.scheduling.epoch_status import EpochPart, EpochStatus
+from beam_spark_runner.scheduling.line_parts import SEPARATOR
 from beam_spark_runner.scheduling.step_rates import StepRates
 from beam_spark_runner.scheduling.stream_line import StreamLine, rates_text
 
@@ -74,10 +76,10 @@ class StreamWatch:
             for id_ in each.outputs.values()
         }
         self._rates = StepRates()
-        self._next_counts_s = now_s()
+        self._next_counts_s = self._taken_s = now_s()
         self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
         self._warnings = StreamWarnings(messages.warn, interval_us)
-        self._logged = StreamLine()
+        self._logged = StreamLine(users_steps(plan.graph))
         self._next_line_s = now_s() + _LINE_EVERY_S
 
     def take(self, status: EpochStatus) -> None:
@@ -85,7 +87,7 @@ class StreamWatch:
         for part, took_us in status.parts_us.items():
             self.took_us[part] += took_us
         self.status = status
-        now_s = self._now_s()
+        self._taken_s = now_s = self._now_s()
         if now_s >= self._next_counts_s:
             self._next_counts_s = now_s + _COUNTS_EVERY_S
             self._rates.note(self._emitted_by_step(), now_s)
@@ -93,7 +95,7 @@ class StreamWatch:
         self._also(status)
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + _LINE_EVERY_S
-            self._messages.inform(self.text(self._logged))
+            self._messages.inform(SEPARATOR.join(self.parts(self._logged, has_age=False)))
             if rates := self.rates():
                 self._messages.inform(f"elements/s of each step: {rates_text(rates)}")
 
@@ -102,19 +104,25 @@ class StreamWatch:
         if self.status is not None:
             self._warnings.while_idle(self.status, self._now_s())
 
-    def text(self, line: StreamLine) -> str:
-        """Return the current line of status; ``line`` computes rates since its earlier calls."""
+    def parts(self, line: StreamLine, *, has_age: bool = True) -> Sequence[str]:
+        """Return the parts of the current line of status.
+
+        Args:
+            line: Computes rates since its earlier calls.
+            has_age: Whether the line says how long ago the last epoch was committed.
+        """
         status = self.status
         # A TestStream has a clock of its own.
         now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
         counts = element_counts(self._committed())
         emitted = sum(counts.get(collection, 0) for collection in self._emitted)
-        rates = self.rates()
-        return line.text(
+        rates, now_s = self.rates(), self._now_s()
+        return line.parts(
             status,
             now_us=now_us,
             elements=emitted,
-            now_s=self._now_s(),
+            now_s=now_s,
+            commit_age_s=now_s - self._taken_s if has_age else None,
             sources={name: rates[name] for name in self._sources if name in rates},
         )
 

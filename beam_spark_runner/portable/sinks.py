@@ -32,7 +32,7 @@ _FILEIOS_FOLDER = re.compile(r"\.temp[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9a-f]{32}")  # a UUID of version 1 at the end of a sink's folder
 _UUIDS_EPOCH_S = 12_219_292_800
 """Seconds from the epoch of UUIDs (the start of the Gregorian calendar, 1582) to the Unix epoch."""
-_STRAGGLERS_S = 3.0
+_STRAGGLERS_S = 2.2
 """How long Python workers may still write: Spark ends those of a failed job within two seconds."""
 
 
@@ -83,7 +83,7 @@ def _of_sinks(graph: Graph) -> Iterator[str]:
     """Yield the path prefixes of sinks' folders, of which each attempt of a write makes one."""
     for step in graph.transforms.values():
         if step.name.endswith(_INITIALIZE):
-            _, arguments, *_ = _do_fn_info(step)
+            _, arguments, *_ = do_fn_info(step)
             for sink in arguments:
                 if isinstance(sink, FileBasedSink):
                     base, last = FileSystems.split(sink.file_path_prefix.get())
@@ -94,7 +94,7 @@ def _of_fileio(graph: Graph) -> Iterator[tuple[Transform, str]]:
     """Yield the steps that rename files of ``fileio``, with Beam's own folders of these files."""
     for step in graph.transforms.values():
         if step.name.endswith(MOVES_FILES):
-            do_fn, *_ = _do_fn_info(step)
+            do_fn, *_ = do_fn_info(step)
             folder = do_fn.temporary_directory
             path = folder.get() if isinstance(folder, ValueProvider) else folder
             if _FILEIOS_FOLDER.fullmatch(FileSystems.split(path)[1]):
@@ -123,7 +123,7 @@ def _may_have_data(graph: Graph, step: Transform, folder: str) -> bool:
     return bool(found.metadata_list)
 
 
-def _do_fn_info(step: Transform) -> tuple[Any, ...]:
+def do_fn_info(step: Transform) -> tuple[Any, ...]:
     """Unpickle (DoFn, args, kwargs, …); return (None, ()) for a step without a Python DoFn."""
     if step.urn == urns.PAR_DO:
         do_fn = beam_runner_api_pb2.ParDoPayload.FromString(step.payload).do_fn

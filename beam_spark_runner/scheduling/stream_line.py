@@ -1,13 +1,14 @@
 """The progress line of a streaming pipeline."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
 
 _RATE_OVER_S = 10.0
+_SAME_NAMES: Mapping[str, str] = MappingProxyType({})
 _NO_RATES: Mapping[str, float] = MappingProxyType({})
 
 
@@ -18,16 +19,20 @@ class StreamLine:
         >>> from beam_spark_runner.scheduling.epoch_status import StepStatus
         >>> line, read = StreamLine(), StepStatus(input_us=0, output_us=7_000_000)
         >>> status = EpochStatus(epoch=17, steps={"Read": read})
-        >>> line.text(status, now_us=10_000_000, elements=0, now_s=0.0)
-        'epoch 17 · watermark 3 s behind (Read)'
-        >>> line.text(status, now_us=10_000_000, elements=2_500, now_s=2.0)
-        'epoch 17 · watermark 3 s behind (Read) · 1,250 elements/s'
+        >>> line.parts(status, now_us=10_000_000, elements=0, now_s=0.0)
+        ['epoch 17', 'watermark 3 s behind (Read)']
+        >>> line.parts(status, now_us=10_000_000, elements=2_500, now_s=2.0, commit_age_s=1.2)
+        ['epoch 17, 1 s ago', 'watermark 3 s behind (Read)', '1,250 elements/s']
+
+    Args:
+        steps: The names by which users know the steps, by their full names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: Mapping[str, str] = _SAME_NAMES) -> None:
+        self._steps = steps
         self._seen: deque[tuple[float, int]] = deque()
 
-    def text(
+    def parts(
         self,
         status: EpochStatus | None,
         *,
@@ -35,8 +40,9 @@ class StreamLine:
         elements: int,
         now_s: float,
         sources: Mapping[str, float] = _NO_RATES,
-    ) -> str:
-        """Return the line.
+        commit_age_s: float | None = None,
+    ) -> Sequence[str]:
+        """Return the parts of the line, the most important first.
 
         Args:
             status: The status of the last epoch; None: no epoch is committed yet.
@@ -44,13 +50,14 @@ class StreamLine:
             elements: The number of elements that all sources have emitted so far.
             now_s: The time of a monotonic clock.
             sources: The elements per second of each source, shown if there are at least two.
+            commit_age_s: The time since the commit of the epoch. None: not shown.
         """
         if status is None:
-            return "before the first epoch"
-        parts = [f"epoch {status.epoch:,}", _watermark(status, now_us)]
+            return ["before the first epoch"]
+        age = "" if commit_age_s is None else f", {duration(int(commit_age_s))} ago"
+        parts = [f"epoch {status.epoch:,}{age}", self._watermark(status, now_us)]
         if (rate := self._rate(elements, now_s)) is not None:
-            each = f" ({rates_text(sources)})" if len(sources) > 1 else ""
-            parts.append(f"{rate:,.0f} elements/s{each}")
+            parts.append(f"{rate:,.0f} elements/s")
         steps = status.steps.values()
         if restrictions := sum(step.restrictions or 0 for step in steps):
             text = f"{restrictions:,} restrictions" if restrictions > 1 else "1 restriction"
@@ -59,7 +66,19 @@ class StreamLine:
             if known and len(known) == len(sizes):
                 text += f", backlog {sum(known):,.0f}"
             parts.append(text)
-        return " · ".join(parts)
+        if len(sources) > 1:
+            named = {self._steps.get(name, name): rate for name, rate in sources.items()}
+            parts.append(f"elements/s of each source: {rates_text(named)}")
+        return parts
+
+    def _watermark(self, status: EpochStatus, now_us: int) -> str:
+        name = status.last_step()
+        if name is None:
+            return "watermark at the end of time"
+        output_us, step = status.steps[name].output_us, self._steps.get(name, name)
+        if output_us == MIN_US:
+            return f"watermark at the beginning of time ({step})"
+        return f"watermark {duration((now_us - output_us) // 1_000_000)} behind ({step})"
 
     def _rate(self, elements: int, now_s: float) -> float | None:
         """Return the elements per second over the last seconds; None: not known yet."""
@@ -68,16 +87,6 @@ class StreamLine:
             self._seen.popleft()
         first_s, before = self._seen[0]
         return (elements - before) / (now_s - first_s) if now_s > first_s else None
-
-
-def _watermark(status: EpochStatus, now_us: int) -> str:
-    name = status.last_step()
-    if name is None:
-        return "watermark at the end of time"
-    output_us = status.steps[name].output_us
-    if output_us == MIN_US:
-        return f"watermark at the beginning of time ({name})"
-    return f"watermark {duration((now_us - output_us) // 1_000_000)} behind ({name})"
 
 
 def rates_text(rates: Mapping[str, float]) -> str:

@@ -1,15 +1,21 @@
 """Whole programs, run as a user runs them: what they print, how they exit, what they leave."""
 
+import contextlib
+import fcntl
+import functools
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
+import threading
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 _PRELUDE = """
@@ -33,6 +39,8 @@ class Ended(NamedTuple):
 class Program:
     """One run of a program in a process, with a temp folder, and a mark on all its processes."""
 
+    _is_on_terminal = False
+
     def __init__(self, folder: Path, script: str, *flags: str, **environment: str) -> None:
         self.folder = folder
         self.temp = folder / "tmp"
@@ -44,18 +52,36 @@ class Program:
         variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temp)}
         self._began = time.monotonic()
         self._errors = folder / "stderr"  # a pipe that nobody reads would block a server once full
-        with self._errors.open("w") as errors:
+        self._terminal = -1
+        with contextlib.ExitStack() as closing:
+            if self._is_on_terminal:
+                self._terminal, theirs = pty.openpty()
+                errors: Any = closing.enter_context(os.fdopen(theirs, "wb"))
+                self._copying = threading.Thread(target=self._copy, daemon=True)
+            else:
+                errors = closing.enter_context(self._errors.open("w"))
             self._process = subprocess.Popen(
                 [sys.executable, str(file), *flags],
                 cwd=folder,
                 env={**variables, _MARK: self._mark, **environment},
+                stdin=errors if self._is_on_terminal else None,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 start_new_session=True,  # a process group of its own
-                # A test run in the background of a script ignores Ctrl-C, and so would children.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=functools.partial(_prepare, self._is_on_terminal),
             )
+        if self._is_on_terminal:
+            self._copying.start()
+
+    def _written(self) -> str:
+        """Return what it has written to stderr, with the line ends of a terminal if it is one."""
+        return self._errors.read_bytes().decode()
+
+    def _copy(self) -> None:
+        with self._errors.open("wb", buffering=0) as errors, contextlib.suppress(OSError):
+            while part := os.read(self._terminal, 1 << 16):  # an error: nobody has it open
+                errors.write(part)
 
     @property
     def pid(self) -> int:
@@ -87,7 +113,7 @@ class Program:
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         if not self.wait_until(condition):
-            raise AssertionError(self._errors.read_text())
+            raise AssertionError(self._written())
 
     def wait_until(self, condition: Callable[[], bool]) -> bool:
         """Wait for something, or for the program's end; return whether it has come."""
@@ -118,7 +144,10 @@ class Program:
                 assert list(of_spark.iterdir()) == []
             left = [path.name for path in self.temp.iterdir() if path != of_spark]
             assert [name for name in left if not name.startswith(self._left_by_beam())] == [], left
-        return Ended(self._process.returncode, out, self._errors.read_text(), seconds)
+        if self._terminal >= 0:
+            self._copying.join(20)
+            os.close(self._terminal)
+        return Ended(self._process.returncode, out, self._written(), seconds)
 
     def _left_by_beam(self) -> tuple[str, ...]:
         """Return how the names of files begin that Beam leaves."""
@@ -145,6 +174,29 @@ class Program:
         deadline = time.monotonic() + limit_s
         while not condition() and time.monotonic() < deadline:
             time.sleep(0.1)
+
+
+class ProgramOnTerminal(Program):
+    """A program whose stderr and keyboard are a terminal."""
+
+    _is_on_terminal = True
+
+    def press_ctrl_c(self) -> None:
+        """Press Ctrl-C on its terminal, which sends SIGINT to all that belong to it."""
+        self._began = time.monotonic()
+        os.write(self._terminal, b"\x03")
+
+    def shown(self) -> str:
+        """Return what its terminal has received so far."""
+        return self._written() if self._errors.exists() else ""
+
+
+def _prepare(on_terminal: bool) -> None:
+    """Prepare the process of a program, before it starts."""
+    # A test run in the background of a script ignores Ctrl-C, and so would children.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if on_terminal:
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 
 
 def run(folder: Path, script: str, *flags: str, **environment: str) -> Ended:

@@ -100,6 +100,7 @@ class _PlanRun:
 
     def run_segment(self, segment: Segment) -> segments.Event:
         """Run one segment once."""
+        self._settings.on_segment(segment.id)
         if segment.table_write is not None:
             return self._write_table(segment, segment.table_write)
         source = self._source(segment)

@@ -63,6 +63,8 @@ class RunSettings:
     job_name: str | None = None  # the user's
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
+    on_segment: Callable[[SegmentId], None] = lambda segment: None  # is called before each one
+    on_continue: Callable[[int], None] = lambda epoch: None  # after which a stream continues
     on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
     in_one_task: bool = False  # one Spark task runs many epochs, while their rows are few

@@ -148,6 +148,7 @@ class _StreamRun:
         )
         if self._last.epoch:
             _LOGGER.info("continuing after epoch %d", self._last.epoch)
+            settings.on_continue(self._last.epoch)
         self._start.sweep()  # the driver before may have ended without it
         self._sweeper = ThreadPoolExecutor(1, "beam-sweep")
         self._sweep: Future[None] | None = None  # after the last commit, while the next epoch runs

@@ -129,6 +129,10 @@ class SessionHandle:
             return str(self.spark.conf.get("spark.app.id"))
         return str(self.spark.session_id)
 
+    def ui_url(self) -> str | None:
+        """Return the URL of Spark's page. None: it has none; on Connect, it is not known."""
+        return None if self.is_connect else self.spark.sparkContext.uiWebUrl
+
     def has_ended(self) -> bool:
         """Whether the Spark application has ended, so that nothing can run in it any more.
 

@@ -10,7 +10,7 @@ NOW_US = 1_000_000_000
 
 
 def text(status: EpochStatus | None) -> str:
-    return StreamLine().text(status, now_us=NOW_US, elements=0, now_s=0.0)
+    return " · ".join(StreamLine().parts(status, now_us=NOW_US, elements=0, now_s=0.0))
 
 
 def step(
@@ -58,7 +58,7 @@ def test_what_waits_at_sources(steps: dict[str, StepStatus], said: str) -> None:
 def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     line, status = StreamLine(), EpochStatus(epoch=1)
     said = [
-        line.text(status, now_us=0, elements=elements, now_s=now_s).rpartition(" · ")[2]
+        line.parts(status, now_us=0, elements=elements, now_s=now_s)[-1]
         for now_s, elements in [(0, 0), (5, 5_000), (10, 10_000), (20, 10_000), (25, 10_500)]
     ]
     assert said[1:] == ["1,000 elements/s", "1,000 elements/s", "0 elements/s", "33 elements/s"]
@@ -66,7 +66,14 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
 
 def test_several_sources_have_each_its_rate() -> None:
     line, status = StreamLine(), EpochStatus(epoch=1)
-    line.text(status, now_us=NOW_US, elements=0, now_s=0.0)
+    line.parts(status, now_us=NOW_US, elements=0, now_s=0.0)
     sources = {"Orders": 1_000.0, "Rates": 250.0}
-    said = line.text(status, now_us=NOW_US, elements=2_500, now_s=2.0, sources=sources)
-    assert said.endswith("1,250 elements/s (Orders 1,000, Rates 250)")
+    said = line.parts(status, now_us=NOW_US, elements=2_500, now_s=2.0, sources=sources)
+    assert said[-2:] == ["1,250 elements/s", "elements/s of each source: Orders 1,000, Rates 250"]
+
+
+def test_steps_are_those_of_the_user() -> None:
+    line = StreamLine({"Read/Read/Process": "Read"})
+    status = EpochStatus(epoch=1, steps={"Read/Read/Process": step(NOW_US)})
+    said = line.parts(status, now_us=NOW_US, elements=0, now_s=0.0, commit_age_s=61.5)
+    assert said == ["epoch 1, 1 min 1 s ago", "watermark 0 s behind (Read)"]

@@ -1,0 +1,208 @@
+"""The progress line of a pipeline on a terminal, and the lines that remain there.
+
+It is drawn by a thread of its own, whose errors never disturb the pipeline.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TextIO
+
+from beam_spark_runner.job.program_start import began_s
+from beam_spark_runner.scheduling.line_parts import SEPARATOR, fitted, in_ascii, time_text
+
+_LOGGER = logging.getLogger("beam_spark_runner.progress")
+
+_EVERY_S = 0.5
+_EVERY_S_IN_A_FILE = 10.0
+_EVERY_S_IN_A_LOG = 60.0
+_JOIN_S = 2.0
+_START_AND_CLEAR = "\r\x1b[K"
+_WIDTH = 80  # of a terminal that does not say it
+
+Parts = Sequence[str]
+
+
+def line_for(progress: str) -> "Line | None":
+    """Return where ``--progress`` has a pipeline shown that starts now. None: nowhere."""
+    if progress == "off":
+        return None
+    since_s, err = began_s(), sys.stderr
+    is_terminal = err is not None and not err.closed and err.isatty()
+    if err is None or not (is_terminal or progress == "on"):
+        return LoggedLine(since_s)
+    return ProgressLine(err, since_s)
+
+
+class Line(Protocol):
+    """Where the progress of a pipeline is shown."""
+
+    def show(self, parts: Callable[[], Parts]) -> None:
+        """Show this from now on.
+
+        Args:
+            parts: Returns the parts of the line without the time, the most important first. It is
+                called by another thread.
+        """
+        ...
+
+    def say(self, *parts: str) -> None:
+        """Write a line that remains."""
+        ...
+
+    def took_s(self) -> float:
+        """Return the time that the line shows, in seconds."""
+        ...
+
+    def close(self) -> None:
+        """Remove the line; ``say`` still writes lines."""
+        ...
+
+
+class ProgressLine:
+    """Draws the line on a terminal until it is closed.
+
+    If ``out`` is no terminal, it writes a line now and then, if something has changed.
+
+    Threads: any. No method raises, except ``show`` if ``parts`` does not return.
+
+    Args:
+        out: Usually stderr.
+        began_s: The time from which the line counts, by ``clock``.
+        clock: A monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, out: TextIO, began_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._out, self._began_s, self._clock = out, began_s, clock
+        self._parts: Callable[[], Parts] = lambda: ["starting"]
+        self._is_terminal = False
+        with contextlib.suppress(Exception):
+            self._is_terminal = out.isatty()
+        self._last: Parts = ()
+        self._is_drawn = False
+        self._is_closed = threading.Event()
+        self._lock = threading.RLock()  # nothing is drawn once ``close`` has cleared the line
+        self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
+
+    def show(self, parts: Callable[[], Parts]) -> None:
+        """See ``Line``. The first call draws the line."""
+        self._parts = parts
+        self._draw()
+        if not (self._thread.is_alive() or self._is_closed.is_set()):
+            with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
+                self._thread.start()
+
+    def say(self, *parts: str) -> None:
+        """See ``Line``."""
+        with self._lock:
+            self._clear()
+            self._write(SEPARATOR.join(parts) + "\n")
+        if not self._is_closed.is_set() and self._thread.is_alive():
+            self._draw()
+
+    def took_s(self) -> float:
+        """See ``Line``."""
+        return self._clock() - self._began_s
+
+    def close(self) -> None:
+        """See ``Line``."""
+        self._is_closed.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_S)  # it may be in a call to a JVM that is stuck
+        with self._lock:
+            self._clear()
+
+    def _run(self) -> None:
+        every_s = _EVERY_S if self._is_terminal else _EVERY_S_IN_A_FILE
+        while not self._is_closed.wait(every_s):
+            self._draw()
+
+    def _draw(self) -> None:
+        try:
+            parts = self._parts()
+        except Exception:  # Spark may be stopping, or gone
+            parts = self._last
+        with self._lock:
+            if self._is_closed.is_set() or not parts:
+                return
+            took = time_text(self.took_s())
+            if self._is_terminal:
+                # The cursor goes back to the start: what anybody else prints replaces the line.
+                text = fitted([took, *parts], self._width())
+                self._write(f"{_START_AND_CLEAR}{text}\r")
+                self._is_drawn = True
+            elif parts != self._last:
+                self._write(SEPARATOR.join([took, *parts]) + "\n")
+            self._last = parts
+
+    def _clear(self) -> None:
+        if self._is_drawn:
+            self._write(_START_AND_CLEAR)
+        self._is_drawn = False
+
+    def _width(self) -> int:
+        """Return the width to use: the last column stays free, or terminals would wrap."""
+        width = 0
+        with contextlib.suppress(Exception):
+            width = int(os.environ.get("COLUMNS", 0))
+            width = width or os.get_terminal_size(self._out.fileno()).columns
+        return (width or _WIDTH) - 1
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(Exception):  # closed, or the terminal is gone
+            try:
+                text.encode(self._out.encoding or "utf-8")
+            except UnicodeError:
+                text = in_ascii(text)
+            self._out.write(text)
+            self._out.flush()
+
+
+class LoggedLine:
+    """Logs the line once a minute, if something has changed, and the lines that remain.
+
+    For programs whose stderr is no terminal: what they print is left as it is, and what they log
+    says how the pipeline goes on.
+
+    Threads: see ``ProgressLine``.
+    """
+
+    def __init__(self, began_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._began_s, self._clock = began_s, clock
+        self._parts: Callable[[], Parts] | None = None
+        self._last: Parts = ()
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
+
+    def show(self, parts: Callable[[], Parts]) -> None:
+        """See ``Line``. Nothing is logged before a minute is over."""
+        self._parts = parts
+        if not self._thread.is_alive() and not self._is_closed.is_set():
+            with contextlib.suppress(RuntimeError):
+                self._thread.start()
+
+    def say(self, *parts: str) -> None:
+        """See ``Line``."""
+        _LOGGER.info("%s", SEPARATOR.join(parts))
+
+    def took_s(self) -> float:
+        """See ``Line``."""
+        return self._clock() - self._began_s
+
+    def close(self) -> None:
+        """See ``Line``."""
+        self._is_closed.set()
+
+    def _run(self) -> None:
+        while not self._is_closed.wait(_EVERY_S_IN_A_LOG):
+            with contextlib.suppress(Exception):  # Spark may be stopping, or gone
+                parts = self._parts() if self._parts is not None else ()
+                if parts != self._last and not self._is_closed.is_set():
+                    self._last = parts
+                    self.say(time_text(self.took_s()), *parts)
