@@ -43,6 +43,7 @@ from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.job.users_errors import as_users_own
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.metrics import MetricsAddress
+from beam_spark_runner.options.spelling import warn_of_misspelled
 from beam_spark_runner.options.values import required_folder
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
@@ -109,6 +110,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             SparkSetupError: There is no usable Spark.
         """
         config = RunnerConfig.from_options(options)
+        warn_of_misspelled(options)
         if config.job_endpoint is not None:
             return Submitter(config).run_portable_pipeline(pipeline, options)
         closing = contextlib.ExitStack()
