@@ -8,6 +8,7 @@ from typing import Any
 from pyspark import SparkConf
 
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.session.jvm_output import JvmErrors
 from beam_spark_runner.spark.session.signals import signals_deferred
 
 _ENDS_WITHIN_S = 10.0
@@ -29,14 +30,23 @@ def start_jvm(conf: SparkConf) -> None:
     global _running
     started: list[subprocess.Popen[bytes]] = []
     folders: list[str | None] = []
+    outputs: list[JvmErrors] = []
 
     def start(*command: Any, **settings: Any) -> "subprocess.Popen[bytes]":
         # In a session of its own, the JVM does not get Ctrl-C. PySpark would have a function of
         # Python called between fork and exec, which is unsafe while gRPC's threads run.
         settings.pop("preexec_fn", None)
         settings["start_new_session"] = True
+        errors = JvmErrors()
         with signals_deferred():  # until the process is known
-            process: subprocess.Popen[bytes] = subprocess.Popen(*command, **settings)
+            try:
+                settings["stderr"] = errors.writing
+                process: subprocess.Popen[bytes] = subprocess.Popen(*command, **settings)
+            except BaseException:
+                errors.drop()
+                raise
+            errors.pass_on()
+            outputs.append(errors)
             started.append(process)
             folders.append(pyspark_internals.folder_of_port(settings.get("env", {})))
         return process
@@ -48,6 +58,8 @@ def start_jvm(conf: SparkConf) -> None:
         with signals_deferred():
             for process in started:
                 _end(process)
+            for errors in outputs:
+                errors.settle()
             for folder in filter(None, folders):
                 shutil.rmtree(folder, ignore_errors=True)  # if PySpark has not done it
             pyspark_internals.forget_jvm()
