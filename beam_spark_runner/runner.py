@@ -32,11 +32,12 @@ from beam_spark_runner.job.environments import (
 from beam_spark_runner.job.identity import folder_of, new_job_id
 from beam_spark_runner.job.interrupts import FirstInterrupt
 from beam_spark_runner.job.job import Job
+from beam_spark_runner.job.lines import line_for
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.job.program_start import script_name
-from beam_spark_runner.job.progress_line import Line, line_for
+from beam_spark_runner.job.progress_line import Line
 from beam_spark_runner.job.sigterm import FirstSigterm, sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
@@ -114,7 +115,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if config.job_endpoint is not None:
             return Submitter(config).run_portable_pipeline(pipeline, options)
         closing = contextlib.ExitStack()
-        line = line_for(config.progress)
+        line = line_for(config.progress, may_use_cell=not _is_called_by_interactive_beam())
         interrupt = FirstInterrupt(line)
         with sigterm_raises(), interrupt.raises():
             try:

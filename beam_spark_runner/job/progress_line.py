@@ -6,13 +6,11 @@ It is drawn by a thread of its own, whose errors never disturb the pipeline.
 import contextlib
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
-from beam_spark_runner.job.program_start import began_s
 from beam_spark_runner.scheduling.line_parts import SEPARATOR, fitted, in_ascii, time_text
 
 _LOGGER = logging.getLogger("beam_spark_runner.progress")
@@ -27,26 +25,16 @@ _WIDTH = 80  # of a terminal that does not say it
 Parts = Sequence[str]
 
 
-def line_for(progress: str) -> "Line | None":
-    """Return where ``--progress`` has a pipeline shown that starts now. None: nowhere."""
-    if progress == "off":
-        return None
-    since_s, err = began_s(), sys.stderr
-    is_terminal = err is not None and not err.closed and err.isatty()
-    if err is None or not (is_terminal or progress == "on"):
-        return LoggedLine(since_s)
-    return ProgressLine(err, since_s)
-
-
 class Line(Protocol):
     """Where the progress of a pipeline is shown."""
 
-    def show(self, parts: Callable[[], Parts]) -> None:
+    def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         """Show this from now on.
 
         Args:
             parts: Returns the parts of the line without the time, the most important first. It is
                 called by another thread.
+            picture: Returns HTML to show below the line, for notebooks. None: as before.
         """
         ...
 
@@ -90,7 +78,7 @@ class ProgressLine:
         self._lock = threading.RLock()  # nothing is drawn once ``close`` has cleared the line
         self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
-    def show(self, parts: Callable[[], Parts]) -> None:
+    def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         """See ``Line``. The first call draws the line."""
         self._parts = parts
         self._draw()
@@ -180,7 +168,7 @@ class LoggedLine:
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
-    def show(self, parts: Callable[[], Parts]) -> None:
+    def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         """See ``Line``. Nothing is logged before a minute is over."""
         self._parts = parts
         if not self._thread.is_alive() and not self._is_closed.is_set():

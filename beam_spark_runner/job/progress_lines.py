@@ -12,6 +12,7 @@ from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_line import Line, Parts
 from beam_spark_runner.job.stream_watch import StreamWatch
+from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import element_counts
 from beam_spark_runner.portable.written_files import written_files
 from beam_spark_runner.scheduling.batch_line import BatchLine
@@ -61,12 +62,15 @@ class JobProgress:
         """
         if self._plan.streams:
             epochs = StreamLine(users_steps(self._plan.graph))
-            self._line.show(lambda: stream.parts(epochs))
+            self._line.show(lambda: stream.parts(epochs), lambda: picture(self._plan))
             return
         with contextlib.suppress(Exception):  # without it, it shows no progress of Spark's tasks
             job_id = self._prepared.job_id
             self._counter = watch(session.spark, job_id, is_connect=session.is_connect)
-        self._line.show(lambda: self._parts(deferred, attempted))
+        self._line.show(
+            lambda: self._parts(deferred, attempted),
+            lambda: picture(self._plan, self._batch.filled()),
+        )
 
     def enter(self, segment: SegmentId) -> None:
         """Take note that a segment of a batch pipeline begins."""
@@ -86,6 +90,8 @@ class JobProgress:
             epoch: The last epoch that a streaming pipeline has committed. None: none.
             keeps_nothing: Whether nothing is stored that a later run may continue from.
         """
+        if state == PipelineState.DONE:
+            self._batch.fill()
         self._line.close()
         outcome = Outcome(state=state, took_s=self._line.took_s(), keeps_nothing=keeps_nothing)
         with contextlib.suppress(Exception):  # what is known of its work is not worth an error

@@ -50,6 +50,7 @@ class BatchLine:
             assert names
         self._segment: SegmentId | None = None
         self._level = 0  # of the segment
+        self._entered: dict[SegmentId, None] = {}
         self._began_s = 0.0
         self._fraction = 0.0
 
@@ -58,7 +59,21 @@ class BatchLine:
         if self._segment is None:
             self._began_s = now_s
         self._segment, self._level = segment, 0
+        self._entered[segment] = None
         self._fraction = self._first[segment] / self._count
+
+    def fill(self) -> None:
+        """Take note that all segments are complete."""
+        self._entered = dict.fromkeys(self._names)
+        self._segment, self._fraction = None, 1.0
+
+    def filled(self) -> Mapping[SegmentId, float]:
+        """Return which part of each segment that has begun is complete, from 0 to 1."""
+        filled = dict.fromkeys([*self._entered], 1.0)
+        if self._segment is not None:
+            done = self._fraction * self._count - self._first[self._segment]
+            filled[self._segment] = min(done / len(self._names[self._segment]), 1.0)
+        return filled
 
     def parts(
         self, counts: Counts | None, *, elements: int, deferred: int, now_s: float

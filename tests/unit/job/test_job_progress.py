@@ -21,10 +21,11 @@ class Shown:
 
     def __init__(self) -> None:
         self.parts: Callable[[], Parts] = lambda: ()
+        self.picture: Callable[[], str] | None = None
         self.said: list[str] = []
 
-    def show(self, parts: Callable[[], Parts]) -> None:
-        self.parts = parts
+    def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
+        self.parts, self.picture = parts, picture
 
     def say(self, *parts: str) -> None:
         self.said.append(" · ".join(parts))
@@ -79,11 +80,15 @@ def test_a_batch_pipeline_from_its_beginning_to_its_end() -> None:
     begin: Any = progress.begin
     begin(Session(), None, deferred=lambda: 3, attempted=tuple)
     assert line.parts() == ["starting"]
+    assert line.picture is not None
+    assert "linear-gradient" not in line.picture()
     progress.enter(job.plan.segments[0].id)
     assert line.parts()[0] == "▕░░░░░░░░░░▏ 0%"
     assert line.parts()[2:] == ["3 deferred"]
+    assert line.picture().count("#dcfce7 0%") == 1
     progress.end("DONE", None, keeps_nothing=True)
     assert line.parts() == ["closed"]
+    assert line.picture().count("#dcfce7 100%") == len(job.plan.segments)
     assert line.said == ["DONE in 1:26 · 90 elements read · out/words-*-of-00002 (2 files)"]
 
 

@@ -1,0 +1,110 @@
+"""The progress of a pipeline in a notebook: the line, and the plan's picture, whose boxes fill."""
+
+import contextlib
+import html
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from beam_spark_runner.job.progress_line import Parts
+from beam_spark_runner.scheduling.line_parts import SEPARATOR, time_text
+
+_EVERY_S = 1.0
+
+
+class Display(Protocol):
+    """An output of a cell that can be replaced."""
+
+    def update(self, shown: Any) -> None:
+        """Replace what is shown."""
+        ...
+
+
+def display_in_cell() -> "Callable[[Any], Display] | None":
+    """Return what shows an object in the present cell. None: no notebook runs the program."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:  # none, or a terminal
+        return None
+    return lambda shown: ipython.display.display(shown, display_id=True)
+
+
+class NotebookLine:
+    """Shows the line and the picture below the cell that runs the pipeline. See ``Line``.
+
+    Threads: see ``ProgressLine``.
+
+    Args:
+        show: Shows an object, once.
+        began_s: The time from which the line counts, by ``clock``.
+        clock: A monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[Any], Display],
+        began_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._show, self._began_s, self._clock = show, began_s, clock
+        self._parts: Callable[[], Parts] = lambda: ["starting"]
+        self._picture: Callable[[], str] | None = None
+        self._said: list[str] = []
+        self._display: Display | None = None
+        self._is_closed = threading.Event()
+        self._lock = threading.RLock()
+        self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
+
+    def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
+        """See ``Line``."""
+        self._parts, self._picture = parts, picture or self._picture
+        self._draw()
+        if not (self._thread.is_alive() or self._is_closed.is_set()):
+            with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
+                self._thread.start()
+
+    def say(self, *parts: str) -> None:
+        """See ``Line``."""
+        self._said.append(SEPARATOR.join(parts))
+        self._draw()
+
+    def took_s(self) -> float:
+        """See ``Line``."""
+        return self._clock() - self._began_s
+
+    def close(self) -> None:
+        """See ``Line``."""
+        self._is_closed.set()
+        self._draw()
+
+    def _run(self) -> None:
+        while not self._is_closed.wait(_EVERY_S):
+            self._draw()
+
+    def _draw(self) -> None:
+        with self._lock, contextlib.suppress(Exception):  # the kernel or Spark may be stopping
+            lines = [*self._said]
+            if not self._is_closed.is_set():
+                lines.append(SEPARATOR.join([time_text(self.took_s()), *self._parts()]))
+            shown = _Html("".join(f"<div>{html.escape(line)}</div>" for line in lines))
+            if self._picture is not None:
+                shown.text += self._picture()
+            if self._display is None:
+                self._display = self._show(shown)
+            else:
+                self._display.update(shown)
+
+
+class _Html:
+    """HTML for a notebook."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "the progress of a pipeline, as HTML"
+
+    def _repr_html_(self) -> str:
+        return self.text
