@@ -34,6 +34,7 @@ from beam_spark_runner.job.interrupts import FirstInterrupt
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.lines import line_for
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
+from beam_spark_runner.job.opening import open_shown
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.job.program_start import script_name
@@ -50,7 +51,6 @@ from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.driver.table_frames import schema_of
-from beam_spark_runner.spark.session.announced import session_to_open
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session, stop_session
 
@@ -161,13 +161,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     def _open(
         self, config: RunnerConfig, closing: contextlib.ExitStack, line: Line | None
     ) -> SessionHandle:
-        if line is not None:
-            text = session_to_open(config, self._spark)
-            line.show(lambda: [text])
-        session = open_session(config, self._spark)
+        session = open_shown(config, self._spark, line)
         closing.callback(session.close)
-        if line is not None and (url := session.ui_url()):
-            line.say(f"Spark's page: {url}")
         return session
 
     def _start(

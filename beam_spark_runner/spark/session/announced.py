@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.session.chosen_master import chosen_master
+from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.launch import without_token
 from beam_spark_runner.spark.session.open_session import SparkSettings
 
@@ -27,4 +27,4 @@ def session_to_open(config: SparkSettings, given: Any) -> str:
         return f"connecting to {without_token(master)}"
     with contextlib.suppress(Exception):  # that of the start is reported
         master = master or chosen_master()
-    return f"starting Spark {master or 'local[*]'}"
+    return f"starting Spark {master or DEFAULT_MASTER}"
