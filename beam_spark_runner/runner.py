@@ -32,7 +32,7 @@ from beam_spark_runner.job.environments import (
 from beam_spark_runner.job.identity import folder_of, new_job_id
 from beam_spark_runner.job.interrupts import FirstInterrupt
 from beam_spark_runner.job.job import Job
-from beam_spark_runner.job.lines import line_for
+from beam_spark_runner.job.lines import end_line, line_for
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.opening import open_shown
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
@@ -120,10 +120,9 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         with sigterm_raises(), interrupt.raises():
             try:
                 return self._start(pipeline, options, config, closing, line, interrupt)
-            except BaseException:
-                if line is not None:
-                    line.close()
+            except BaseException as error:
                 closing.close()
+                end_line(line, error)
                 raise
 
     def schema_of_table(self, read: TableRead, options: PipelineOptions) -> str | None:

@@ -53,7 +53,7 @@ class NotebookLine:
         self._picture: Callable[[], str] | None = None
         self._said: list[str] = []
         self._display: Display | None = None
-        self._is_closed = threading.Event()
+        self._closed = threading.Event()
         self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
@@ -61,7 +61,7 @@ class NotebookLine:
         """See ``Line``."""
         self._parts, self._picture = parts, picture or self._picture
         self._draw()
-        if not (self._thread.is_alive() or self._is_closed.is_set()):
+        if not (self._thread.is_alive() or self._closed.is_set()):
             with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
                 self._thread.start()
 
@@ -74,19 +74,24 @@ class NotebookLine:
         """See ``Line``."""
         return self._clock() - self._began_s
 
+    @property
+    def is_closed(self) -> bool:
+        """See ``Line``."""
+        return self._closed.is_set()
+
     def close(self) -> None:
         """See ``Line``."""
-        self._is_closed.set()
+        self._closed.set()
         self._draw()
 
     def _run(self) -> None:
-        while not self._is_closed.wait(_EVERY_S):
+        while not self._closed.wait(_EVERY_S):
             self._draw()
 
     def _draw(self) -> None:
         with self._lock, contextlib.suppress(Exception):  # the kernel or Spark may be stopping
             lines = [*self._said]
-            if not self._is_closed.is_set():
+            if not self._closed.is_set():
                 lines.append(SEPARATOR.join([time_text(self.took_s()), *self._parts()]))
             shown = _Html("".join(f"<div>{html.escape(line)}</div>" for line in lines))
             if self._picture is not None:

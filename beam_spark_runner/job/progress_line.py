@@ -46,6 +46,11 @@ class Line(Protocol):
         """Return the time that the line shows, in seconds."""
         ...
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        ...
+
     def close(self) -> None:
         """Remove the line; ``say`` still writes lines."""
         ...
@@ -74,7 +79,7 @@ class ProgressLine:
             self._is_terminal = out.isatty()
         self._last: Parts = ()
         self._is_drawn = False
-        self._is_closed = threading.Event()
+        self._closed = threading.Event()
         self._lock = threading.RLock()  # nothing is drawn once ``close`` has cleared the line
         self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
@@ -82,7 +87,7 @@ class ProgressLine:
         """See ``Line``. The first call draws the line."""
         self._parts = parts
         self._draw()
-        if not (self._thread.is_alive() or self._is_closed.is_set()):
+        if not (self._thread.is_alive() or self._closed.is_set()):
             with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
                 self._thread.start()
 
@@ -91,16 +96,21 @@ class ProgressLine:
         with self._lock:
             self._clear()
             self._write(SEPARATOR.join(parts) + "\n")
-        if not self._is_closed.is_set() and self._thread.is_alive():
+        if not self._closed.is_set() and self._thread.is_alive():
             self._draw()
 
     def took_s(self) -> float:
         """See ``Line``."""
         return self._clock() - self._began_s
 
+    @property
+    def is_closed(self) -> bool:
+        """See ``Line``."""
+        return self._closed.is_set()
+
     def close(self) -> None:
         """See ``Line``."""
-        self._is_closed.set()
+        self._closed.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_S)  # it may be in a call to a JVM that is stuck
         with self._lock:
@@ -108,7 +118,7 @@ class ProgressLine:
 
     def _run(self) -> None:
         every_s = _EVERY_S if self._is_terminal else _EVERY_S_IN_A_FILE
-        while not self._is_closed.wait(every_s):
+        while not self._closed.wait(every_s):
             self._draw()
 
     def _draw(self) -> None:
@@ -117,7 +127,7 @@ class ProgressLine:
         except Exception:  # Spark may be stopping, or gone
             parts = self._last
         with self._lock:
-            if self._is_closed.is_set() or not parts:
+            if self._closed.is_set() or not parts:
                 return
             took = time_text(self.took_s())
             if self._is_terminal:
@@ -165,13 +175,13 @@ class LoggedLine:
         self._began_s, self._clock = began_s, clock
         self._parts: Callable[[], Parts] | None = None
         self._last: Parts = ()
-        self._is_closed = threading.Event()
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
     def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         """See ``Line``. Nothing is logged before a minute is over."""
         self._parts = parts
-        if not self._thread.is_alive() and not self._is_closed.is_set():
+        if not self._thread.is_alive() and not self._closed.is_set():
             with contextlib.suppress(RuntimeError):
                 self._thread.start()
 
@@ -183,14 +193,19 @@ class LoggedLine:
         """See ``Line``."""
         return self._clock() - self._began_s
 
+    @property
+    def is_closed(self) -> bool:
+        """See ``Line``."""
+        return self._closed.is_set()
+
     def close(self) -> None:
         """See ``Line``."""
-        self._is_closed.set()
+        self._closed.set()
 
     def _run(self) -> None:
-        while not self._is_closed.wait(_EVERY_S_IN_A_LOG):
+        while not self._closed.wait(_EVERY_S_IN_A_LOG):
             with contextlib.suppress(Exception):  # Spark may be stopping, or gone
                 parts = self._parts() if self._parts is not None else ()
-                if parts != self._last and not self._is_closed.is_set():
+                if parts != self._last and not self._closed.is_set():
                     self._last = parts
                     self.say(time_text(self.took_s()), *parts)

@@ -108,6 +108,7 @@ def test_ctrl_c_while_spark_starts(tmp_path: Path) -> None:
     assert ended.code == -signal.SIGINT
     assert any("cancelling… again to leave at once" in line for line in drawn(ended))
     assert "Traceback" not in ended.err
+    assert re.fullmatch(r"CANCELLED after \d:\d\d", lines_left(ended)[-1])
 
 
 def test_a_jvm_without_its_program_writes_nothing_to_the_terminal(tmp_path: Path) -> None:

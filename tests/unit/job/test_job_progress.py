@@ -23,6 +23,7 @@ class Shown:
         self.parts: Callable[[], Parts] = lambda: ()
         self.picture: Callable[[], str] | None = None
         self.said: list[str] = []
+        self.is_closed = False
 
     def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         self.parts, self.picture = parts, picture
@@ -34,7 +35,7 @@ class Shown:
         return 86.0
 
     def close(self) -> None:
-        self.parts = lambda: ["closed"]
+        self.parts, self.is_closed = lambda: ["closed"], True
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""What a program says while its Spark session is opened."""
+"""What a program says until its pipeline begins, or if it does not begin."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.job import opening
+from beam_spark_runner.job.lines import end_line
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session import announced
@@ -35,3 +36,19 @@ def test_what_is_opened(
     assert line.parts() == [text]
     assert line.said == [f"Spark's page: http://{text}"]
     assert opening.open_shown(config, None, None) is session
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("shown by Python"), []),
+        (KeyboardInterrupt(), ["CANCELLED after 1:26"]),
+        (SystemExit(143), ["CANCELLED after 1:26"]),
+    ],
+)
+def test_a_pipeline_that_does_not_begin(error: BaseException, said: list[str]) -> None:
+    line = Shown()
+    for _ in range(2):  # the second time it is closed
+        end_line(line, error)
+        assert line.said == said
+    end_line(None, error)
