@@ -137,7 +137,8 @@ class Program:
             raise
         seconds = time.monotonic() - self._began
         self._until(lambda: not self._processes(), 20)
-        assert self._processes() == []
+        left_running = self._processes()
+        assert left_running == [], left_running
         if not jvm_was_killed:
             of_spark = self.temp / f"beam-spark-{os.geteuid()}"
             if of_spark.exists():  # the folder itself stays
