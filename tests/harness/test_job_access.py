@@ -270,7 +270,7 @@ def test_a_server_that_is_not_up_yet_is_waited_for(
         port = free.getsockname()[1]
         gates: list[Gate] = []
 
-        def start(_: float) -> None:
+        def start(_seconds: float) -> None:
             """Stands for the time between two looks."""
             if not gates:
                 assert "waited for" in caplog.text  # it is said before anybody waits

@@ -15,7 +15,7 @@ from apache_beam.runners.worker import bundle_processor
 from beam_spark_runner.harness.values.keys import Places
 
 _MULTIMAP = common_urns.side_inputs.MULTIMAP.urn
-_BeamsMap = bundle_processor.StateBackedSideInputMap
+_BeamsMap: Any = bundle_processor.StateBackedSideInputMap
 
 
 def patch_multimaps() -> None:

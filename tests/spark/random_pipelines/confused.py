@@ -17,7 +17,20 @@ from apache_beam.transforms.window import GlobalWindows
 
 from tests.spark.random_pipelines.chain import Chain, without_pane
 
-KEYS = (True, 1, 1.0, False, 0, 0.0, -0.0, math.nan, (1, "x"), (True, "x"), (1.0, "x"), ((0.0,),))
+KEYS: tuple[Any, ...] = (
+    True,
+    1,
+    1.0,
+    False,
+    0,
+    0.0,
+    -0.0,
+    math.nan,
+    (1, "x"),
+    (True, "x"),
+    (1.0, "x"),
+    ((0.0,),),
+)
 KEYS += (((-0.0,),), ((False,),), "1", b"1", None)
 _PLACES = {repr(key): place for place, key in enumerate(KEYS)}
 assert len(_PLACES) == len(KEYS)
@@ -129,7 +142,8 @@ GROUPINGS: dict[str, Callable[[int], Any]] = {
     "cogroup": lambda _: _CoGroup(),
     "hold": lambda _: _hold(beam.ParDo(_Held()).with_output_types(_KEYED)),
 }
-_ON_BEAMS = {**GROUPINGS, "hold": lambda _: _hold(_group())}  # its timers have keys of one type
+_ON_BEAMS = dict(GROUPINGS)
+_ON_BEAMS["hold"] = lambda _: _hold(_group())  # its timers have keys of one type
 
 
 def grouped(name: str, number: int) -> _PerKey:
@@ -154,7 +168,7 @@ class _LookUp(beam.PTransform):  # type: ignore[misc]
 
         def look_up(n: int, side: Any) -> int:
             # Twice, in an order in which each is the first of those that are alike.
-            found = [sum(side[key(n + other)]) for other in (0, 1, 2, 1, 0)]
+            found: list[int] = [sum(side[key(n + other)]) for other in (0, 1, 2, 1, 0)]
             return sum(place * each for place, each in enumerate(found, 1)) % 1_000_003
 
         return numbers | beam.Map(look_up, AsMultiMap(keyed)).with_output_types(int)

@@ -45,11 +45,11 @@ class _Meta(type):
     def __init__(cls, *_: Any, code: int) -> None:
         pass
 
-    def __call__(cls, *_: Any) -> Any:
+    def __call__(cls: Any, *_: Any) -> Any:
         return cls.__new__(cls)
 
 
-class HasMetaclassError(Exception, metaclass=_Meta, code=7):  # type: ignore[call-arg, arg-type]
+class HasMetaclassError(Exception, metaclass=_Meta, code=7):
     pass
 
 
@@ -73,8 +73,8 @@ class WritesItselfError(Exception):
     def _fail(self, *_: Any) -> Any:
         raise KeyError("not the user's error")
 
-    __eq__ = __repr__ = __str__ = __reduce__ = __reduce_ex__ = _fail  # type: ignore[assignment]
-    __hash__ = None
+    __eq__ = __repr__ = __str__ = __reduce__ = __reduce_ex__ = _fail
+    __hash__ = None  # type: ignore[assignment]
 
 
 class HasOurNamesError(Exception):
@@ -175,7 +175,7 @@ def test_it_is_caught_as_both(kind: str) -> None:
         raise caught
     each: Any
     for each in (caught, pickle.loads(pickle.dumps(caught)), copy.copy(caught)):
-        assert isinstance(each, type(original))
+        assert issubclass(type(each), type(original))
         assert str(each) == str(plain)
         assert (each.step, each.cause) == (plain.step, plain.cause) == ("Step", plain.cause)
         assert each.traceback_text == plain.traceback_text

@@ -52,7 +52,7 @@ class SdkLogging:
         """Filter the records of all root handlers, and take Python's warnings."""
         for handler in logging.getLogger().handlers:  # another one may write to stderr
             handler.addFilter(self._lets_through)
-        self._handler.emit = _naming_loggers(self._handler.emit)  # type: ignore[method-assign]
+        self._handler.emit = _naming_loggers(self._handler.emit)  # type: ignore[assignment, method-assign]
         redirect_warnings(self._warn)
 
     def end_bundle(self) -> int:

@@ -100,7 +100,7 @@ def test_who_waits_is_due_when_the_side_input_may_be_ready(reported: Any, is_due
 
 def test_who_waits_for_several_side_inputs_is_due_when_one_may_be_ready() -> None:
     """The window of the other one is waited for alone, then, and makes nothing due."""
-    moved = {"watermarks_us": {GATHERS: 61, LAGS: 41}}
+    moved: dict[str, Any] = {"watermarks_us": {GATHERS: 61, LAGS: 41}}
     assert after(task(shard=shard(awaited_us={GATHERS: 60, LAGS: 90}), **moved)).is_due
     assert not after(task(shard=shard(awaited_us={LAGS: 90}), **moved)).is_due
 
