@@ -10,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.values.constants import is_constant, makes_new_lists
-from beam_spark_runner.harness.values.keys import PLAIN, Places
+from beam_spark_runner.harness.values.keys import Places
 
 MOST_BYTES = 160 << 20
 _ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator
@@ -21,7 +21,6 @@ _MOST_UPDATES = 16_384  # between two estimates
 _SAMPLES = 16
 _MOST_VALUES = 128  # of a chunk that is emitted
 _CHUNK_BYTES = 1 << 20
-_NONE = object()
 _GLOBAL = GlobalWindows.windowed_value(None)
 
 Emit = Callable[[list[Any], list[WindowedValue]], None]
@@ -104,14 +103,14 @@ class Accumulators:
 
     def _add_global(self, values: list[Any]) -> None:
         create, add_input = self._create, self._add_input
-        are_keys, place = self._places.are_keys, self._places.place
+        kind, place = self._places.kind(values), self._places.place
         table = self._tables[None]
         get = table.get
         for key, value in self.current_element.iterate(values):
-            if not are_keys and type(key) not in PLAIN:
+            if type(key) is not kind:
                 key = place(key)
-            accumulator = get(key, _NONE)
-            if accumulator is _NONE:
+            accumulator = get(key)
+            if accumulator is None and key not in table:
                 table[key] = add_input(create(), value)
                 continue
             added = add_input(accumulator, value)
@@ -121,18 +120,18 @@ class Accumulators:
 
     def _add_windowed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
         create, add_input = self._create, self._add_input
-        are_keys, place = self._places.are_keys, self._places.place
+        kind, place = self._places.kind(values), self._places.place
         windows: Any = None
         tables: list[dict[Any, Any]] = []
         for (key, value), origin in zip(self.current_element.iterate(values), origins, strict=True):
             if origin.windows is not windows:
                 windows = origin.windows
                 tables = self._tables_of(windows)
-            if not are_keys and type(key) not in PLAIN:
+            if type(key) is not kind:
                 key = place(key)
             for table in tables:
-                accumulator = table.get(key, _NONE)
-                if accumulator is _NONE:
+                accumulator = table.get(key)
+                if accumulator is None and key not in table:
                     table[key] = add_input(create(), value)
                     self._entries += 1
                     continue
@@ -146,11 +145,11 @@ class Accumulators:
     def _add_timed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
         """Add values to entries that are lists of accumulator and timestamp."""
         create, add_input, combine = self._create, self._add_input, self._combine_timestamps
-        are_keys, place = self._places.are_keys, self._places.place
+        kind, place = self._places.kind(values), self._places.place
         assert combine is not None
         for (key, value), origin in zip(self.current_element.iterate(values), origins, strict=True):
             timestamp = origin.timestamp
-            if not are_keys and type(key) not in PLAIN:
+            if type(key) is not kind:
                 key = place(key)
             for table in self._tables_of(origin.windows):
                 entry = table.get(key)
@@ -221,14 +220,11 @@ class Accumulators:
     def _emit_entries(self, window: Any, entries: list[tuple[Any, Any]]) -> None:
         step = max(1, min(_MOST_VALUES, int(_CHUNK_BYTES / (self._mean_bytes + 1))))
         compact, is_timed = self._compact, self._combine_timestamps is not None
-        are_keys, key_of = self._places.are_keys, self._places.key
         origin = _GLOBAL
         if not (self._is_global or is_timed):
             origin = WindowedValue(None, window.max_timestamp(), (window,))
         for start in range(0, len(entries), step):
-            chunk = entries[start : start + step]
-            if not are_keys:
-                chunk = [(key_of(place), entry) for place, entry in chunk]
+            chunk = self._places.keyed(entries[start : start + step])
             origins = [origin] * len(chunk)
             if is_timed:
                 origins = [WindowedValue(None, entry[1], (window,)) for _, entry in chunk]

@@ -4,7 +4,7 @@ In Python ``True == 1 == 1.0`` and ``0.0 == -0.0``, and classes of users define 
 please; their encodings differ, so that Beam takes them for different keys.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from apache_beam.coders import (
@@ -16,15 +16,18 @@ from apache_beam.coders import (
     VarIntCoder,
 )
 
-PLAIN = frozenset({str, bytes, int, type(None)})
+_PLAIN = frozenset({str, bytes, int, type(None)})
 """Types whose values are equal if their encodings are, as long as no value of another type is
-among them. Whoever has very many keys looks a type up here before a call of ``place``."""
+among them."""
 _CODED = object()
 _OF_ONE_TYPE = (StrUtf8Coder, BytesCoder, VarIntCoder, BooleanCoder)
 
 
 class Places:
-    """Finds what stands for a key in a dictionary: the key itself, or its encoding.
+    """Finds what stands for a key in a dictionary: the key itself, or a place made for it.
+
+    Most keys stand for themselves. Callers with very many keys ask for the kind of each chunk of
+    them, and call ``place`` only for keys of other types.
 
     Args:
         coder: The coder of the keys.
@@ -38,18 +41,56 @@ class Places:
         self.are_keys = _is_of_one_type(coder)
         impl = coder.get_impl()
         self._encode, self._decode = impl.encode, impl.decode
+        self._has_made_places = False
+
+    def kind(self, values: Sequence[Any]) -> type | None:
+        """Return a type of which all keys of a chunk of KVs stand for themselves, or None.
+
+        It is the type of the first key, which is that of all keys in most chunks.
+        """
+        try:
+            kind = type(values[0][0])
+            if self.are_keys or kind in _PLAIN:
+                return kind
+            if kind is tuple:
+                first, second = map(type, values[0][0])
+                if first not in _PLAIN or second not in _PLAIN:
+                    return None
+                for (one, other), _ in values:
+                    if type(one) is not first or type(other) is not second:
+                        return None
+                return tuple
+        except (TypeError, ValueError):  # longer keys, keys of several types, or no KVs
+            pass
+        return None
 
     def place(self, key: Any) -> Hashable:
         """Return what stands for a key."""
-        if self.are_keys or _is_plain(key):
+        kind = type(key)
+        if kind is float and (key > 0 or key < 0):  # neither a zero nor a NaN
+            self._has_made_places = True
+            return complex(key, 1)  # equal to no other place: complex keys are encoded
+        if kind in _PLAIN or self.are_keys or (kind is tuple and _is_plain(key)):
             return key  # type: ignore[no-any-return]
-        return self._encode(key), _CODED
+        self._has_made_places = True
+        return (key, bool) if kind is bool else (self._encode(key), _CODED)
 
     def key(self, place: Any) -> Any:
         """Return the key for which something stands, or an equal one."""
-        if type(place) is tuple and len(place) == 2 and place[1] is _CODED:
-            return self._decode(place[0])
-        return place
+        if type(place) is complex:
+            return place.real
+        if type(place) is not tuple or len(place) != 2:
+            return place
+        first, mark = place
+        if mark is _CODED:
+            return self._decode(first)
+        return first if mark is bool else place
+
+    def keyed(self, entries: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Return entries with keys, of entries with what stands for keys."""
+        if not self._has_made_places:
+            return entries
+        return [(self.key(place), value) for place, value in entries]
 
 
 def _is_of_one_type(coder: Coder) -> bool:
@@ -58,10 +99,8 @@ def _is_of_one_type(coder: Coder) -> bool:
     return type(coder) in _OF_ONE_TYPE
 
 
-def _is_plain(key: Any) -> bool:
-    if type(key) is not tuple:
-        return type(key) in PLAIN
-    for part in key:  # noqa: SIM110  (twice as fast as a generator)
-        if type(part) not in PLAIN and not _is_plain(part):
+def _is_plain(key: tuple[Any, ...]) -> bool:
+    for part in key:
+        if type(part) not in _PLAIN and not (type(part) is tuple and _is_plain(part)):
             return False
     return True

@@ -17,7 +17,7 @@ from tests.unit.harness.beam.test_accumulators import EARLIEST, Plus, accumulato
 
 ENCODE = FastPrimitivesCoder().get_impl().encode
 NAN = float("nan")
-CONFUSED = [True, 1, 1.0, False, 0, 0.0, -0.0, NAN, None]
+CONFUSED = [True, 1, 1.0, 1 + 0j, 1 + 1j, False, 0, 0.0, -0.0, NAN, None]
 """Some of these keys are equal in Python, and none of them are in Beam."""
 WRAPPED = pytest.mark.parametrize(
     "wrap",
@@ -38,6 +38,44 @@ def test_what_python_confuses_is_apart(wrap: Any) -> None:
 @pytest.mark.parametrize("key", ["a", b"a", 7, None, ("a", 1), (("a",), (b"", (1 << 70, None)))])
 def test_most_keys_stand_for_themselves(key: Any) -> None:
     assert Places(FastPrimitivesCoder()).place(key) is key
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        (["a", 1], str),
+        ([b"a"], bytes),
+        ([7, True, 1.0], int),
+        ([("a", 1), ("b", 2)], tuple),
+        ([("a", 1), ("b", True)], None),
+        ([("a", 1), (1, "a")], None),
+        ([("a", 1), 2], None),
+        ([("a", 1.0)], None),
+        ([("a", 1, 1)], None),
+        ([True], None),
+        ([1.5], None),
+        ([{}], None),
+    ],
+)
+def test_the_kind_of_a_chunk(keys: list[Any], kind: type | None) -> None:
+    places = Places(FastPrimitivesCoder())
+    assert places.kind([(key, None) for key in keys]) is kind
+    for key in keys:
+        if type(key) is kind:
+            assert places.place(key) is key
+
+
+def test_values_that_are_no_kvs_have_no_kind() -> None:
+    assert Places(FastPrimitivesCoder()).kind([7]) is None
+
+
+@pytest.mark.parametrize("key", [0.5, -1.0, 1e300, float("inf"), -float("inf"), 5e-324, True])
+def test_places_of_other_scalars_are_not_encoded(key: Any) -> None:
+    places = Places(FastPrimitivesCoder())
+    places._encode = None  # type: ignore[assignment]
+    place = places.place(key)
+    assert place != key
+    assert ENCODE(places.key(place)) == ENCODE(key)
 
 
 @pytest.mark.parametrize(
