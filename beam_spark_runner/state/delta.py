@@ -71,16 +71,11 @@ class DeltaWriter:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Add the new value of a key."""
-        self._frame += _RECORD.pack(len(key), len(value))
-        self._frame += key
-        self._frame += value
-        self._added(len(key) + len(value))
+        self._add(_RECORD.pack(len(key), len(value)) + key + value)
 
     def delete(self, key: bytes) -> None:
         """Add the deletion of a key."""
-        self._frame += _RECORD.pack(len(key), _DELETED)
-        self._frame += key
-        self._added(len(key))
+        self._add(_RECORD.pack(len(key), _DELETED) + key)
 
     def finish(self, chain: Chain) -> None:
         """End the file and close it.
@@ -102,9 +97,10 @@ class DeltaWriter:
             self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _added(self, size: int) -> None:
+    def _add(self, record: bytes) -> None:
+        self._frame += record
         self._count += 1
-        self.size += _RECORD.size + size
+        self.size += len(record)
         if len(self._frame) >= FRAME_BYTES:
             self._flush()
 

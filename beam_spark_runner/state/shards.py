@@ -152,7 +152,8 @@ class Shard:
         try:
             self._room.take(len(key) + len(value))
             txn.put(key, value)
-            self._changed_by().put(key, value)
+            self._changes += 1
+            (self._writer or self._new_writer()).put(key, value)
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
 
@@ -163,7 +164,8 @@ class Shard:
             self._room.take(len(key))
             found = txn.delete(key)
             if found:
-                self._changed_by().delete(key)
+                self._changes += 1
+                (self._writer or self._new_writer()).delete(key)
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
         return found
@@ -202,7 +204,8 @@ class Shard:
             while found and (key := cursor.key()).startswith(prefix):
                 self._room.take(len(key))
                 cursor.delete()
-                self._changed_by().delete(key)
+                self._changes += 1
+                (self._writer or self._new_writer()).delete(key)
                 # Deleting moves the cursor to the next key; at the end there is none.
                 found = bool(cursor.key())
         except (OSError, lmdb.Error) as error:
@@ -292,14 +295,12 @@ class Shard:
     def _txn_for(self, key: bytes) -> "lmdb.Transaction[bytes]":
         if not 0 < len(key) <= KEY_LIMIT:
             raise InvariantError(f"a key of {len(key)} bytes in {self._claim.folder}")
-        return self._txn()
+        return self._copy.txn if not self._has_ended else self._txn()
 
-    def _changed_by(self) -> DeltaWriter:
-        """Count a change; return the writer of the delta that it is added to."""
-        self._changes += 1
-        if self._writer is None:
-            # All attempts use one name: the file of a killed attempt is overwritten.
-            self._writer = DeltaWriter(self._claim.folder / "sealing.delta")
+    def _new_writer(self) -> DeltaWriter:
+        """Begin the delta, with the first change."""
+        # All attempts use one name: the file of a killed attempt is overwritten.
+        self._writer = DeltaWriter(self._claim.folder / "sealing.delta")
         return self._writer
 
     def _completed(self, writer: DeltaWriter, version: ShardVersion) -> Chain:

@@ -51,8 +51,7 @@ class StoredState:
         self._records = records
         self._keys = StoreKeys(stage)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
-        # The timers that were read last: their owner, and their records. None: they have changed.
-        self._read_last: tuple[bytes, list[tuple[bytes, bytes]]] | None = None
+        self._read_last: _OwnedTimers | None = None  # None: they have changed
         self.version = 0
 
     def get(self, address: Address, token: bytes = b"") -> Page:
@@ -83,13 +82,16 @@ class StoredState:
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""
-        return tuple(_timer_of(coded) for _, coded in self._read(self._keys.owner(transform, key)))
+        return self._read(self._keys.owner(transform, key)).timers
 
-    def _read(self, owner: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the records of an owner's timers; a second call in a row needs no scan."""
-        if self._read_last is None or self._read_last[0] != owner:
-            self._read_last = owner, list(self._records.scan(self._keys.timers(owner)))
-        return self._read_last[1]
+    def _read(self, owner: bytes) -> "_OwnedTimers":
+        """Return the timers of an owner; a second call in a row needs no scan."""
+        read = self._read_last
+        if read is None or read.owner != owner:
+            records = list(self._records.scan(self._keys.timers(owner)))
+            timers = tuple(_timer_of(coded) for _, coded in records)
+            read = self._read_last = _OwnedTimers(owner, records, timers)
+        return read
 
     def timers_of_key(self, family: str, key: bytes) -> Sequence[StoredTimer]:
         """Return the timers of a family that a key has, in all transforms.
@@ -104,17 +106,16 @@ class StoredState:
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """See ``StateBackend.set_timers``. Only records that change are written."""
         owner = self._keys.owner(transform, key)
-        before = self._read(owner)
+        _, before, timers_before = self._read(owner)
         after = [_coded(timer) for timer in timers]
         if after == [coded for _, coded in before]:
             return
-        self._read_last = None if after else (owner, [])
+        self._read_last = None if after else _OwnedTimers(owner, [], ())
         if before:
             self._rewrite(self._keys.timers(owner), before, after)
         else:
             self._write(owner, after)
-        place = _coded_place(transform, key)
-        self._index(owner, place, [_timer_of(coded) for _, coded in before], timers)
+        self._index(owner, _coded_place(transform, key), timers_before, timers)
 
     def add_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """Set the timers of a transform and key that have none; cheaper than ``set_timers``."""
@@ -215,6 +216,10 @@ class StoredState:
         Most timers stay, or have fired; a timer that is set again moves to the end, or keeps its
         place if only its hold or pane differs. In these cases, only changed timers are written.
         """
+        if not after:
+            for record, _ in before:
+                self._records.delete(record)
+            return
         old = Counter(coded for _, coded in before)  # old timers that the loop has not reached
         done = 0
         for record, coded in before:
@@ -273,6 +278,14 @@ class StoredState:
             self._records.put(record, _HOLDERS.pack(count))
         else:
             self._records.delete(record)
+
+
+class _OwnedTimers(NamedTuple):
+    """The timers of an owner, with the records that have them."""
+
+    owner: bytes
+    records: list[tuple[bytes, bytes]]
+    timers: tuple[StoredTimer, ...]
 
 
 class _Firsts(NamedTuple):
