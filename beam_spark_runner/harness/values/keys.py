@@ -20,6 +20,7 @@ _PLAIN = frozenset({str, bytes, int, type(None)})
 """Types whose values are equal if their encodings are, as long as no value of another type is
 among them."""
 _CODED = object()
+_BOOLS = ((False, bool), (True, bool))
 _OF_ONE_TYPE = (StrUtf8Coder, BytesCoder, VarIntCoder, BooleanCoder)
 
 
@@ -49,18 +50,13 @@ class Places:
         It is the type of the first key, which is that of all keys in most chunks.
         """
         try:
-            kind = type(values[0][0])
+            first = values[0][0]
+            kind = type(first)
             if self.are_keys or kind in _PLAIN:
                 return kind
-            if kind is tuple:
-                first, second = map(type, values[0][0])
-                if first not in _PLAIN or second not in _PLAIN:
-                    return None
-                for (one, other), _ in values:
-                    if type(one) is not first or type(other) is not second:
-                        return None
-                return tuple
-        except (TypeError, ValueError):  # longer keys, keys of several types, or no KVs
+            if kind is tuple and _PLAIN.issuperset(types := [*map(type, first)]):
+                return tuple if _have_types(values, types) else None
+        except (LookupError, TypeError, ValueError):  # several types of keys, or no KVs
             pass
         return None
 
@@ -69,11 +65,11 @@ class Places:
         kind = type(key)
         if kind is float and (key > 0 or key < 0):  # neither a zero nor a NaN
             self._has_made_places = True
-            return complex(key, 1)  # equal to no other place: complex keys are encoded
+            return key + 1j  # equal to no other place: complex keys are encoded
         if kind in _PLAIN or self.are_keys or (kind is tuple and _is_plain(key)):
             return key  # type: ignore[no-any-return]
         self._has_made_places = True
-        return (key, bool) if kind is bool else (self._encode(key), _CODED)
+        return _BOOLS[key] if kind is bool else (self._encode(key), _CODED)
 
     def key(self, place: Any) -> Any:
         """Return the key for which something stands, or an equal one."""
@@ -91,6 +87,20 @@ class Places:
         if not self._has_made_places:
             return entries
         return [(self.key(place), value) for place, value in entries]
+
+
+def _have_types(values: Sequence[tuple[tuple[Any, ...], Any]], types: list[type]) -> bool:
+    """Whether the parts of all keys are of some types. Anything may be unpacked for a tuple."""
+    if len(types) == 2:
+        first, second = types
+        for (one, other), _ in values:
+            if type(one) is not first or type(other) is not second:
+                return False
+        return True
+    for key, _ in values:  # noqa: SIM110  (twice as fast as a generator)
+        if [*map(type, key)] != types:
+            return False
+    return True
 
 
 def _is_of_one_type(coder: Coder) -> bool:

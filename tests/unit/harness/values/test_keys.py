@@ -51,7 +51,12 @@ def test_most_keys_stand_for_themselves(key: Any) -> None:
         ([("a", 1), (1, "a")], None),
         ([("a", 1), 2], None),
         ([("a", 1.0)], None),
-        ([("a", 1, 1)], None),
+        ([("a", 1, 1), ("b", 2, 2)], tuple),
+        ([("a", 1, 1), ("b", 2, True)], None),
+        ([("a", 1, 1), ("b", 2)], None),
+        ([("a", 1), ("b", 2, 2)], None),
+        ([("a", (1, 2))], None),
+        ([()], tuple),
         ([True], None),
         ([1.5], None),
         ([{}], None),
@@ -65,8 +70,9 @@ def test_the_kind_of_a_chunk(keys: list[Any], kind: type | None) -> None:
             assert places.place(key) is key
 
 
-def test_values_that_are_no_kvs_have_no_kind() -> None:
-    assert Places(FastPrimitivesCoder()).kind([7]) is None
+@pytest.mark.parametrize("values", [[], [7], [()], [("a", 1), 7], [(("a", 1), 1), 7]])
+def test_values_that_are_no_kvs_raise_no_error(values: list[Any]) -> None:
+    assert Places(FastPrimitivesCoder()).kind(values) in (None, str)
 
 
 @pytest.mark.parametrize("key", [0.5, -1.0, 1e300, float("inf"), -float("inf"), 5e-324, True])
