@@ -224,7 +224,7 @@ class AttemptMark(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ..., partition: _Optional[int] = ..., partition_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Epoch(_message.Message):
-    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views", "committed_clock_us", "fence", "drains")
+    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views", "committed_clock_us", "fence", "drains", "due_us")
     class WatermarksUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +242,7 @@ class Epoch(_message.Message):
     COMMITTED_CLOCK_US_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
     number: int
     clock_us: int
     heads: _containers.RepeatedCompositeFieldContainer[ShardHead]
@@ -252,7 +253,8 @@ class Epoch(_message.Message):
     committed_clock_us: int
     fence: int
     drains: bool
-    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., committed_clock_us: _Optional[int] = ..., fence: _Optional[int] = ..., drains: bool = ...) -> None: ...
+    due_us: int
+    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., committed_clock_us: _Optional[int] = ..., fence: _Optional[int] = ..., drains: bool = ..., due_us: _Optional[int] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("dest", "window", "file", "expires_us", "part")

@@ -92,11 +92,6 @@ class ShardReport:
     was_rebuilt: bool = False
     stored_bytes: int = 0
 
-    @property
-    def has_more(self) -> bool:
-        """Whether the budget of the epoch has left work over, of whatever kind."""
-        return self.was_cut_off or self.was_interrupted
-
 
 @dataclass(frozen=True, slots=True)
 class Waiting:

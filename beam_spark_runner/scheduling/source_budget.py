@@ -1,11 +1,7 @@
-"""Chooses for how long the tasks of an epoch process sources, and fire what is due."""
+"""Chooses for how long the tasks of an epoch process sources."""
 
 import statistics
 from collections import deque
-from collections.abc import Iterable
-
-from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.epoch_status import times_of_levels
 
 _LARGEST_SHARE = 10
 """With a backlog, the fixed cost of an epoch should be at most a tenth of its time."""
@@ -30,10 +26,6 @@ class SourceBudget:
     saves only the fixed part. Both are estimated by a line through the last epochs, by least
     squares: ``beyond = fixed + slope * budget``. If the true curve is not straight, the line
     approximates it near the current budgets, which is what matters.
-
-    Sources and what is due (panes, timers, the expiry of state) have this time each. Whichever is
-    left with more raises it: panes that fall due faster than an epoch fires them would be more with
-    each epoch.
 
     Args:
         interval_us: The time that an epoch should take, microseconds; the least budget.
@@ -61,18 +53,6 @@ class SourceBudget:
         self.us = interval_us
         self.was_enough = True
 
-    def after_epoch(self, took_us: int, reports: Iterable[Report]) -> None:
-        """Choose the next budget; see ``after``.
-
-        Args:
-            took_us: The total time of the last epoch.
-            reports: What its tasks have reported.
-        """
-        reports = tuple(reports)
-        has_more = any(each.shard is not None and each.shard.has_more for each in reports)
-        tasks_us = sum(times_of_levels(reports).values())
-        self.after(took_us, tasks_us, was_enough=not has_more)
-
     def after(self, took_us: int, tasks_us: int, *, was_enough: bool) -> None:
         """Choose the budget of the next epoch.
 
@@ -83,7 +63,7 @@ class SourceBudget:
         Args:
             took_us: The total time of the last epoch.
             tasks_us: The time of its tasks: the longest of each level.
-            was_enough: Whether its budget left nothing over, of sources or of what was due.
+            was_enough: Whether its budget left nothing over.
         """
         is_first, self._is_first = self._is_first, False
         self.was_enough = was_enough

@@ -28,13 +28,13 @@ from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import PipelineVersion
+from beam_spark_runner.scheduling.budgets import Budgets
 from beam_spark_runner.scheduling.epoch_status import EpochTimes
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.scheduling.slow_clock import SlowClock
-from beam_spark_runner.scheduling.source_budget import SourceBudget
 from beam_spark_runner.scheduling.stream_status import StreamStatus
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
@@ -132,7 +132,7 @@ class _StreamRun:
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._since_ns = time.monotonic_ns()  # the same; when the driver began, before the first
         self._slow_clock = SlowClock()
-        self._budget = SourceBudget(pace.interval_us)
+        self._budgets = Budgets(pace.interval_us)
         self._status = StreamStatus(plan)
         partitions = settings.least_partitions
         self._finishing = finishing = Finishing(plan, partitions)
@@ -191,9 +191,9 @@ class _StreamRun:
             return False
         last = self._last
         self._began_ns = self._since_ns = time.monotonic_ns()
-        budget_us = self._budget.us
+        budget_us = self._budgets.longest_us
         levels = self._finishing.levels(last.finished)
-        rows = self._rows(epoch, budget_us)
+        rows = self._rows(epoch)
         given_ns = time.monotonic_ns()
         reports = self._outlasting(
             lambda: self._segments.run(epoch.number, last.fence, rows, levels)
@@ -237,7 +237,7 @@ class _StreamRun:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
             self._end_sweep()
             self.adapt()
-        self._budget.after_epoch(took_us, reports)
+        self._budgets.after(took_us, reports)
         return True
 
     @contextlib.contextmanager
@@ -304,7 +304,7 @@ class _StreamRun:
             if epoch is None:
                 return None
             rest_us = 0
-            if self._budget.was_enough:
+            if self._budgets.were_enough:
                 rest_us = self._pace.interval_us - (time.monotonic_ns() - self._began_ns) // 1_000
             passed_us = (time.monotonic_ns() - self._since_ns) // 1_000
             left_us = wait_us(progress, epoch, now_us, rest_us, passed_us=passed_us)
@@ -314,7 +314,7 @@ class _StreamRun:
             self._settings.on_idle()
             self._settings.check_cancelled()
 
-    def _rows(self, epoch: Epoch, budget_us: int) -> Rows:
+    def _rows(self, epoch: Epoch) -> Rows:
         """Return the rows for the first level: the epoch's mark, and elements of its sources."""
         watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
         mark = reports_pb2.AttemptMark(
@@ -334,7 +334,8 @@ class _StreamRun:
                 ],
                 watermarks_us=self._last.watermarks_us,
                 clock_stands=self._playback is not None,
-                budget_us=budget_us,
+                budget_us=self._budgets.sources_us,
+                due_us=self._budgets.due_us,
                 drains=epoch.drains,
                 views=[
                     reports_pb2.View(dest=id_.dest, window=id_.window, file=view.file)

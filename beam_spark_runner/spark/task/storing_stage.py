@@ -28,7 +28,7 @@ class StoringStage(StageWithSideInputs):
         self._interruption: Interruption | None = None
         batch = self._level.user_timer_batch
         if batch is not None or not self.program.input.is_keyed:
-            self._interruption = Interruption(stages.spent_us, stages.epoch.budget_us, batch or 1)
+            self._interruption = Interruption(stages.spent_us, stages.epoch.due_us, batch or 1)
         epoch = stages.epoch_of(self.program)._replace(interruption=self._interruption)
         if self.program.merger is not None:
             self._merger = AccumulatorMerger(self._job, self.program.merger)
