@@ -78,7 +78,7 @@ def test_values_that_are_no_kvs_raise_no_error(values: list[Any]) -> None:
 @pytest.mark.parametrize("key", [0.5, -1.0, 1e300, float("inf"), -float("inf"), 5e-324, True])
 def test_places_of_other_scalars_are_not_encoded(key: Any) -> None:
     places = Places(FastPrimitivesCoder())
-    places._encode = None  # type: ignore[assignment]
+    places._encode = None
     place = places.place(key)
     assert place != key
     assert ENCODE(places.key(place)) == ENCODE(key)
