@@ -65,7 +65,8 @@ class Places:
         kind = type(key)
         if kind is float and (key > 0 or key < 0):  # neither a zero nor a NaN
             self._has_made_places = True
-            return complex(key, 1)  # equal to no other place: complex keys are encoded
+            # Equal to no other place: complex keys are encoded.
+            return key + 1j  # type: ignore[no-any-return]
         if kind in _PLAIN or self.are_keys or (kind is tuple and _is_plain(key)):
             return key  # type: ignore[no-any-return]
         self._has_made_places = True
