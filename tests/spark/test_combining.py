@@ -228,7 +228,7 @@ def test_keys_that_only_python_confuses(spark_session: Any) -> None:
             | "bare" >> beam.MapTuple(lambda key, count: (key[1][0], count)),
             "counted": keys | beam.combiners.Count.PerElement(),
             "looked up": keys
-            | beam.Distinct()
+            | "each once" >> beam.Distinct()
             | beam.Map(lambda key, side: (key, sum(side[key])), AsMultiMap(pairs)),
         }
         return {
