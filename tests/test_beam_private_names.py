@@ -38,6 +38,7 @@ ELSEWHERE = {
     "import_hook.py": {"_RUNNER_MAP"},  # must not import anything else of this package
     "job/submitted.py": {"_message_stream", "_state_stream"},  # ours takes the place of a result
     "options/config.py": {"_flags", "_all_options"},  # whether an option was set, or is a default
+    "options/spelling.py": {"_flags", "_add_argparse_args"},  # what was given, what is declared
     "portable/coders.py": {"_known_urns"},  # which coders Beam has; others become bytes
     "portable/wire.py": {"_get_component_coders"},  # whether a window has its length in front
 }
@@ -128,6 +129,7 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_TestStreamFormatter": lambda: test_stream._TestStreamFormatter.PREV_SAMPLE_TIME_STATE,
     "_TextSink": lambda: issubclass(textio._TextSink, FileBasedSink),
     "_TimingEventGenerator": lambda: issubclass(test_stream._TimingEventGenerator, beam.DoFn),
+    "_add_argparse_args": lambda: _parameters_of(PipelineOptions._add_argparse_args) == ["parser"],
     "_all_options": lambda: PipelineOptions(parallelism=3)._all_options["parallelism"] == 3,
     "_beam_yields_batches": lambda: _InBatches.process._beam_yields_batches,
     "_check_orphaned_files": lambda: (

@@ -31,7 +31,8 @@ def classes(kind: type[RunnerError], depth: int = 0) -> Iterator[tuple[int, type
     """Yield a class and all below it, with their depth."""
     yield depth, kind
     for each in kind.__subclasses__():
-        if each.__module__.startswith("beam_spark_runner."):
+        # Classes that an error has only together with one of user code have no names.
+        if each.__module__.startswith("beam_spark_runner.") and not each.__name__.startswith("_"):
             yield from classes(each, depth + 1)
 
 

@@ -24,11 +24,11 @@ STEPS = {"Read/Read/Process": "Read", "Score": "Score"}
             id="a part",
         ),
         pytest.param(
-            BundleFailedError("Score", "OSError: gone", ""), "Score: OSError: gone\n\n", id="a step"
+            BundleFailedError("Score", "OSError: gone", ""), "Score: OSError: gone", id="a step"
         ),
         pytest.param(
             BundleFailedError("Other/Process", "OSError: gone", ""),
-            "Other/Process: OSError: gone\n\n",
+            "Other/Process: OSError: gone",
             id="one that is not known",
         ),
         pytest.param(
