@@ -46,7 +46,8 @@ from beam_spark_runner.options.spelling import warn_of_misspelled
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.spark.driver.table_frames import schema_of
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.open_session import open_session, stop_session
+from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.session.own_spark import stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

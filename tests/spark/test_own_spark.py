@@ -115,7 +115,7 @@ def test_one_that_has_died_or_was_stopped_is_replaced(tmp_path: Path) -> None:
         print(third != second, jvm() == pid)
 
         idle = threading.Event()
-        logging.getLogger("beam_spark_runner.spark.session.open_session").addFilter(
+        logging.getLogger("beam_spark_runner.spark.session.own_spark").addFilter(
             lambda record: idle.set() or True
         )
         run("--spark_master_url=local[1]", "--spark_session_idle_timeout=0.001")
@@ -131,17 +131,22 @@ def test_one_that_has_died_or_was_stopped_is_replaced(tmp_path: Path) -> None:
 def test_a_program_that_goes_on_with_it_keeps_it(tmp_path: Path) -> None:
     script = """
         from pyspark.sql import SparkSession
-        from beam_spark_runner.spark.session import open_session
+        from beam_spark_runner.spark.session import own_spark
 
         first = run("--spark_master_url=local[1]")
-        own = open_session._own
+        own = own_spark.current()
         spark = SparkSession.builder.getOrCreate()
         print(spark.range(5).count())
         own._on_idle(own)  # the time is over
         print(spark.range(5).count(), run() == first)
+        try:
+            run("--spark_master_url=local[2]")
+        except RuntimeError as error:
+            print("already has a SparkSession on local[1]" in str(error))
+        print(spark.range(5).count())
         """
     out, err = run_program(script, tmp_path)
-    assert out == ["5", "5 True"]
+    assert out == ["5", "5 True", "True", "5"]
     assert "the program has run Spark jobs of its own: Spark is not stopped" in err
 
 

@@ -15,7 +15,8 @@ from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.open_session import forget_ended, is_there, open_session
+from beam_spark_runner.spark.session.open_session import is_there, open_session
+from beam_spark_runner.spark.session.own_spark import forget_ended
 
 _LOGGER = logging.getLogger(__name__)
 _JOBS_END_WITHIN_S = 15.0
@@ -116,7 +117,7 @@ class JobServer:
             with self._lock:
                 if self._spark.has_ended():
                     _LOGGER.warning("the Spark application has ended: another one is started")
-                    forget_ended(self._spark)
+                    forget_ended(self._spark.program)
                     self._spark = open_session(self._spark_config)
             session = open_session(config)
         except RunnerError:

@@ -6,8 +6,8 @@ from typing import Any
 
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
+from beam_spark_runner.spark.session.conf import SparkSettings
 from beam_spark_runner.spark.session.launch import without_token
-from beam_spark_runner.spark.session.open_session import SparkSettings
 
 _CONNECT = "pyspark.sql.connect.session"
 

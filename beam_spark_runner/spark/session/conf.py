@@ -2,10 +2,25 @@
 
 import contextlib
 import os
-from typing import Any
+from typing import Any, Protocol
 
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 """The Python of the workers of one session."""
+
+
+class SparkSettings(Protocol):
+    """The options by which a Spark is found or started, of ``options.RunnerConfig``."""
+
+    @property
+    def spark_master_url(self) -> str | None: ...
+    @property
+    def spark_conf(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def job_name(self) -> str | None: ...
+    @property
+    def session_idle_s(self) -> float: ...
+    @property
+    def class_archive(self) -> str | None: ...
 
 
 def session_settings(version: tuple[int, int]) -> dict[str, str]:

@@ -1,19 +1,18 @@
 """Opens the Spark session of a pipeline: the user's if there is one, otherwise a new one."""
 
-import atexit
 import contextlib
-import logging
 import os
 import sys
-import threading
-from typing import Any, Protocol
+from typing import Any
 
 import pyspark
 
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.session import own_spark
 from beam_spark_runner.spark.session.conf import (
     WORKER_PYTHON,
+    SparkSettings,
     get_conf,
     has_any_python,
     is_connect,
@@ -24,33 +23,15 @@ from beam_spark_runner.spark.session.conf import (
 from beam_spark_runner.spark.session.handle import SessionHandle, release_connect_session
 from beam_spark_runner.spark.session.launch import (
     addresses_in,
-    settings_of_start,
     silence_pandas_opinion,
     start_classic,
     start_connect,
     version_of,
     without_token,
 )
-from beam_spark_runner.spark.session.own_spark import OwnSpark
 
-_LOGGER = logging.getLogger(__name__)
 _DEFAULT_APP_NAME = "beam"
 _SERVED = (3, 5)  # the oldest supported Spark
-
-
-class SparkSettings(Protocol):
-    """The options that are read here. ``options.RunnerConfig``, in a higher layer, has them."""
-
-    @property
-    def spark_master_url(self) -> str | None: ...
-    @property
-    def spark_conf(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def job_name(self) -> str | None: ...
-    @property
-    def session_idle_s(self) -> float: ...
-    @property
-    def class_archive(self) -> str | None: ...
 
 
 def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
@@ -73,147 +54,30 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
         OptionsError: an option contradicts the existing session.
     """
     silence_pandas_opinion()
-    with _lock:
-        if _own is not None and _own.has_stopped():
-            _forget_own()  # by the program
-        if _own is not None and given is None and not _own.users:
-            _end_own_unless_it_serves(config)
+    with own_spark.locked():
+        own_spark.prepare_for(config, is_given=given is not None)
         found = given if given is not None else _existing_session()
         if found is None:
-            found = _start_own(config)
+            found = _start(config)
+            own_spark.keep(found, config)
         _check_alive(found)
-        if _own is None or found is not _own.spark:
+        own = own_spark.current()
+        if own is None or found is not own.spark:
             _check_master(found, config)
             return _prepared_isolated(found, config, owner=None)
-        if given is not None or _own.users:
+        if given is not None or own.users:
             _check_master(found, config)
-        return _prepared_isolated(found, config, owner=_User(_own, config))
-
-
-class _User:
-    """The use of the runner's Spark by one pipeline."""
-
-    def __init__(self, own: OwnSpark, config: SparkSettings) -> None:
-        self.own = own
-        self._idle_s = config.session_idle_s
-        own.take()
-
-    def release(self) -> None:
-        with _lock:
-            self.own.leave(self._idle_s)
-
-
-_own: OwnSpark | None = None
-_lock = threading.RLock()
-
-
-def stop_session() -> bool:
-    """Stop the Spark that the runner has started in this process, and end its JVM.
-
-    Returns:
-        Whether there was one.
-
-    Raises:
-        SparkSetupError: Pipelines run in it.
-    """
-    with _lock:
-        if _own is None:
-            return False
-        if _own.users:
-            raise SparkSetupError(
-                f"{_own.users} pipelines run in this process's Spark.",
-                "Wait for them, or cancel them.",
-            )
-        _end_own()
-        return True
+        use = own_spark.Use(own, config)
+        try:
+            return _prepared_isolated(found, config, owner=use)
+        except BaseException:
+            use.release()
+            raise
 
 
 def is_there(spark: Any) -> bool:
     """Whether the JVM of a session still runs. On Spark Connect True: a server may come back."""
     return is_connect(spark) or pyspark_internals.jvm_answers()
-
-
-def forget_ended(session: SessionHandle) -> None:
-    """Let the next ``open_session`` start another application: this one has ended.
-
-    Pipelines that still use it may close their sessions later.
-
-    Args:
-        session: a session of an application that was started here.
-    """
-    with _lock:
-        if _own is not None and _own.spark.sparkContext is session.spark.sparkContext:
-            spark = _own.spark
-            _forget_own()
-            spark.stop()  # for PySpark, which does not notice that it has ended
-
-
-def _end_own_unless_it_serves(config: SparkSettings) -> None:
-    assert _own is not None
-    if died := _own.has_died():
-        _LOGGER.warning("another Spark is started: %s", died)
-        _end_own()
-        return
-    given = dict(config.spark_conf)
-    settings = given if is_connect(_own.spark) else settings_of_start(given)
-    if differs := _own.differs_from(_wanted_master(config), settings):
-        _LOGGER.info("another Spark is started: %s", differs)
-        _end_own()
-
-
-def _forget_own() -> None:
-    global _own
-    if _own is not None:
-        _own.abandon()
-        _own = None
-
-
-def _end_own() -> None:
-    global _own
-    if _own is not None:
-        ending, _own = _own, None
-        ending.end()
-
-
-def _end_idle(own: OwnSpark) -> None:
-    with _lock:
-        if own is not _own or own.users or own.has_stopped():
-            return
-        if own.is_used_otherwise():
-            _LOGGER.info("the program has run Spark jobs of its own: Spark is not stopped")
-            _forget_own()
-            return
-        _LOGGER.info("Spark is stopped: no pipeline has run for --spark_session_idle_timeout")
-        _end_own()
-
-
-def _in_child() -> None:
-    """Forget the runner's Spark in a forked process: it is the parent's."""
-    global _own, _lock
-    _own, _lock = None, threading.RLock()
-
-
-os.register_at_fork(after_in_child=_in_child)
-
-
-@atexit.register
-def _at_exit() -> None:
-    """End an application on a cluster properly. A local Spark ends with its JVM, by itself."""
-    if _own is not None and not _own.is_local:
-        _end_own()
-
-
-def _start_own(config: SparkSettings) -> Any:
-    global _own
-    spark = _start(config)
-    given = dict(config.spark_conf)
-    settings = given if is_connect(spark) else settings_of_start(given)
-    _own = OwnSpark(spark, _wanted_master(config), settings, _end_idle)
-    return spark
-
-
-def _wanted_master(config: SparkSettings) -> str | None:
-    return config.spark_master_url or os.environ.get("SPARK_REMOTE")
 
 
 def _start(config: SparkSettings) -> Any:
@@ -299,13 +163,13 @@ _BUSY: list[Any] = []
 """Sessions whose settings are changed while a pipeline runs in them."""
 
 
-def _prepared_isolated(spark: Any, config: SparkSettings, owner: _User | None) -> SessionHandle:
+def _prepared_isolated(
+    spark: Any, config: SparkSettings, owner: own_spark.Use | None
+) -> SessionHandle:
     own = _second_session(spark)
     if own is not None:
         return _prepared(own, config, owner, is_shared=True, program=spark)
     if spark in _BUSY:
-        if owner is not None:
-            owner.release()
         raise SparkSetupError(
             "another pipeline runs in this SparkSession, and Spark cannot create a second session "
             "beside it.",
@@ -335,7 +199,7 @@ def _second_session(spark: Any) -> Any:
 def _prepared(
     spark: Any,
     config: SparkSettings,
-    owner: _User | None,
+    owner: own_spark.Use | None,
     *,
     is_shared: bool = False,
     restores: bool = False,
@@ -376,8 +240,6 @@ def _prepared(
     except BaseException:
         if program is not None and is_connect(spark):
             release_connect_session(spark)
-        if owner is not None:
-            owner.release()
         raise
 
 

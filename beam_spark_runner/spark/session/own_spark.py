@@ -4,19 +4,21 @@ It ends with the process, when another one is asked for, by ``stop``, and when i
 long.
 """
 
+import atexit
 import contextlib
 import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import default_master
-from beam_spark_runner.spark.session.conf import is_connect
+from beam_spark_runner.spark.session.conf import SparkSettings, is_connect
 from beam_spark_runner.spark.session.jvm_process import end_jvm
-from beam_spark_runner.spark.session.launch import without_token
+from beam_spark_runner.spark.session.launch import settings_of_start, without_token
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -140,3 +142,148 @@ def _stop(spark: Any) -> None:
             raise
         _LOGGER.debug("Spark's JVM has ended before its session was stopped", exc_info=True)
         pyspark_internals.forget_context()
+
+
+class Use:
+    """The use of the runner's Spark by one pipeline."""
+
+    def __init__(self, own: OwnSpark, config: SparkSettings) -> None:
+        self._own, self._idle_s = own, config.session_idle_s
+        own.take()
+
+    def release(self) -> None:
+        """End it."""
+        with locked():
+            self._own.leave(self._idle_s)
+
+
+_own: OwnSpark | None = None
+_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[None]:
+    """Keep other threads from starting, taking or ending the runner's Spark, for the context."""
+    with _lock:
+        yield
+
+
+def current() -> OwnSpark | None:
+    """Return the runner's Spark, if there is one."""
+    return _own
+
+
+def keep(spark: Any, config: SparkSettings) -> None:
+    """Make a Spark that was started for a pipeline the runner's."""
+    global _own
+    _own = OwnSpark(spark, _wanted_master(config), _settings(spark, config), _end_idle)
+
+
+def prepare_for(config: SparkSettings, *, is_given: bool) -> None:
+    """End the runner's Spark if it is idle, and a pipeline needs another one.
+
+    If the program runs jobs of its own in it, or has stopped it, it is the program's from now on.
+
+    Args:
+        config: The options of the pipeline.
+        is_given: Whether the pipeline is to run in a session that was passed to the runner.
+    """
+    if _own is not None and _own.has_stopped():
+        _let_go()
+    if _own is None or is_given or _own.users:
+        return
+    if died := _own.has_died():
+        _LOGGER.warning("another Spark is started: %s", died)
+        _end()
+    elif _own.is_used_otherwise():
+        _let_go()
+    elif differs := _own.differs_from(_wanted_master(config), _settings(_own.spark, config)):
+        _LOGGER.info("another Spark is started: %s", differs)
+        _end()
+
+
+def stop_session() -> bool:
+    """Stop the Spark that the runner has started in this process, and end its JVM.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        SparkSetupError: Pipelines run in it.
+    """
+    with locked():
+        if _own is None:
+            return False
+        if _own.users:
+            raise SparkSetupError(
+                f"{_own.users} pipelines run in this process's Spark.",
+                "Wait for them, or cancel them.",
+            )
+        _end()
+        return True
+
+
+def forget_ended(spark: Any) -> None:
+    """Let the next pipeline start another application: that of the runner's Spark has ended.
+
+    Pipelines that still use it may close their sessions later.
+
+    Args:
+        spark: The session for which it was started.
+    """
+    with locked():
+        if _own is not None and _own.spark is spark:
+            _let_go()
+            spark.stop()  # for PySpark, which does not notice that it has ended
+
+
+def _let_go() -> None:
+    global _own
+    if _own is not None:
+        _own.abandon()
+        _own = None
+
+
+def _end() -> None:
+    global _own
+    if _own is not None:
+        ending, _own = _own, None
+        ending.end()
+
+
+def _end_idle(own: OwnSpark) -> None:
+    with locked():
+        if own is not _own or own.users or own.has_stopped():
+            return
+        if own.is_used_otherwise():
+            _LOGGER.info("the program has run Spark jobs of its own: Spark is not stopped")
+            _let_go()
+            return
+        _LOGGER.info("Spark is stopped: no pipeline has run for --spark_session_idle_timeout")
+        _end()
+
+
+def _wanted_master(config: SparkSettings) -> str | None:
+    return config.spark_master_url or os.environ.get("SPARK_REMOTE")
+
+
+def _settings(spark: Any, config: SparkSettings) -> dict[str, str]:
+    """Return the settings that only a new Spark can have."""
+    given = dict(config.spark_conf)
+    return given if is_connect(spark) else settings_of_start(given)
+
+
+def _in_child() -> None:
+    """Forget the runner's Spark in a forked process: it is the parent's."""
+    global _own, _lock
+    _own, _lock = None, threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """End an application on a cluster properly. A local Spark ends with its JVM, by itself."""
+    if _own is not None and not _own.is_local:
+        _end()

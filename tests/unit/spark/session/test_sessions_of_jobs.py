@@ -7,6 +7,7 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
 from beam_spark_runner.spark.session import open_session as module
+from beam_spark_runner.spark.session import own_spark
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.spark.session.own_spark import OwnSpark
 
@@ -61,7 +62,7 @@ _Remote.__module__ = "pyspark.sql.connect.session"
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(module, "_own", None)
+    monkeypatch.setattr(own_spark, "_own", None)
     return []
 
 
@@ -71,7 +72,7 @@ def test_the_session_of_each_job_of_a_server_is_released(
     of_server = _Remote(log)
     own = OwnSpark(of_server, None, {}, lambda own: None)
     own.take()
-    monkeypatch.setattr(module, "_own", own)
+    monkeypatch.setattr(own_spark, "_own", own)
     monkeypatch.setattr(module, "_existing_session", lambda: of_server)
     for _ in range(2):
         open_session(_CONFIG).close()
