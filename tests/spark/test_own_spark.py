@@ -102,6 +102,7 @@ def test_the_next_pipeline_takes_it_unless_it_wants_another(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.rare
 def test_one_that_has_died_or_was_stopped_is_replaced(tmp_path: Path) -> None:
     script = """
         first = run("--spark_master_url=local[1]")
