@@ -4,6 +4,7 @@ import argparse
 import difflib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -41,16 +42,27 @@ def misspelled(
         declared: Returns the names of all options, of Beam and of the program; argparse accepts
             their beginnings, too. It is seldom called.
     """
+    known = {*DECLARED, *_OF_BEAM}
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0] if flag.startswith("--") else ""
-        alike = difflib.get_close_matches(name, (*DECLARED, *_OF_BEAM), 1, _ALIKE)
+        if name in known:
+            continue
+        alike = difflib.get_close_matches(name, known, 1, _ALIKE)
         if alike and not any(each.startswith(name) for each in declared()):
             yield name, alike[0]
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes what classes of options declare, without Beam's parser."""
+
+    def add_value_provider_argument(self, *names: Any, **settings: Any) -> None:
+        """Add an option whose value may be known only while the pipeline runs."""
+        self.add_argument(*names, **settings)
+
+
 def _declared() -> frozenset[str]:
     """Return the names of the options of all loaded classes."""
-    parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+    parser = _Parser(add_help=False, conflict_handler="resolve")
     for declaring in PipelineOptions.__subclasses__():
         declaring._add_argparse_args(parser)
     return frozenset(name.removeprefix("--") for name in parser._option_string_actions)
