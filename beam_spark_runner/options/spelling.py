@@ -23,7 +23,7 @@ _ALIKE = 0.85  # of 1: one or two letters of a word are wrong, or two have chang
 
 def warn_of_misspelled(options: PipelineOptions) -> None:
     """Warn of flags that are no options, but almost have the name of one."""
-    for given, meant in misspelled(options._flags, _declared):
+    for given, meant in misspelled(options._flags or (), _declared):
         _LOGGER.warning("--%s is not an option and is ignored: did you mean --%s?", given, meant)
 
 

@@ -92,7 +92,7 @@ def test_text(spark_session: Any, tmp_path: Path) -> None:
     assert found["empty"] == []
     assert found["matched"] == [(f"in-{part}.txt", 1000) for part in range(3)]
     assert len(found.partitions("read")) > 1
-    for name, shards in (("sharded", {3}), ("free", set(range(2, 50))), ("single", {1})):
+    for name, shards in (("sharded", {3}), ("free", {1}), ("single", {1})):
         files = list(tmp_path.glob(f"{name}*"))
         assert len(files) in shards, name
         written = [line for file in files for line in file.read_text().splitlines()]
@@ -288,7 +288,7 @@ def test_a_file_that_is_not_there(spark_session: Any, tmp_path: Path) -> None:
 
     with pytest.raises(BundleFailedError, match=r"Empty match for pattern .*none") as caught:
         run(spark_session, build)
-    assert caught.value.step.startswith("match/")
+    assert caught.value.step == "match"
 
 
 def test_a_few_elements_are_one_file(spark_session: Any, tmp_path: Path) -> None:

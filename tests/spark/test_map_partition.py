@@ -84,7 +84,7 @@ def test_its_error_ends_an_input_that_never_would(spark_session: Any) -> None:
 
     with pytest.raises(BundleFailedError, match="no 5000") as raised:
         run(spark_session, build)
-    assert raised.value.step == "fail/Partitions"
+    assert raised.value.step == "fail"
 
 
 @pytest.mark.parametrize("window", [FullWindowPartition(), FullWindowPartition.by_key()])
@@ -95,7 +95,7 @@ def test_a_second_pass_names_the_step(spark_session: Any, window: FullWindowPart
 
     with pytest.raises(BundleFailedError, match="can be read only once") as raised:
         run(spark_session, build)
-    assert raised.value.step.startswith("twice/")
+    assert raised.value.step == "twice"
 
 
 @pytest.mark.parametrize("harness", RARE_HARNESSES)

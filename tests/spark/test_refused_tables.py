@@ -136,7 +136,7 @@ def test_a_value_that_does_not_fit_names_step_and_column(
 
     with pytest.raises(BundleFailedError, match="column amount: a value does not fit") as raised:
         harvest(spark_session, build)
-    assert raised.value.step == "Mine/Encode"
+    assert raised.value.step == "Mine"
 
 
 def test_a_decimal_that_would_lose_digits(spark_session: Any, tmp_path: Path) -> None:

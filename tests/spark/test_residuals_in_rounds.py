@@ -222,7 +222,7 @@ def test_a_tracker_that_raises_when_it_is_split(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([("a", 50)]) | "count" >> beam.ParDo(CountBroken())
 
-    with pytest.raises(BundleFailedError, match=r"count/Process: RuntimeError: the tracker is bro"):
+    with pytest.raises(BundleFailedError, match=r"count: RuntimeError: the tracker is bro"):
         run(spark_session, build, "--sdf_round_budget=0.1")
 
 

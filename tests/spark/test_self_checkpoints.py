@@ -251,7 +251,7 @@ def test_broken_trackers_fail_their_step(spark_session: Any, fn: Any, cause: str
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([("a", 5)]) | "count" >> beam.ParDo(fn)
 
-    with pytest.raises(BundleFailedError, match=rf"count/Process: .*{cause}"):
+    with pytest.raises(BundleFailedError, match=rf"count: .*{cause}"):
         run(spark_session, build)
 
 
@@ -269,7 +269,7 @@ def test_what_a_replay_raises_is_charged_to_its_step(spark_session: Any) -> None
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([("a", 5)]) | "count" >> beam.ParDo(FailLater())
 
-    with pytest.raises(BundleFailedError, match=r"count/Process: ValueError: not a third time"):
+    with pytest.raises(BundleFailedError, match=r"count: ValueError: not a third time"):
         run(spark_session, build)
 
 

@@ -48,6 +48,9 @@ class Context:
     def is_active(self) -> bool:
         return True
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     def invocation_metadata(self) -> Any:
         return self._metadata
 

@@ -1,7 +1,7 @@
 """Options that are almost spelled right."""
 
-import argparse
 import logging
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -36,11 +36,18 @@ def test_a_program_is_warned_of_what_is_ignored(caplog: pytest.LogCaptureFixture
     ]
 
 
+def test_options_that_are_no_flags(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_misspelled(PipelineOptions(streaming=True))
+    warn_of_misspelled(PipelineOptions())
+    assert caplog.messages == []
+
+
 def test_options_of_the_program_are_its_own(caplog: pytest.LogCaptureFixture) -> None:
     class Mine(PipelineOptions):  # type: ignore[misc]
         @classmethod
-        def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        def _add_argparse_args(cls, parser: Any) -> None:
             parser.add_argument("--paralelismo")
+            parser.add_value_provider_argument("--input")
 
     with caplog.at_level(logging.WARNING):
         warn_of_misspelled(PipelineOptions(["--paralelismo=4"]))
