@@ -91,5 +91,5 @@ def test_steps_in_containers_name_the_step_where_there_is_no_docker(
     spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
 ) -> None:
     address, _ = serve()
-    with pytest.raises(EnvironmentStartError, match=r"Theirs/.*--docker_executable.*No such file"):
+    with pytest.raises(EnvironmentStartError, match=r"Theirs: .*--docker_executable.*No such file"):
         harvest(spark_session, walk_by(address), "--docker_executable=/no/such/docker")

@@ -188,7 +188,7 @@ def test_nothing_is_exchanged(spark_session: Any, capsys: pytest.CaptureFixture[
     assert len(found["top"]) == 3
     plan = capsys.readouterr().out
     assert "with 1 exchange\n" in plan
-    assert "takes    all elements of a task as one partition, for sort/Partitions" in plan
+    assert "takes    all elements of a task as one partition, for sort" in plan
 
 
 class Reader(NamedTuple):

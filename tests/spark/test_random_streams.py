@@ -25,7 +25,7 @@ from tests.spark.random_streams.disagreements import (
 from tests.spark.random_streams.model.play import outputs_by_model, play
 from tests.spark.random_streams.recipes import Pack, draw_pack
 from tests.spark.random_streams.references import outputs_by, prism
-from tests.spark.random_streams.running import Outputs, run_pack
+from tests.spark.random_streams.running import Outputs, asking_for, run_pack
 from tests.spark.random_streams.scripts import MAIN, without_side
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -58,7 +58,7 @@ def test_like_the_model_and_beams_runners(
     if seed % 4 == 1:
         cut_at_each_exchange(monkeypatch)
     flags = REUSED_PROCESS if seed % 8 == 7 else ()
-    ours, dropped = run_pack(spark_session, pack, *flags)
+    ours, dropped = run_pack(asking_for(spark_session, pack), pack, *flags)
     model, dropped_by_model = play(pack.script, pack.recipes)
     check_same(ours, model, pack, pack.recipes, "by the model")
     check_dropped(dropped, dropped_by_model, pack)

@@ -159,7 +159,7 @@ def test_loopback_serves_once_the_jvm_runs(
 ) -> None:
     """It is started by a fork, which is not safe where gRPC has threads."""
     order: list[str] = []
-    for name in ("open_session", "serve_loopback"):
+    for name in ("open_shown", "serve_loopback"):
         real = getattr(runner, name)
 
         def noted(*args: Any, _real: Any = real, _name: str = name, **kwargs: Any) -> Any:
@@ -168,7 +168,7 @@ def test_loopback_serves_once_the_jvm_runs(
 
         monkeypatch.setattr(runner, name, noted)
     run(spark_session, lambda p: p | beam.Create([1]), *LOOPBACK)
-    assert order == ["open_session", "serve_loopback"]
+    assert order == ["open_shown", "serve_loopback"]
 
 
 class TornDown(beam.DoFn):  # type: ignore[misc]

@@ -10,13 +10,12 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration
 
-from beam_spark_runner import SparkPortableRunner
 from tests.spark.asking import Asking
 from tests.spark.harvest import RARE_HARNESSES, harvest_on
 from tests.spark.random_streams.comparing import check_dropped, check_same
 from tests.spark.random_streams.model.play import play
 from tests.spark.random_streams.recipes import draw_pack
-from tests.spark.random_streams.running import run_pack
+from tests.spark.random_streams.running import asking_for, run_pack
 from tests.spark.restarting import Rescaled
 from tests.spark.restrictions import RESTRICTION
 from tests.stateful import Number
@@ -34,7 +33,7 @@ COUNT = 60
 def test_random_pipelines_give_the_same(spark_session: Any, tmp_path: Path, seed: int) -> None:
     """With 2, 5, 1, 3 and 4 partitions."""
     pack = draw_pack(1000 + seed, PACK)
-    runner = Rescaled(SparkPortableRunner(spark=spark_session), 3, (2, 5, 1, 3, 4))
+    runner = Rescaled(asking_for(spark_session, pack), 3, (2, 5, 1, 3, 4))
     ours, dropped = run_pack(runner, pack, f"--checkpoint_dir={tmp_path}")
     model, dropped_by_model = play(pack.script, pack.recipes)
     check_same(ours, model, pack, pack.recipes, "by the model")

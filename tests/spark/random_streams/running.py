@@ -52,9 +52,9 @@ def outputs_of(runner: Any, pack: Pack, *flags: str) -> Outputs:
     return _outputs(_harvest(runner, pack, *flags), pack)
 
 
-def run_pack(spark: "SparkSession", pack: Pack, *flags: str) -> tuple[Outputs, Dropped]:
-    """The same on this runner; also how many elements it has counted as dropped."""
-    found = _harvest(asking_for(spark, pack), pack, *flags)
+def run_pack(runner: Any, pack: Pack, *flags: str) -> tuple[Outputs, Dropped]:
+    """The same on a runner of ours; also how many elements it has counted as dropped."""
+    found = _harvest(runner, pack, *flags)
     dropped: Dropped = Counter()
     late = MetricsFilter().with_name("dropped_due_to_lateness")
     for counter in found.result.metrics().query(late)["counters"]:
