@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
-    # At INFO, Py4J tells of each connection to the JVM that it closes.
+    # At INFO, Py4J logs each connection to the JVM that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = _Ending()
     for each in (signal.SIGTERM, signal.SIGINT):

@@ -3,12 +3,11 @@
 import contextlib
 import html
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from beam_spark_runner.job.progress_line import Parts
+from beam_spark_runner.job.progress_line import Parts, TimedLine
 from beam_spark_runner.scheduling.line_parts import SEPARATOR, time_text
 
 _EVERY_S = 1.0
@@ -31,15 +30,12 @@ def display_in_cell() -> "Callable[[Any], Display] | None":
     return lambda shown: ipython.display.display(shown, display_id=True)
 
 
-class NotebookLine:
+class NotebookLine(TimedLine):
     """Shows the line and the picture below the cell that runs the pipeline. See ``Line``.
-
-    Threads: see ``ProgressLine``.
 
     Args:
         show: Shows an object, once.
-        began_s: The time from which the line counts, by ``clock``.
-        clock: A monotonic clock, in seconds.
+        began_s, clock: See ``TimedLine``.
     """
 
     def __init__(
@@ -48,45 +44,26 @@ class NotebookLine:
         began_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._show, self._began_s, self._clock = show, began_s, clock
-        self._parts: Callable[[], Parts] = lambda: ["starting"]
+        super().__init__(_EVERY_S, began_s, clock)
+        self._show = show
         self._picture: Callable[[], str] | None = None
         self._said: list[str] = []
         self._display: Display | None = None
-        self._closed = threading.Event()
-        self._lock = threading.RLock()
-        self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
     def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         """See ``Line``."""
-        self._parts, self._picture = parts, picture or self._picture
-        self._draw()
-        if not (self._thread.is_alive() or self._closed.is_set()):
-            with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
-                self._thread.start()
+        self._picture = picture or self._picture
+        super().show(parts)
 
     def say(self, *parts: str) -> None:
         """See ``Line``."""
         self._said.append(SEPARATOR.join(parts))
         self._draw()
 
-    def took_s(self) -> float:
-        """See ``Line``."""
-        return self._clock() - self._began_s
-
-    @property
-    def is_closed(self) -> bool:
-        """See ``Line``."""
-        return self._closed.is_set()
-
     def close(self) -> None:
         """See ``Line``."""
-        self._closed.set()
+        super().close()
         self._draw()
-
-    def _run(self) -> None:
-        while not self._closed.wait(_EVERY_S):
-            self._draw()
 
     def _draw(self) -> None:
         with self._lock, contextlib.suppress(Exception):  # the kernel or Spark may be stopping

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
@@ -56,48 +57,37 @@ class Line(Protocol):
         ...
 
 
-class ProgressLine:
-    """Draws the line on a terminal until it is closed.
-
-    If ``out`` is no terminal, it writes a line now and then, if something has changed.
+class TimedLine(ABC):
+    """A ``Line`` that a thread of its own brings up to date.
 
     Threads: any. No method raises, except ``show`` if ``parts`` does not return.
 
     Args:
-        out: Usually stderr.
+        every_s: The time between two looks at the parts.
         began_s: The time from which the line counts, by ``clock``.
         clock: A monotonic clock, in seconds.
     """
 
     def __init__(
-        self, out: TextIO, began_s: float, clock: Callable[[], float] = time.monotonic
+        self, every_s: float, began_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._out, self._began_s, self._clock = out, began_s, clock
+        self._every_s, self._began_s, self._clock = every_s, began_s, clock
         self._parts: Callable[[], Parts] = lambda: ["starting"]
-        self._is_terminal = False
-        with contextlib.suppress(Exception):
-            self._is_terminal = out.isatty()
-        self._last: Parts = ()
-        self._is_drawn = False
         self._closed = threading.Event()
         self._lock = threading.RLock()  # nothing is drawn once ``close`` has cleared the line
         self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
 
     def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
-        """See ``Line``. The first call draws the line."""
+        """See ``Line``."""
         self._parts = parts
-        self._draw()
+        self._first()
         if not (self._thread.is_alive() or self._closed.is_set()):
             with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
                 self._thread.start()
 
+    @abstractmethod
     def say(self, *parts: str) -> None:
         """See ``Line``."""
-        with self._lock:
-            self._clear()
-            self._write(SEPARATOR.join(parts) + "\n")
-        if not self._closed.is_set() and self._thread.is_alive():
-            self._draw()
 
     def took_s(self) -> float:
         """See ``Line``."""
@@ -111,15 +101,56 @@ class ProgressLine:
     def close(self) -> None:
         """See ``Line``."""
         self._closed.set()
+
+    def _first(self) -> None:
+        """Draw what ``show`` was given, at once."""
+        self._draw()
+
+    @abstractmethod
+    def _draw(self) -> None:
+        """Bring the line up to date."""
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._every_s):
+            self._draw()
+
+
+class ProgressLine(TimedLine):
+    """Draws the line on a terminal until it is closed.
+
+    If ``out`` is no terminal, it writes a line now and then, if something has changed.
+
+    Args:
+        out: Usually stderr.
+        began_s, clock: See ``TimedLine``.
+    """
+
+    def __init__(
+        self, out: TextIO, began_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._out = out
+        self._is_terminal = False
+        with contextlib.suppress(Exception):
+            self._is_terminal = out.isatty()
+        self._last: Parts = ()
+        self._is_drawn = False
+        super().__init__(_EVERY_S if self._is_terminal else _EVERY_S_IN_A_FILE, began_s, clock)
+
+    def say(self, *parts: str) -> None:
+        """See ``Line``."""
+        with self._lock:
+            self._clear()
+            self._write(SEPARATOR.join(parts) + "\n")
+        if not self._closed.is_set() and self._thread.is_alive():
+            self._draw()
+
+    def close(self) -> None:
+        """See ``Line``."""
+        super().close()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_S)  # it may be in a call to a JVM that is stuck
         with self._lock:
             self._clear()
-
-    def _run(self) -> None:
-        every_s = _EVERY_S if self._is_terminal else _EVERY_S_IN_A_FILE
-        while not self._closed.wait(every_s):
-            self._draw()
 
     def _draw(self) -> None:
         try:
@@ -162,50 +193,30 @@ class ProgressLine:
             self._out.flush()
 
 
-class LoggedLine:
+class LoggedLine(TimedLine):
     """Logs the line once a minute, if something has changed, and the lines that remain.
 
     For programs whose stderr is no terminal: what they print is left as it is, and what they log
     says how the pipeline goes on.
 
-    Threads: see ``ProgressLine``.
+    Args:
+        began_s, clock: See ``TimedLine``.
     """
 
     def __init__(self, began_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._began_s, self._clock = began_s, clock
-        self._parts: Callable[[], Parts] | None = None
+        super().__init__(_EVERY_S_IN_A_LOG, began_s, clock)
         self._last: Parts = ()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="beam-progress", daemon=True)
-
-    def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
-        """See ``Line``. Nothing is logged before a minute is over."""
-        self._parts = parts
-        if not self._thread.is_alive() and not self._closed.is_set():
-            with contextlib.suppress(RuntimeError):
-                self._thread.start()
 
     def say(self, *parts: str) -> None:
         """See ``Line``."""
         _LOGGER.info("%s", SEPARATOR.join(parts))
 
-    def took_s(self) -> float:
-        """See ``Line``."""
-        return self._clock() - self._began_s
+    def _first(self) -> None:
+        """Log nothing before a minute is over."""
 
-    @property
-    def is_closed(self) -> bool:
-        """See ``Line``."""
-        return self._closed.is_set()
-
-    def close(self) -> None:
-        """See ``Line``."""
-        self._closed.set()
-
-    def _run(self) -> None:
-        while not self._closed.wait(_EVERY_S_IN_A_LOG):
-            with contextlib.suppress(Exception):  # Spark may be stopping, or gone
-                parts = self._parts() if self._parts is not None else ()
-                if parts != self._last and not self._closed.is_set():
-                    self._last = parts
-                    self.say(time_text(self.took_s()), *parts)
+    def _draw(self) -> None:
+        with contextlib.suppress(Exception):  # Spark may be stopping, or gone
+            parts = self._parts()
+            if parts != self._last and not self._closed.is_set():
+                self._last = parts
+                self.say(time_text(self.took_s()), *parts)

@@ -1,7 +1,7 @@
 """Waits for a job server, and finds out why it does not answer.
 
-gRPC tells only that a channel is not connected: it looks alike whether nobody listens yet, only one
-side uses TLS, or one side does not accept the certificate of the other.
+gRPC reports only that a channel is not connected: it looks alike whether nobody listens yet, only
+one side uses TLS, or one side does not accept the certificate of the other.
 """
 
 import logging

@@ -161,15 +161,15 @@ def set_gauge(gauge: Any, value: float) -> None:
     gauge.setValue(float(value))  # Py4J makes an Integer of an int, and finds no such method
 
 
-def ungrouped_jobs(context: Any) -> frozenset[int]:
-    """Return the ids of the Spark jobs of no job group, as those of pipelines and most programs.
+def jobs_so_far(context: Any) -> int | None:
+    """Return how many Spark jobs a SparkContext has begun; None: its JVM does not answer.
 
-    Empty: the JVM does not answer.
+    It is the scheduler's own number. Status stores get to know a job later, and forget old ones.
     """
     try:
-        return frozenset(context.statusTracker().getJobIdsForGroup(None))
+        return int(scala_context(context).dagScheduler().numTotalJobs())
     except (Py4JError, OSError):
-        return frozenset()
+        return None
 
 
 def is_of_sessions(key: str) -> bool:

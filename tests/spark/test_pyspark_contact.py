@@ -44,6 +44,14 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 
+def test_the_number_of_jobs_is_known_at_once(spark_session: SparkSession) -> None:
+    context = spark_session.sparkContext
+    before = pyspark_internals.jobs_so_far(context)
+    assert before is not None
+    context.parallelize([1], 1).count()
+    assert pyspark_internals.jobs_so_far(context) == before + 1
+
+
 def test_the_active_session_of_a_thread(spark_session: SparkSession) -> None:
     second = spark_session.newSession()
     second.conf.set("spark.contact", "second")

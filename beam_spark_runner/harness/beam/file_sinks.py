@@ -167,7 +167,7 @@ def _join(sink: Any, folder: str, results: Sequence[str]) -> str | None:
     name is that of an earlier attempt, since ``pre_finalize`` has deleted older ones.
     """
     target, names = _joined_name(sink, results), _final_names(sink, results)
-    if target in names:  # the number of files is not in their names, which tell nothing then
+    if target in names:  # the number of files is not in their names, so that names say nothing
         return None
     sizes = _sizes_of(results)
     if len(sizes) < len(results):

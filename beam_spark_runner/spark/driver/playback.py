@@ -53,7 +53,8 @@ class EventsInTurn:
     Args:
         streams: the events of each stream, and the ids of the PCollections that it makes.
 
-    Source: Java DirectRunner, which plays an event of each once nothing else is left to do.
+    Source: Java ``QuiescenceDriver.addWorkIfNecessary`` of the DirectRunner, which adds a bundle of
+        each root once nothing else is left to do; one of a TestStream is one event.
     """
 
     def __init__(self, streams: Iterable[tuple[Events, Iterable[str]]]) -> None:

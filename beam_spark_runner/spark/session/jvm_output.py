@@ -3,9 +3,13 @@
 import contextlib
 import os
 import threading
+import weakref
 
 _BLOCK = 1 << 16
 _SETTLES_WITHIN_S = 1.0
+
+
+_OPEN: "weakref.WeakSet[JvmErrors]" = weakref.WeakSet()
 
 
 class JvmErrors:
@@ -22,7 +26,7 @@ class JvmErrors:
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()
         self._thread = threading.Thread(target=self._copy, name="beam-jvm-errors", daemon=True)
-        os.register_at_fork(after_in_child=self._close)  # or the pipe would outlive the program
+        _OPEN.add(self)
 
     def pass_on(self) -> None:
         """Begin to copy, once the process is started. Threads: the one that has started it."""
@@ -37,7 +41,7 @@ class JvmErrors:
     def drop(self) -> None:
         """Close the pipe: no process was started."""
         os.close(self.writing)
-        self._close()
+        self.close()
 
     def _copy(self) -> None:
         reading = self._reading
@@ -46,10 +50,20 @@ class JvmErrors:
                 with contextlib.suppress(OSError):  # stderr may be closed; the JVM must not wait
                     while block:
                         block = block[os.write(2, block) :]
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Copy nothing any more."""
         reading, self._reading = self._reading, -1
         if reading >= 0:
             with contextlib.suppress(OSError):
                 os.close(reading)
+
+
+def _close_in_child() -> None:
+    """Close the pipes in a forked process, or they would outlive the program."""
+    for each in list(_OPEN):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -48,19 +48,19 @@ class OwnSpark:
         self._settings = settings
         self._on_idle = on_idle
         self._timer: threading.Timer | None = None
-        self._jobs: frozenset[int] = frozenset()
+        self._jobs: int | None = None  # how many it had run when its last pipeline ended
 
     def take(self) -> None:
         """Begin the use by one pipeline."""
         self.users += 1
-        self._stop_waiting()
+        self.stop_waiting()
 
     def leave(self, idle_s: float) -> None:
         """End the use by one pipeline; after that of the last one, begin to wait for another."""
         self.users -= 1
         if self.users or self.has_stopped():
             return
-        self._jobs = self._jobs_outside_pipelines()
+        self._jobs = self._jobs_so_far()
         self._timer = threading.Timer(idle_s, self._on_idle, (self,))
         self._timer.daemon = True
         self._timer.start()
@@ -101,15 +101,17 @@ class OwnSpark:
 
     def is_used_otherwise(self) -> bool:
         """Whether the program has run Spark jobs of its own in it since its last pipeline."""
-        return self._jobs_outside_pipelines() != self._jobs
+        return self._jobs_so_far() != self._jobs
 
-    def abandon(self) -> None:
-        """Wait for no more pipelines: the program has stopped it, or goes on using it."""
-        self._stop_waiting()
+    def stop_waiting(self) -> None:
+        """Wait no longer for the next pipeline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def end(self) -> None:
         """Stop it, and end its JVM. Its pipelines have ended."""
-        self._stop_waiting()
+        self.stop_waiting()
         if is_connect(self.spark):
             with contextlib.suppress(Exception):  # the server may have gone
                 self.spark.stop()
@@ -119,15 +121,10 @@ class OwnSpark:
             _stop(self.spark)
             end_jvm()
 
-    def _jobs_outside_pipelines(self) -> frozenset[int]:
+    def _jobs_so_far(self) -> int | None:
         if is_connect(self.spark) or self.has_stopped():
-            return frozenset()
-        return pyspark_internals.ungrouped_jobs(self.spark.sparkContext)
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            return None
+        return pyspark_internals.jobs_so_far(self.spark.sparkContext)
 
 
 def _stop(spark: Any) -> None:
@@ -240,7 +237,7 @@ def forget_ended(spark: Any) -> None:
 def _let_go() -> None:
     global _own
     if _own is not None:
-        _own.abandon()
+        _own.stop_waiting()
         _own = None
 
 
@@ -255,7 +252,7 @@ def _end_idle(own: OwnSpark) -> None:
     with locked():
         if own is not _own or own.users or own.has_stopped():
             return
-        if own.is_used_otherwise():
+        if not own.has_died() and own.is_used_otherwise():
             _LOGGER.info("the program has run Spark jobs of its own: Spark is not stopped")
             _let_go()
             return
