@@ -1,14 +1,11 @@
 """Whole programs, run as a user runs them: what they print, how they exit, what they leave."""
 
 import contextlib
-import fcntl
-import functools
 import os
 import pty
 import signal
 import subprocess
 import sys
-import termios
 import textwrap
 import threading
 import time
@@ -18,8 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
+# A test run in the background of a script ignores Ctrl-C, and so would the program. It prepares
+# its process itself, since a function that is called between fork and exec is unsafe while gRPC's
+# threads run here.
 _PRELUDE = """
-import os, sys, time
+import fcntl, os, signal, sys, termios, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.stderr.isatty():  # a session's first terminal: Ctrl-C on it reaches this program
+    fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 import apache_beam as beam
 import beam_spark_runner
 OPTIONS = ["--runner=SparkPortableRunner", *sys.argv[1:]]
@@ -69,7 +72,6 @@ class Program:
                 stderr=errors,
                 text=True,
                 start_new_session=True,  # a process group of its own
-                preexec_fn=functools.partial(_prepare, self._is_on_terminal),
             )
         if self._is_on_terminal:
             self._copying.start()
@@ -190,14 +192,6 @@ class ProgramOnTerminal(Program):
     def shown(self) -> str:
         """Return what its terminal has received so far."""
         return self._written() if self._errors.exists() else ""
-
-
-def _prepare(on_terminal: bool) -> None:
-    """Prepare the process of a program, before it starts."""
-    # A test run in the background of a script ignores Ctrl-C, and so would children.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if on_terminal:
-        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 
 
 def run(folder: Path, script: str, *flags: str, **environment: str) -> Ended:

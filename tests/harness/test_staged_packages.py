@@ -3,14 +3,19 @@
 import importlib.metadata
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import tarfile
 import time
 from collections.abc import Callable
+from multiprocessing.context import SpawnProcess
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import cloudpickle
 import pytest
 
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
@@ -24,7 +29,8 @@ from tests.user_packages import sdist, wheel
 pytestmark = pytest.mark.timeout(180)
 
 NAME = "packed_for_a_test"
-FORK = multiprocessing.get_context("fork")
+# A forked child of a process that has had gRPC servers may crash.
+SPAWN = multiprocessing.get_context("spawn")
 
 
 class TarFile:
@@ -134,15 +140,33 @@ def failure(call: Callable[[], Any]) -> str:
     return str(raised.value)
 
 
+def answer_at_once(pickled: bytes, barrier: Barrier, answers: "SimpleQueue[str]") -> None:
+    """Call a pickled function when the other processes are as far."""
+    barrier.wait()
+    answers.put(pickle.loads(pickled)())
+
+
+def in_process(call: Callable[..., Any], *arguments: object) -> SpawnProcess:
+    """Start a process that calls a function of a test."""
+    process = SPAWN.Process(target=call_pickled, args=(cloudpickle.dumps((call, arguments)),))
+    process.start()
+    return process
+
+
+def call_pickled(pickled: bytes) -> None:
+    """Call a pickled function."""
+    call, arguments = pickle.loads(pickled)
+    call(*arguments)
+
+
 def in_processes(number: int, call: Callable[[], str]) -> list[str]:
     """Call in so many processes at once."""
-    barrier, answers = FORK.Barrier(number), FORK.SimpleQueue()
-
-    def child() -> None:
-        barrier.wait()
-        answers.put(call())
-
-    children = [FORK.Process(target=child) for _ in range(number)]
+    barrier, answers = SPAWN.Barrier(number), SPAWN.SimpleQueue()
+    pickled = cloudpickle.dumps(call)
+    children = [
+        SPAWN.Process(target=answer_at_once, args=(pickled, barrier, answers))
+        for _ in range(number)
+    ]
     for each in children:
         each.start()
     for each in children:
@@ -158,8 +182,7 @@ def test_what_is_half_made_is_not_used(tmp_path: Path) -> None:
         (folder / "half").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    child = FORK.Process(target=module._once, args=(place, die))
-    child.start()
+    child = in_process(module._once, place, die)
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert not place.exists()
@@ -177,8 +200,7 @@ def test_nobody_sees_it_before_it_is_whole(tmp_path: Path) -> None:
         time.sleep(0.5)
         (folder / "last").touch()
 
-    child = FORK.Process(target=module._once, args=(place, make_slowly))
-    child.start()
+    child = in_process(module._once, place, make_slowly)
     while not place.exists():
         assert child.is_alive() or place.exists()
     assert sorted(path.name for path in place.iterdir()) == ["first", "last"]
@@ -237,8 +259,7 @@ def test_the_folder_of_a_process_that_was_killed_is_removed(
         stage_files(*files, installs=False)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    process = FORK.Process(target=stage_and_die)
-    process.start()
+    process = in_process(stage_and_die)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert "a.txt" in contents_of(executor)

@@ -43,7 +43,7 @@ def _create(folder: str, number: int) -> bool:
 
 
 def test_one_of_several_processes_creates_it(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(4) as pool:
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
         for round_ in range(20):
             folder = tmp_path / str(round_)
             created = pool.starmap(_create, [(str(folder), number) for number in range(8)])
