@@ -7,7 +7,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.program import LevelProgram, ShardLocations
 
 

@@ -34,8 +34,8 @@ from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
+from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
-from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.streaming import EpochSchedule, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables

@@ -153,6 +153,8 @@ class Report:
     stages: Mapping[int, StageReport] = field(default_factory=dict)
     """Of a streaming level: by the destination that each stage reads."""
     spent_us: int = 0  # of a streaming level: time since the task had received its marks
+    returned_rows: bytes | None = None
+    """The attempt's rows for side inputs, if there are few (``task.returned_rows``)."""
 
 
 @dataclass(frozen=True, slots=True)

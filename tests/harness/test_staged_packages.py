@@ -3,7 +3,6 @@
 import importlib.metadata
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import tarfile
@@ -15,8 +14,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import cloudpickle
 import pytest
+from apache_beam.internal import cloudpickle_pickler
 
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
 from beam_spark_runner.harness.environments import leases
@@ -143,26 +142,26 @@ def failure(call: Callable[[], Any]) -> str:
 def answer_at_once(pickled: bytes, barrier: Barrier, answers: "SimpleQueue[str]") -> None:
     """Call a pickled function when the other processes are as far."""
     barrier.wait()
-    answers.put(pickle.loads(pickled)())
+    answers.put(cloudpickle_pickler.loads(pickled)())
 
 
 def in_process(call: Callable[..., Any], *arguments: object) -> SpawnProcess:
     """Start a process that calls a function of a test."""
-    process = SPAWN.Process(target=call_pickled, args=(cloudpickle.dumps((call, arguments)),))
+    process = SPAWN.Process(target=call_pickled, args=(cloudpickle_pickler.dumps((call, arguments)),))
     process.start()
     return process
 
 
 def call_pickled(pickled: bytes) -> None:
     """Call a pickled function."""
-    call, arguments = pickle.loads(pickled)
+    call, arguments = cloudpickle_pickler.loads(pickled)
     call(*arguments)
 
 
 def in_processes(number: int, call: Callable[[], str]) -> list[str]:
     """Call in so many processes at once."""
     barrier, answers = SPAWN.Barrier(number), SPAWN.SimpleQueue()
-    pickled = cloudpickle.dumps(call)
+    pickled = cloudpickle_pickler.dumps(call)
     children = [
         SPAWN.Process(target=answer_at_once, args=(pickled, barrier, answers))
         for _ in range(number)

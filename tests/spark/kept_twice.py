@@ -16,12 +16,12 @@ from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.driver.batch import run_plan
+from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
     Materialised,
     Materialiser,
 )
-from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.open_session import open_session

@@ -1,8 +1,9 @@
 """Gathers side inputs: from materialised rows to files in which workers can look up values.
 
-The driver collects small ones only. Tasks write large ones to files, if there
-is a folder that all workers read; otherwise their rows pass through the driver
-in parts, into a file that Spark sends to the executors.
+The driver collects small ones only; the reports of the tasks that wrote them have brought the
+smallest ones. Tasks write large ones to files, if there is a folder that all workers read;
+otherwise their rows pass through the driver in parts, into a file that Spark sends to the
+executors.
 """
 
 import os
@@ -26,9 +27,10 @@ from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import consumed_of, spread_marks
+from beam_spark_runner.spark.rows.marks import MarkReader, consumed_of, spread_marks
 from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
 from beam_spark_runner.spark.side_inputs import files
+from beam_spark_runner.spark.task.returned_rows import rows_in
 
 INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
@@ -63,6 +65,8 @@ def gather(
 ) -> Mapping[DestinationId, SideInputRows]:
     """Gather the rows of side inputs where all workers can read them.
 
+    Runs Spark jobs, unless the rows have come with the reports.
+
     Args:
         rows: materialised rows, also of other destinations; None: none were written.
         edges: the edges of the side inputs.
@@ -72,10 +76,15 @@ def gather(
         OptionsError: a side input is too large to be sent to executors, and there is no folder.
         AmbiguousRowsError: tasks have read rows of other attempts than those accepted.
     """
-    packed: dict[int, list[bytes]] = {int(edge.dest): [] for edge in edges}
+    packed: dict[int, list[pa.RecordBatch]] = {int(edge.dest): [] for edge in edges}
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
-    if rows is not None:
+    if rows is not None and rows.returned is not None:
+        for coded in rows.returned:
+            for dest, batch in files.whole_rows(iter(rows_in(coded)), MarkReader()):
+                if dest in packed:
+                    packed[dest].append(batch)
+    elif rows is not None:
         tasks = sum(attempts.count for attempts in rows.made_by.values())  # as many tasks read them
         limit = max(SMALL_BYTES // max(tasks, 1), MIN_SMALL_BYTES_OF_TASK)
         reports: list[reports_pb2.SideInputReport] = []
@@ -91,16 +100,16 @@ def gather(
             if blob is None:
                 large.add(dest)
             else:
-                packed[dest].append(bytes(blob))
+                packed[dest] += files.batches_of(bytes(blob))
         _check(reports, rows, is_exchanged=False)
     gathered: dict[DestinationId, SideInputRows] = {}
     for edge in edges:
         dest = int(edge.dest)
         # Unique: if its writers run again, workers must not use the rows in their caches.
         id_ = f"{settings.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
-        blobs = packed.pop(dest)
+        batches = packed.pop(dest)
         if rows is not None and dest in large:
-            blobs.clear()
+            batches.clear()
             mine = rows.rows_for([dest])
             gathered[edge.dest] = (
                 _through_driver(mine, edge, id_, sizes[dest], settings)
@@ -108,7 +117,7 @@ def gather(
                 else _by_tasks(mine, edge, id_, settings.folder, settings.partitions)
             )
         else:
-            gathered[edge.dest] = _small(blobs, edge, id_, settings)
+            gathered[edge.dest] = _small(batches, edge, id_, settings)
     return gathered
 
 
@@ -127,9 +136,10 @@ def _check(
         raise AmbiguousRowsError(Ambiguous(runs, reason))
 
 
-def _small(blobs: Sequence[bytes], edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
+def _small(
+    batches: Sequence[pa.RecordBatch], edge: Edge, id_: str, settings: GatherSettings
+) -> SideInputRows:
     """Sort rows in memory, into the closure or one file."""
-    batches = [batch for blob in blobs for batch in files.batches_of(blob)]
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{_name(id_)}.arrow")
         writer = files.SortedWriter(path, is_sorted=True)

@@ -1,4 +1,4 @@
-"""Materialises outputs that a later segment reads: computed once, immediately, without lineage.
+"""Materialises outputs that a later segment reads: computed once, without lineage.
 
 Never a bare ``persist``: two readers on two executors would compute a random
 stage twice and see different data.
@@ -75,7 +75,10 @@ class Materialiser(Protocol):
         ...
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
-        """Run ``frame`` now, exactly once, and store its rows."""
+        """Run ``frame`` exactly once, and store its rows.
+
+        It may run in the next Spark job only, which must read all partitions of the result.
+        """
         ...
 
 
@@ -92,7 +95,8 @@ class CheckpointOnExecutors:
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""
-        rows = frame.localCheckpoint(eager=True)
+        # Spark stores all rows in the first job that reads them: the one that collects reports.
+        rows = frame.localCheckpoint(eager=False)
         pyspark_internals.bind_checkpoint(rows, frame.sparkSession)
         return Materialised(rows, None)
 

@@ -24,18 +24,35 @@ class AmbiguousRowsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Rows of materialised output. ``made_by``: run (Spark job) -> the attempts that made them."""
+    """Rows of materialised output.
+
+    Attributes:
+        frame: reads them.
+        made_by: run (Spark job) -> the attempts that made them.
+        returned: those for side inputs, as the reports of these attempts have brought them; None:
+            they are too many, and only ``frame`` has them.
+    """
 
     frame: DataFrame
     made_by: Consumed
+    returned: tuple[bytes, ...] | None = None
 
     @staticmethod
     def union(parts: Sequence["OutputRows"]) -> "OutputRows":
         """Return the rows of all parts, which have no rows in common."""
         made_by: dict[int, Attempts] = {}
+        returned: list[bytes] | None = []
         for part in parts:
             made_by.update(part.made_by)
-        return OutputRows(united([part.frame for part in parts]), made_by)
+            if returned is None or part.returned is None:
+                returned = None
+            else:
+                returned += part.returned
+        return OutputRows(
+            united([part.frame for part in parts]),
+            made_by,
+            None if returned is None else tuple(returned),
+        )
 
     @staticmethod
     def reopen(output: SegmentOutput, storage: FilesInSharedStorage) -> "OutputRows":

@@ -2,15 +2,10 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
-from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.graph import facts
-from beam_spark_runner.harness.main_classes import CodedClasses
-from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
@@ -26,10 +21,10 @@ from beam_spark_runner.portable.window_mapping import (
 )
 from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
 from beam_spark_runner.portable.windowing import allowed_lateness_us
+from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.program import (
     Edge,
     LevelProgram,
-    ShardLocations,
     SideInputRows,
     StageProgram,
     WindowMapping,
@@ -41,36 +36,9 @@ _MERGER, _WINDOW_MERGER, _TRUNCATOR, _WINDOW_MAPPERS = range(1, 5)
 """Numbers of the helpers of a stage; there may be several of the last kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits that tasks obey. ``row_limit_bytes``: longer values travel in pieces.
-
-    ``cache_bytes``: the size of a worker's cache of decoded side inputs. ``spill_bytes``: the
-    memory of a task for large groups; the rest is on disk. ``options_json``: pipeline options,
-    for user code that reads them. ``working_folder``, ``import_path``: the program's, if
-    tasks run on its machine. ``main_classes``: of the program's main module.
-    ``route``: to the driver's backchannel; None: there is none.
-    ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
-    streams. ``user_timer_batch``: set where the firing of user timers may be interrupted.
-    ``stuck_s``: for how long user code may make no progress; 0: for ever.
-    """
-
-    max_attempts: int
-    row_limit_bytes: int
-    max_element_bytes: int
-    cache_bytes: int
-    spill_bytes: int = MEMORY_LIMIT_BYTES
-    options_json: str = "{}"
-    working_folder: str | None = None
-    import_path: tuple[str, ...] = ()
-    main_classes: CodedClasses = field(default_factory=dict)
-    route: Route | None = None
-    harnesses: HarnessSettings | None = None
-    shards: ShardLocations | None = None
-    user_timer_batch: int | None = None
-    stuck_s: float = 0.0
-
-
+_RETURNED_BYTES = 4 << 20
+"""About the most that the reports of one Spark job bring along for side inputs."""
+_MIN_RETURNED_BYTES_OF_TASK = 4 << 10
 _CODES = routing.REPORT_CODE - routing.FIRST_CODE
 """How many destinations of a level have a code of their own. Rows of the first level, which no
 exchange sorts, may be for more; those with one code are distinguished by the destination."""
@@ -205,6 +173,7 @@ class ProgramBuilder:
             is_round: see ``LevelProgram``.
         """
         here = frozenset(segment.levels[index].stages)
+        has_next = index + 1 in job or stores_rows
         programs = tuple(
             self._stage(stage, here, side_inputs) for stage in segment.levels[index].stages
         )
@@ -214,7 +183,7 @@ class ProgramBuilder:
             run=run,
             level=segment.first_level + index,
             partitions=partitions,
-            has_next=index + 1 in job or stores_rows,
+            has_next=has_next,
             has_exchange=segment.levels[index].has_exchange,
             may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
             round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
@@ -237,6 +206,16 @@ class ProgramBuilder:
             stores_rows=stores_rows,
             is_round=is_round,
             goes_on=self._going_on(segment, index, is_round=is_round),
+            returns=frozenset() if has_next else self._returned(segment),
+            returned_bytes=max(_RETURNED_BYTES // partitions, _MIN_RETURNED_BYTES_OF_TASK),
+        )
+
+    def _returned(self, segment: Segment) -> frozenset[int]:
+        """See ``LevelProgram.returns``."""
+        if self._plan.streams:  # its tasks gather side inputs
+            return frozenset()
+        return frozenset(
+            int(dest) for dest in segment.writes if self.edges[dest].delivery is Delivery.SIDE_INPUT
         )
 
     def _going_on(self, segment: Segment, index: int, *, is_round: bool) -> frozenset[int]:

@@ -13,8 +13,8 @@ from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
+from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import Materialiser
-from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.tables import OpenTables
 from beam_spark_runner.spark.shared_folder import SharedFolder
 

@@ -110,8 +110,13 @@ class SegmentJobs:
         part = LevelRange(job.segment, job.levels)
         last = [report for report in reports if report.level == part.last]
         made_by = Attempts.of(report.attempt for report in last)
+        returned = [report.returned_rows for report in last if report.returned_rows is not None]
         return JobResult(
-            rows=OutputRows(frame, {job.run: made_by}),
+            rows=OutputRows(
+                frame,
+                {job.run: made_by},
+                tuple(returned) if len(returned) == len(last) else None,
+            ),
             part=OutputPart(job.run, made_by, path),
             reports=reports,
             verdict=judge(reports, tasks, first=part.first, materialised=job.source.made_by),

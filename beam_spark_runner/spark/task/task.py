@@ -35,6 +35,7 @@ from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
 from beam_spark_runner.spark.task.lull_watch import LullWatch
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
+from beam_spark_runner.spark.task.returned_rows import ReturnedRows
 from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.spark.task.task_output import TaskOutput
 from beam_spark_runner.spark.task.task_place import place_of
@@ -99,6 +100,7 @@ class LevelTask:
         self._passes_on = False  # a later Spark job processes this task's input
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
+        self._returned = ReturnedRows(program.returns, program.returned_bytes)
         self._stages: OpenStages | None = None
         self._lull_watch = LullWatch(
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
@@ -133,6 +135,7 @@ class LevelTask:
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
         """Emit rows for tasks of later levels: into their file, or to Spark."""
         if self._file is None:
+            self._returned.take(batch)
             self._emit(batch)
             return
         self._output.emitted_bytes += batch.nbytes
@@ -196,6 +199,8 @@ class LevelTask:
             for run, attempts in task_input.marks.consumed().items():
                 report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._output.emitted_bytes
+            if (returned := self._returned.coded()) is not None:
+                report.returned_rows = returned
             if not IS_KEPT:  # this process gets no other task
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
@@ -301,7 +306,7 @@ class LevelTask:
         A splittable DoFn upstream has left residuals: a grouping would fire too early.
         """
         for batch in _unless_poisoned(task_input):
-            self._emit(schema.conformed(batch))
+            self._emit_rows(schema.conformed(batch))
 
     def _emit_marks(self, stages: OpenStages, *, failed: bool, left_residuals: bool) -> None:
         mark = reports_pb2.AttemptMark(attempt=self._attempt, epoch=self._epoch)

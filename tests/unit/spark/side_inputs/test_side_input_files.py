@@ -39,7 +39,8 @@ from beam_spark_runner.spark.broadcast import (
     contents_of,
     pickle_header,
 )
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import MarkReader

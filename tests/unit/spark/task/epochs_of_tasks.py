@@ -21,7 +21,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.program import LevelProgram, ShardLocations
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
 from beam_spark_runner.spark.task.open_stage import AbandonedError

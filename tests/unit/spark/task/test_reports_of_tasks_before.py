@@ -12,7 +12,8 @@ import pytest
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of

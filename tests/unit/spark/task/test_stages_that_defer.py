@@ -9,7 +9,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.harness.beam.stage import EmbeddedBundle
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
 from tests.unit.portable.pipelines import proto_of

@@ -13,7 +13,8 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import RunnerError, StuckBundleError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling import lull
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import _report_of, error_of
 from beam_spark_runner.spark.task import lull_watch, task

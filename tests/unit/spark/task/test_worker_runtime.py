@@ -18,7 +18,8 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.transport import FOLDER, Route
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.limits import Limits
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task

@@ -1,0 +1,56 @@
+"""Rows of small side inputs that a task's report brings to the driver.
+
+The driver then has the side input without another Spark job. The rows are among those of the task,
+too: whether a side input is small is known only after all tasks have ended.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from beam_spark_runner.spark.rows import schema
+
+
+class ReturnedRows:
+    """The rows of some destinations among those that a task emits, unless they are many.
+
+    Args:
+        dests: the destinations.
+        limit_bytes: if their rows exceed this size, the report brings none of them.
+    """
+
+    def __init__(self, dests: Iterable[int], limit_bytes: int) -> None:
+        self._dests = np.array(sorted(dests), np.int32)
+        self._left_bytes = limit_bytes
+        self._rows: list[pa.RecordBatch] | None = [] if len(self._dests) else None
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Copy the rows of the destinations from a batch of rows between tasks."""
+        if self._rows is None:
+            return
+        is_wanted = np.isin(schema.dests_of(batch), self._dests)
+        if not is_wanted.any():
+            return
+        rows = batch if is_wanted.all() else batch.filter(pa.array(is_wanted))
+        self._left_bytes -= rows.nbytes
+        if self._left_bytes < 0:
+            self._rows = None
+        else:
+            self._rows.append(schema.conformed(rows))
+
+    def coded(self) -> bytes | None:
+        """Return the rows, for ``rows_in``; None: they are too many, or none are wanted."""
+        if self._rows is None:
+            return None
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema.ARROW_SCHEMA) as writer:
+            for batch in self._rows:
+                writer.write_batch(batch)
+        return bytes(sink.getvalue().to_pybytes())
+
+
+def rows_in(coded: bytes) -> list[pa.RecordBatch]:
+    """Undo ``ReturnedRows.coded``."""
+    with pa.ipc.open_stream(coded) as reader:
+        return list(reader)
