@@ -1,7 +1,6 @@
 """One run of one pipeline: its thread, its state, its end."""
 
 import contextlib
-import dataclasses
 import logging
 import threading
 import time
@@ -13,16 +12,15 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core.errors import OptionsError, SparkJobError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.graph.facts import users_steps
-from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
-from beam_spark_runner.job.packages import share_packages
+from beam_spark_runner.job.limits_of_tasks import limits_of
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_line import Line
 from beam_spark_runner.job.progress_lines import JobProgress
 from beam_spark_runner.job.record import JobRecord
-from beam_spark_runner.job.shard_places import checkpoints_in, save_job, shard_places
+from beam_spark_runner.job.shard_places import checkpoints_in, save_job
 from beam_spark_runner.job.spark_gauges import show_in_spark
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
@@ -34,21 +32,16 @@ from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.streaming import EpochSchedule, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.program import ShardLocations
-from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
 
 _LOGGER = logging.getLogger(__name__)
 
-ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)
-ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
-"""Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 1.5
 
 
@@ -118,6 +111,8 @@ class Job:
         self._close_session = close_session
         self._progress = None if line is None else JobProgress(line, prepared, self.tally)
         self._error: BaseException | None = None
+        self._final_state: str = PipelineState.FAILED
+        self._began: float | None = None  # the time at which the plan began to run
         self._telemetry: TaskTelemetry | None = None
         self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
         self._was_saved = False
@@ -227,81 +222,96 @@ class Job:
         return drains
 
     def _run(self) -> None:
-        state = PipelineState.FAILED
-        began: float | None = None
-        telemetry: TaskTelemetry | None = None
-        try:
-            if self._progress is not None:
-                self._progress.begin(
-                    self._session,
-                    self.watch,
-                    deferred=lambda: sum(each.number for each in self.deferrals().values()),
-                    attempted=self.attempted,
-                )
-            with self._session.job_scope(self.job_id, "Verify executors"):
-                check_executors(
-                    self._session, self._config.shared_storage, self._config.executor_environment
-                )
-                self._control.check()
-                self._storage.open()
-            telemetry = self._telemetry = listen(
-                self._prepared, self._session, self._storage.mounted, self.messages, self._live
-            )
-            settings = self._settings(telemetry)
-            began = time.time()
-            if settings.limits.shards is not None:
-                for warning in blocking_side_inputs(self.plan):
-                    self.messages.warn(warning)
-                self._checkpoints = settings.limits.shards
-                was_drained = run_epochs(
-                    self.plan,
-                    settings,
-                    self.tally,
-                    checkpoints_in(settings.limits.shards, self._config),
-                    self._pace(),
-                    self._events,
-                )
-                state = PipelineState.DRAINED if was_drained else PipelineState.DONE
-            else:
-                run_plan(self.plan, settings, self.tally)
-                state = PipelineState.DONE
-        except BaseException as error:
-            if self._control.is_cancelled:
-                state = PipelineState.CANCELLED
-            else:
-                _LOGGER.debug("the pipeline failed", exc_info=error)
-                name_users_step(error, users_steps(self.plan.graph))
-                self._error = error
-        finally:
-            if self._events is not None:
-                self._events.stop()
-            if telemetry is not None:
-                try:
-                    telemetry.close()
-                except Exception:
-                    _LOGGER.exception("the backchannel did not close")
-            if state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
-                warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
-            if self._error is not None:
-                self.messages.fail(self._error)
-            if began is not None:
-                remove_temporary_files_of(self._prepared, began, state, was_saved=self._was_saved)
-            self._storage.remove()
-            if self._progress is not None:
-                epoch = None if self.watch.status is None else self.watch.status.epoch
-                kept = may_be_continued(self._prepared, was_saved=self._was_saved)
-                self._progress.end(state, epoch, keeps_nothing=not kept)
+        with contextlib.ExitStack() as at_end:
+            # Taken from the last to the first, whichever of them fail: nobody waits for ever.
+            at_end.callback(self._ended.set)
+            for step in (
+                self._end_record,  # late: DoFns may log while they are torn down
+                self._close_session,
+                self._end_progress,
+                self._storage.remove,
+                self._remove_temporary_files,
+                self._report_error,
+                self._report_last_commit,
+                self._close_telemetry,
+                self._stop_events,
+            ):
+                at_end.callback(_take, step)
             try:
-                self._close_session()
-            except Exception:
-                _LOGGER.exception("the Spark session did not close")
-            self.record.end(state)  # last: DoFns may log while they are torn down
-            self._ended.set()
+                self._final_state = self._run_plan()
+            except BaseException as error:
+                if self._control.is_cancelled:
+                    self._final_state = PipelineState.CANCELLED
+                else:
+                    _LOGGER.debug("the pipeline failed", exc_info=error)
+                    name_users_step(error, users_steps(self.plan.graph))
+                    self._error = error
+
+    def _run_plan(self) -> str:
+        """Run the pipeline; return the state in which it has ended."""
+        if self._progress is not None:
+            self._progress.begin(
+                self._session,
+                self.watch,
+                deferred=lambda: sum(each.number for each in self.deferrals().values()),
+                attempted=self.attempted,
+            )
+        with self._session.job_scope(self.job_id, "Verify executors"):
+            check_executors(
+                self._session, self._config.shared_storage, self._config.executor_environment
+            )
+            self._control.check()
+            self._storage.open()
+        self._telemetry = listen(
+            self._prepared, self._session, self._storage.mounted, self.messages, self._live
+        )
+        settings = self._settings(self._telemetry)
+        self._began = time.time()
+        shards = self._checkpoints = settings.limits.shards
+        if shards is None:
+            run_plan(self.plan, settings, self.tally)
+            return str(PipelineState.DONE)
+        for warning in blocking_side_inputs(self.plan):
+            self.messages.warn(warning)
+        checkpoints = checkpoints_in(shards, self._config)
+        was_drained = run_epochs(
+            self.plan, settings, self.tally, checkpoints, self._pace(), self._events
+        )
+        return str(PipelineState.DRAINED if was_drained else PipelineState.DONE)
+
+    def _stop_events(self) -> None:
+        if self._events is not None:
+            self._events.stop()
+
+    def _close_telemetry(self) -> None:
+        if self._telemetry is not None:
+            self._telemetry.close()
+
+    def _report_last_commit(self) -> None:
+        if self._final_state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
+            warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
+
+    def _report_error(self) -> None:
+        if self._error is not None:
+            self.messages.fail(self._error)
+
+    def _remove_temporary_files(self) -> None:
+        if self._began is not None:
+            state, was_saved = self._final_state, self._was_saved
+            remove_temporary_files_of(self._prepared, self._began, state, was_saved=was_saved)
+
+    def _end_progress(self) -> None:
+        if self._progress is not None:
+            epoch = None if self.watch.status is None else self.watch.status.epoch
+            kept = may_be_continued(self._prepared, was_saved=self._was_saved)
+            self._progress.end(self._final_state, epoch, keeps_nothing=not kept)
+
+    def _end_record(self) -> None:
+        self.record.end(self._final_state)
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
         session, storage = self._session, self._storage
-        spark_3 = session.version < (4, 0)
-        if spark_3 and session.is_connect and storage.rows is None:
+        if session.version < (4, 0) and session.is_connect and storage.rows is None:
             raise OptionsError(
                 "temp_location",
                 f"Spark {'.'.join(map(str, session.version))} cannot store rows on executors for "
@@ -309,15 +319,10 @@ class Job:
             )
         if storage.rows is None and not (session.is_local or self.plan.streams):
             check_that_nobody_wants_stable_input(self.plan.graph)
-        harnesses, packages = self._prepared.harnesses, self._prepared.packages
-        if harnesses is not None:
-            archives = share_packages(packages, self.job_id, storage.files, session.share)
-            harnesses = dataclasses.replace(harnesses, archives=archives)
+        limits = limits_of(self._prepared, session, storage, telemetry.route)
         most = self._config.max_parallelism or MAX_FROM_BYTES
-        shards = None
-        if self.plan.streams:
-            shards = shard_places(self._config, storage.mounted, is_local=session.is_local)
-            most = min(most, shards.key_groups)
+        if limits.shards is not None:
+            most = min(most, limits.shards.key_groups)
         return RunSettings(
             spark=session.spark,
             job_id=self.job_id,
@@ -333,22 +338,7 @@ class Job:
             ),
             most_partitions=most,
             counts_bytes=self._config.parallelism is None,
-            limits=Limits(
-                max_attempts=session.max_task_attempts,
-                row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
-                max_element_bytes=MAX_VALUE_BYTES,
-                cache_bytes=self._config.max_cache_memory_usage_mb << 20,
-                spill_bytes=self._config.group_memory_bytes or MEMORY_LIMIT_BYTES,
-                options_json=self._prepared.options_json,
-                working_folder=self._prepared.working_folder if session.is_local else None,
-                import_path=self._prepared.import_path if session.is_local else (),
-                main_classes=self._prepared.main_classes,
-                route=telemetry.route,
-                harnesses=harnesses,
-                shards=shards,
-                user_timer_batch=self._config.user_timer_batch,
-                stuck_s=self._config.stuck_s(streams=self._prepared.plan.streams),
-            ),
+            limits=limits,
             materialiser=CheckpointOnExecutors()
             if storage.rows is None
             else FilesInSharedStorage(session, storage.rows),
@@ -379,3 +369,11 @@ class Job:
             drains=self._drains,
             drain=self.drain,
         )
+
+
+def _take(step: Callable[[], None]) -> None:
+    """Take a step of the end of a job, and log its exception."""
+    try:
+        step()
+    except Exception:
+        _LOGGER.exception("a step at the end of the job failed")

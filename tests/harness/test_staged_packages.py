@@ -147,7 +147,9 @@ def answer_at_once(pickled: bytes, barrier: Barrier, answers: "SimpleQueue[str]"
 
 def in_process(call: Callable[..., Any], *arguments: object) -> SpawnProcess:
     """Start a process that calls a function of a test."""
-    process = SPAWN.Process(target=call_pickled, args=(cloudpickle_pickler.dumps((call, arguments)),))
+    process = SPAWN.Process(
+        target=call_pickled, args=(cloudpickle_pickler.dumps((call, arguments)),)
+    )
     process.start()
     return process
 

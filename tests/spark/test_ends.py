@@ -15,7 +15,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.job.job import Job
+from beam_spark_runner.job.record import JobRecord
+from beam_spark_runner.job.storage import JobStorage
+from beam_spark_runner.job.telemetry import TaskTelemetry
 from beam_spark_runner.spark.session import progress
+from beam_spark_runner.spark.session.handle import SessionHandle
 
 pytestmark = pytest.mark.spark
 
@@ -150,3 +155,38 @@ def test_the_step_that_ended_its_worker_is_named_without_the_others(spark_sessio
     assert re.search(r"test_ends.py\", line \d+ in crash$", text, re.MULTILINE)
     assert "innocent" not in text
     assert "\tat " not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        (JobRecord, "end"),
+        (SessionHandle, "close"),
+        (Job, "_end_progress"),
+        (JobStorage, "remove"),
+        (Job, "_remove_temporary_files"),
+        (Job, "_report_error"),
+        (Job, "_report_last_commit"),
+        (TaskTelemetry, "close"),
+        (Job, "_stop_events"),
+    ],
+)
+def test_waiting_ends_whatever_fails_at_the_end(
+    spark_session: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type,
+    step: str,
+) -> None:
+    usual = getattr(kind, step)
+
+    def fails(self: Any, *arguments: Any, **named: Any) -> None:
+        usual(self, *arguments, **named)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(kind, step, fails)
+    pipeline = pipeline_on(spark_session)
+    _ = pipeline | beam.Create([1])
+    assert pipeline.run().wait_until_finish(120_000) == PipelineState.DONE
+    assert "a step at the end of the job failed" in caplog.text
+    assert "the disk is full" in caplog.text
