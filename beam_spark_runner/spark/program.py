@@ -175,6 +175,8 @@ class LevelProgram:
     stuck_s: float = 0.0  # for how long user code may make no progress; 0: for ever
     # Local property of the Spark job that has the rows of the level, in place of its input.
     rows_from: str | None = None
+    # Elements that the driver has made, by destination: in place of the task's input.
+    fed: tuple[tuple[int, bytes], ...] = ()
     is_round: bool = (
         False  # its input is residuals; tasks of other Spark jobs have processed the rest
     )

@@ -34,6 +34,7 @@ from beam_spark_runner.spark.driver.segment_job import (
     SegmentJob,
     SegmentJobs,
     fed_rows,
+    one_row,
     segment_title,
 )
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
@@ -103,7 +104,7 @@ class _PlanRun:
         self._settings.on_segment(segment.id)
         if segment.table_write is not None:
             return self._write_table(segment, segment.table_write)
-        source = self._source(segment)
+        source, fed = self._source(segment)
         if source is None:
             # It has no input: no segment upstream has any rows for it.
             return segments.Ran(segment.id)
@@ -112,7 +113,7 @@ class _PlanRun:
         try:
             self._gather_side_inputs(segment)
             with self._settings.job_scope(title), self._settings.materialiser.beside(segment):
-                verdict = self._run_rounds(segment, source)
+                verdict = self._run_rounds(segment, source, fed)
         except RunnerError:
             raise
         except AmbiguousRowsError as error:
@@ -177,7 +178,9 @@ class _PlanRun:
             return self._after_crash(segment, title, reason_of(error))
         return segments.Ran(segment.id)
 
-    def _run_rounds(self, segment: Segment, source: OutputRows) -> Verdict:
+    def _run_rounds(
+        self, segment: Segment, source: OutputRows, fed: Mapping[DestinationId, bytes]
+    ) -> Verdict:
         """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
         budget_s = None
         if self._builder.has_rounds(segment) and (
@@ -212,6 +215,7 @@ class _PlanRun:
                     segment=segment,
                     levels=levels,
                     source=source,
+                    fed={} if made else fed,
                     side_inputs=self._gathered,
                     partitions=self._partitions(segment),
                     materialises=bool(segment.writes) or budget_s is not None,
@@ -308,12 +312,19 @@ class _PlanRun:
                 raise SparkJobError(f"segment {writer}", reason_of(error)) from error
             return False
 
-    def _source(self, segment: Segment) -> OutputRows | None:
+    def _source(self, segment: Segment) -> tuple[OutputRows | None, Mapping[DestinationId, bytes]]:
+        """Return the rows that a segment reads, and the elements that its tasks get in the program.
+
+        The latter save Spark a plan of their own, but only where no other rows are read.
+        """
         parts = self._outputs.for_reader(segment.reads)
         fed = dict.fromkeys(segment.impulses, b"") | self._settings.tables.results_for(segment)
+        if fed and not (parts or segment.tables or segment.levels[0].has_exchange):
+            return OutputRows(one_row(self._settings.spark), {}), fed
         if fed:
             parts.append(fed_rows(self._settings.spark, fed))
-        return self._settings.tables.source(segment, OutputRows.union(parts) if parts else None)
+        rows = OutputRows.union(parts) if parts else None
+        return self._settings.tables.source(segment, rows), {}
 
     def _partitions(self, segment: Segment) -> int:
         settings = self._settings

@@ -155,6 +155,7 @@ class ProgramBuilder:
         round_budget_s: float | None,
         run: int = 0,
         rows_from: str | None = None,
+        fed: Mapping[DestinationId, bytes] | None = None,
         stores_rows: bool = False,
         is_round: bool = False,
     ) -> LevelProgram:
@@ -169,6 +170,7 @@ class ProgramBuilder:
             round_budget_s: the time for splittable DoFns; None: they process all restrictions.
             run: number of the Spark job among all of the pipeline's.
             rows_from: see ``LevelProgram``.
+            fed: see ``LevelProgram``; None: the tasks read their input.
             stores_rows: see ``LevelProgram``.
             is_round: see ``LevelProgram``.
         """
@@ -203,6 +205,7 @@ class ProgramBuilder:
             user_timer_batch=self._limits.user_timer_batch,
             stuck_s=self._limits.stuck_s,
             rows_from=rows_from,
+            fed=tuple((int(dest), element) for dest, element in (fed or {}).items()),
             stores_rows=stores_rows,
             is_round=is_round,
             goes_on=self._going_on(segment, index, is_round=is_round),

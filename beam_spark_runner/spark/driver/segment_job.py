@@ -5,7 +5,7 @@ verdict.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,6 +43,7 @@ class SegmentJob:
         materialises: whether its output is materialised.
         round_budget_s: the time for splittable DoFns; None: they process all restrictions.
         rows_from: see ``LevelProgram``, of the first level.
+        fed: elements that the driver has made, which the first level reads in place of the source.
         stores_rows: see ``LevelProgram``, of the last level.
         is_round: see ``LevelProgram``.
         anchor: where the tasks after an exchange are to run; None: anywhere.
@@ -58,6 +59,7 @@ class SegmentJob:
     round_budget_s: float | None
     is_spread: bool = False
     rows_from: str | None = None
+    fed: Mapping[DestinationId, bytes] = field(default_factory=dict)
     stores_rows: bool = False
     is_round: bool = False
     anchor: Anchor | None = None
@@ -172,6 +174,7 @@ class SegmentJobs:
                 round_budget_s=job.round_budget_s,
                 run=job.run,
                 rows_from=job.rows_from if index == job.levels[0] else None,
+                fed=job.fed if index == job.levels[0] else None,
                 stores_rows=job.stores_rows and index == job.levels[-1],
                 is_round=job.is_round,
             )
@@ -186,6 +189,11 @@ def tasks_of(job: SegmentJob) -> Mapping[int, int]:
         for index in job.levels
         if job.segment.levels[index].has_exchange
     }
+
+
+def one_row(spark: SparkSession) -> DataFrame:
+    """Return the input of one task, which gets its elements in its program."""
+    return spark.range(0, 1, 1, 1)
 
 
 def fed_rows(spark: SparkSession, fed: Mapping[DestinationId, bytes]) -> OutputRows:

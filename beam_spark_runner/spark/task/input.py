@@ -1,7 +1,8 @@
 """Reads the input batches of a task, and separates reports and marks from rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -54,6 +55,21 @@ class TaskInput:
         """Read to the end: Spark ends a worker that does not, and reports may follow."""
         for _ in self:
             pass
+
+
+def rows_fed(
+    fed: Iterable[tuple[int, bytes]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows with encoded elements, by destination.
+
+    Args:
+        fed: the elements.
+        batches: see ``rows_of_job``.
+    """
+    for dest, element in fed:
+        yield schema.batch_of(dest, np.zeros(1, np.int64), None, None, [element])
+    for _ in batches:
+        pass
 
 
 def rows_of_job(

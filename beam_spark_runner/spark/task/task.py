@@ -31,7 +31,7 @@ from beam_spark_runner.spark.task.deep_chains import room_for
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.hosting import stay_while_hosting
-from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
+from beam_spark_runner.spark.task.input import TaskInput, rows_fed, rows_of_job
 from beam_spark_runner.spark.task.lull_watch import LullWatch
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
@@ -62,6 +62,8 @@ def level_function(
             context = TaskContext.get()
             if context is not None and program.rows_from is not None:
                 batches = rows_of_job(context, program.rows_from, batches)
+            elif program.fed:
+                batches = rows_fed(program.fed, batches)
             yield from LevelTask(program, *place_of(context)).run(batches)
 
     run_level.__name__ = run_level.__qualname__ = program.title
