@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.job.loopback import loopback_environments
+from beam_spark_runner.job.environments import loopback_environments
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain

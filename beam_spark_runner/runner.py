@@ -31,7 +31,6 @@ from beam_spark_runner.job.identity import folder_of, new_job_id
 from beam_spark_runner.job.interrupts import FirstInterrupt
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.lines import end_line, line_for
-from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.opening import open_shown
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
@@ -51,6 +50,8 @@ from beam_spark_runner.spark.session.own_spark import stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from beam_spark_runner.job.loopback import LoopbackPool
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -174,6 +175,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         loopback: LoopbackPool | None = None
 
         def start_loopback(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:
+            from beam_spark_runner.job.loopback import serve_loopback
+
             nonlocal session, loopback
             # Spark before gRPC: the JVM is started by a fork, after which gRPC restarts its
             # threads in the child, which then sometimes crashes.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms import environments
 
@@ -273,3 +274,14 @@ def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = 
         if each.urn in IN_PYTHON_WORKERS:
             each.urn = urns.ENVIRONMENT_PROCESS
             each.payload = beam_runner_api_pb2.ProcessPayload().SerializeToString()
+
+
+def loopback_environments(
+    pipeline: beam_runner_api_pb2.Pipeline,
+) -> list[beam_runner_api_pb2.Environment]:
+    """Return the LOOPBACK environments of a pipeline."""
+    return [
+        each
+        for each in pipeline.components.environments.values()
+        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
+    ]

@@ -8,7 +8,6 @@ from concurrent import futures
 from typing import Any, NamedTuple
 
 import grpc
-from apache_beam.portability import python_urns
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
     beam_fn_api_pb2_grpc,
@@ -22,28 +21,13 @@ from beam_spark_runner.core.rendering import render_error
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.threaded_harness import ThreadedHarness
 from beam_spark_runner.harness.fn_api.serving import stop_serving
+from beam_spark_runner.job.environments import loopback_environments
 from beam_spark_runner.job.messages import JobMessages
 
 _LOGGER = logging.getLogger(__name__)
 _TEARDOWN_S = 10.0  # for DoFns to be torn down at the end of the job
 _OF_FAILURES = logging.getLogger("apache_beam.runners.common")
 """Beam's logger of each exception that a DoFn raises, which the job raises anyway."""
-
-
-def runs_in_this_process(pipeline: beam_runner_api_pb2.Pipeline) -> bool:
-    """Whether the pipeline has a LOOPBACK environment."""
-    return bool(loopback_environments(pipeline))
-
-
-def loopback_environments(
-    pipeline: beam_runner_api_pb2.Pipeline,
-) -> list[beam_runner_api_pb2.Environment]:
-    """Return the LOOPBACK environments of a pipeline."""
-    return [
-        each
-        for each in pipeline.components.environments.values()
-        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
-    ]
 
 
 def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> "LoopbackPool":

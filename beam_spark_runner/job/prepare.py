@@ -12,8 +12,11 @@ from beam_spark_runner.harness.program_folders import import_path, working_folde
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
-from beam_spark_runner.job.environments import choose_environments, keep_code_together
-from beam_spark_runner.job.loopback import runs_in_this_process
+from beam_spark_runner.job.environments import (
+    choose_environments,
+    keep_code_together,
+    loopback_environments,
+)
 from beam_spark_runner.job.packages import identify_packages
 from beam_spark_runner.job.packing import pack_combiners
 from beam_spark_runner.options import RunnerConfig
@@ -104,7 +107,7 @@ def prepare(
     if given is None:
         given = options.get_all_options(drop_default=True)
     for_sdks = _options_json(config, given)
-    if runs_in_this_process(pipeline):
+    if loopback_environments(pipeline):
         serve_loopback(pipeline, for_sdks)
     plan = compile_pipeline(
         pipeline,

@@ -16,7 +16,8 @@ from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.pyspark_internals import activate_session
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import reports_of
-from beam_spark_runner.spark.task.epoch_server import Request, serving_function
+from beam_spark_runner.spark.task.epoch_requests import Request
+from beam_spark_runner.spark.task.functions import serving_function
 
 MOST_BYTES = 64 << 20
 """How much a level may emit for the next one."""

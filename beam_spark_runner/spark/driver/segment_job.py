@@ -24,7 +24,7 @@ from beam_spark_runner.spark.program import LevelProgram, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import spread_marks
 from beam_spark_runner.spark.rows.reports import collect_reports
-from beam_spark_runner.spark.task.task import level_function
+from beam_spark_runner.spark.task.functions import level_function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

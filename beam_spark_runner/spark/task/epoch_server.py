@@ -5,17 +5,16 @@ exchanges would take many times as long as the bundles.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Client, Connection
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task.chained_tasks import TooManyRowsError, run_chained
+from beam_spark_runner.spark.task.epoch_requests import Request, Response
 from beam_spark_runner.spark.task.task import at_home
 
 IDLE_S = 0.2
@@ -23,45 +22,6 @@ MOST_S = 2.0
 """How long a task waits for the next epoch, and how long it lasts: other Spark jobs of the session
 need its slot, too."""
 _FIRST_S = 60.0  # for the first epoch: the driver has it when it starts the task
-
-
-class Request(NamedTuple):
-    """An epoch that a task is to run.
-
-    Attributes:
-        chain: the number of the programs, since the beginning of the task.
-        programs: the programs of the levels; None: those that this number has had before.
-        rows: the rows that each task of the first level reads.
-        most_bytes: see ``run_chained``.
-    """
-
-    chain: int
-    programs: Sequence[LevelProgram] | None
-    rows: str
-    most_bytes: int
-
-
-Response = list[bytes] | None
-"""The reports of the tasks of an epoch; None: its rows do not fit in memory."""
-
-
-def serving_function(
-    address: str,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow`` whose task connects to the driver, and serves it.
-
-    Args:
-        address: the path of the socket at which the driver listens.
-    """
-
-    def serve_epochs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Client(address, "AF_UNIX") as driver:
-            serve(driver)
-        for _ in batches:  # Spark ends a worker that does not read them
-            pass
-        yield from ()
-
-    return serve_epochs
 
 
 def serve(driver: Connection) -> None:

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -52,22 +52,15 @@ class _PoisonedError(Exception):
     _tagged_with_step = True
 
 
-def level_function(
-    program: LevelProgram,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow``. Spark's UI shows its name."""
-
-    def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with at_home(program):
-            context = TaskContext.get()
-            if context is not None and program.rows_from is not None:
-                batches = rows_of_job(context, program.rows_from, batches)
-            elif program.fed:
-                batches = rows_fed(program.fed, batches)
-            yield from LevelTask(program, *place_of(context)).run(batches)
-
-    run_level.__name__ = run_level.__qualname__ = program.title
-    return run_level
+def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a task of a level in a Python worker of Spark; see ``level_function``."""
+    with at_home(program):
+        context = TaskContext.get()
+        if context is not None and program.rows_from is not None:
+            batches = rows_of_job(context, program.rows_from, batches)
+        elif program.fed:
+            batches = rows_fed(program.fed, batches)
+        yield from LevelTask(program, *place_of(context)).run(batches)
 
 
 @contextlib.contextmanager
