@@ -28,12 +28,11 @@ CANCELLED = r"CANCELLED after \d:\d\d, temporary files are removed"
 
 
 def lines_left(ended: Ended) -> list[str]:
-    """Return the lines that a terminal shows in the end, without those of Beam and the JVM."""
+    """Return the lines that a terminal shows in the end, without that of Beam."""
     lines = [
         line.rstrip("\r").rpartition("\r\x1b[K")[2].lstrip("\r") for line in ended.err.split("\n")
     ]
-    others = ("apitools not found", "Using incubator modules")
-    return [line for line in lines if line and not any(other in line for other in others)]
+    return [line for line in lines if line and "apitools not found" not in line]
 
 
 def drawn(ended: Ended) -> list[str]:

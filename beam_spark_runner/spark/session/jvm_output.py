@@ -7,6 +7,8 @@ import weakref
 
 _BLOCK = 1 << 16
 _SETTLES_WITHIN_S = 1.0
+_USUAL = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""Java's line about a module that PySpark's own start script asks for: nobody can act on it."""
 
 
 _OPEN: "weakref.WeakSet[JvmErrors]" = weakref.WeakSet()
@@ -45,11 +47,11 @@ class JvmErrors:
 
     def _copy(self) -> None:
         reading = self._reading
+        usual = UsualLine()
         with contextlib.suppress(OSError):
             while block := os.read(reading, _BLOCK):
-                with contextlib.suppress(OSError):  # stderr may be closed; the JVM must not wait
-                    while block:
-                        block = block[os.write(2, block) :]
+                _write(usual.cut_from(block))
+        _write(usual.held)
         self.close()
 
     def close(self) -> None:
@@ -58,6 +60,41 @@ class JvmErrors:
         if reading >= 0:
             with contextlib.suppress(OSError):
                 os.close(reading)
+
+
+class UsualLine:
+    """Cuts one known line out of a stream of bytes, which otherwise passes at once.
+
+    Attributes:
+        held: bytes that may be the beginning of the line.
+    """
+
+    def __init__(self) -> None:
+        self.held = b""
+        self._is_line_start = True
+
+    def cut_from(self, block: bytes) -> bytes:
+        """Return what may pass of the next bytes, with what was held before."""
+        passed = b""
+        rest = self.held + block
+        self.held = b""
+        while rest:
+            if self._is_line_start and rest.startswith(_USUAL):
+                rest = rest[len(_USUAL) :]
+                continue
+            if self._is_line_start and _USUAL.startswith(rest):
+                self.held = rest
+                break
+            line, end, rest = rest.partition(b"\n")
+            passed += line + end
+            self._is_line_start = bool(end)
+        return passed
+
+
+def _write(block: bytes) -> None:
+    with contextlib.suppress(OSError):  # stderr may be closed; the JVM must not wait
+        while block:
+            block = block[os.write(2, block) :]
 
 
 def _close_in_child() -> None:

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from beam_spark_runner.spark.session.jvm_output import JvmErrors
+from beam_spark_runner.spark.session.jvm_output import JvmErrors, UsualLine
 
 
 def test_it_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
@@ -20,6 +20,33 @@ def test_it_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == "x" * 200_000 + "end"
 
 
+USUAL = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "passed"),
+    [
+        (USUAL + b"next\n", b"next\n"),
+        (b"first\n" + USUAL + USUAL + b"last", b"first\nlast"),
+        (b"not " + USUAL, b"not " + USUAL),
+        (b"WARNING: Using another\n", b"WARNING: Using another\n"),
+        (b"\n\n" + USUAL + b"\n", b"\n\n\n"),
+        (USUAL[:-1], USUAL[:-1]),
+        (b"WARN", b"WARN"),
+        (b"", b""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 7, 55, 56, 1000])
+def test_javas_line_about_sparks_module_is_cut(written: bytes, passed: bytes, size: int) -> None:
+    usual = UsualLine()
+    blocks = [written[start : start + size] for start in range(0, len(written), size)]
+    assert b"".join(map(usual.cut_from, blocks)) + usual.held == passed
+
+
+def test_other_lines_are_not_held_back() -> None:
+    assert UsualLine().cut_from(b"Password: ") == b"Password: "
+
+
 def test_nothing_is_left_of_a_process_that_was_not_started() -> None:
     before = len(os.listdir("/dev/fd"))
     JvmErrors().drop()
@@ -30,7 +57,7 @@ def test_what_outlives_the_program_writes_nothing() -> None:
     """Nor does a forked child keep the pipe open."""
     program = """
         import os, subprocess, sys, time
-        from beam_spark_runner.spark.session.jvm_output import JvmErrors
+        from beam_spark_runner.spark.session.jvm_output import JvmErrors, UsualLine
         errors = JvmErrors()
         late = "import os, sys; sys.stdin.read(); os.write(2, b'late')"
         subprocess.Popen([sys.executable, "-c", late], stdin=subprocess.PIPE, stderr=errors.writing)
