@@ -13,9 +13,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-    import gc, json, os, sys, threading
+    import gc, json, os, sys, threading, time
     import apache_beam as beam
     import psutil
+    from pyspark import SparkContext
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.pvalue import AsDict
     from apache_beam.transforms.userstate import CombiningValueStateSpec
@@ -51,7 +52,7 @@ PROGRAM = """
     def run(number):
         options = PipelineOptions(
             ["--runner=SparkPortableRunner", "--spark_master_url=local[2]", "--progress=off",
-             f"--spark_conf=spark.sql.shuffle.partitions={number + 1}", f"--job_name=j{number}"]
+             f"--spark_conf=spark.sql.files.maxRecordsPerFile={number + 1}", f"--job_name=j{number}"]
         )
         shape = SHAPES[number % len(SHAPES)]
         try:
@@ -84,10 +85,20 @@ PROGRAM = """
             "import path": len(sys.path),
         }
 
-    for number in range(100):
+    def collect_garbage():
+        # Spark removes the files of shuffles that nothing refers to any more.
+        SparkContext._active_spark_context._jvm.System.gc()
+
+    for number in range(10):
         run(number)
-        if number in (9, 99):
-            print(json.dumps(measure()), flush=True)
+    first = measure()
+    for number in range(10, 100):
+        run(number)
+    ends_at = time.monotonic() + 60
+    while files_in(os.environ["TMPDIR"]) > first["files"] and time.monotonic() < ends_at:
+        collect_garbage()
+        time.sleep(0.2)
+    print(json.dumps(first), json.dumps(measure()), sep="\\n")
     """
 
 
