@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.rare, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
