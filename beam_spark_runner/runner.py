@@ -40,6 +40,7 @@ from beam_spark_runner.job.result import SparkPipelineResult
 from beam_spark_runner.job.sigterm import sigterm_raises
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.environment import environment_kind
 from beam_spark_runner.options.metrics import MetricsAddress
 from beam_spark_runner.options.spelling import warn_of_misspelled
 from beam_spark_runner.plan.explain import explain
@@ -80,9 +81,10 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             OptionsError: An option is invalid.
             StagingError: A package cannot be built or downloaded.
         """
-        kind = RunnerConfig.from_options(options).environment
+        kind = environment_kind(options)
         artifacts: Sequence[Any] = ()
         if kind in ("process", "docker", "external") and asks_for_packages(options):
+            RunnerConfig.from_options(options)  # an invalid option is known before the downloads
             folder = tempfile.mkdtemp(prefix="beam-packages-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             artifacts = collect_packages(options, Path(folder))
