@@ -52,7 +52,8 @@ PROGRAM = """
     def run(number):
         options = PipelineOptions(
             ["--runner=SparkPortableRunner", "--spark_master_url=local[2]", "--progress=off",
-             f"--spark_conf=spark.sql.files.maxRecordsPerFile={number + 1}", f"--job_name=j{number}"]
+             f"--spark_conf=spark.sql.files.maxRecordsPerFile={number + 1}",
+             f"--job_name=j{number}"]
         )
         shape = SHAPES[number % len(SHAPES)]
         try:
