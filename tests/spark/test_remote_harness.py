@@ -19,6 +19,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedVal
 
 from beam_spark_runner import runner
 from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.job import loopback
 from tests.spark.harvest import LOOPBACK, PROCESS, harvest, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
@@ -159,14 +160,14 @@ def test_loopback_serves_once_the_jvm_runs(
 ) -> None:
     """It is started by a fork, which is not safe where gRPC has threads."""
     order: list[str] = []
-    for name in ("open_shown", "serve_loopback"):
-        real = getattr(runner, name)
+    for module, name in ((runner, "open_shown"), (loopback, "serve_loopback")):
+        real = getattr(module, name)
 
         def noted(*args: Any, _real: Any = real, _name: str = name, **kwargs: Any) -> Any:
             order.append(_name)
             return _real(*args, **kwargs)
 
-        monkeypatch.setattr(runner, name, noted)
+        monkeypatch.setattr(module, name, noted)
     run(spark_session, lambda p: p | beam.Create([1]), *LOOPBACK)
     assert order == ["open_shown", "serve_loopback"]
 
