@@ -30,6 +30,7 @@ from beam_spark_runner.spark.rows.marks import mark_to_keep
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.spark.shared_folder import MountedFolder
 from tests.spark.kept_twice import KeptTwice, run
+from tests.spark.returning import return_no_rows
 from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
 
 pytestmark = pytest.mark.spark
@@ -74,6 +75,7 @@ def as_iterable(p: beam.Pipeline) -> None:
 REPORTS = f"dest = {schema.REPORT}"
 
 
+@pytest.mark.parametrize("returns", [True, False], ids=["with reports", "by a job"])
 @pytest.mark.parametrize("build", [in_place, after_an_exchange, as_iterable])
 @pytest.mark.parametrize(
     "second",
@@ -88,8 +90,14 @@ REPORTS = f"dest = {schema.REPORT}"
     ],
 )
 def test_who_reads_other_rows_than_the_driver_makes_them_be_made_again(
-    spark_session: SparkSession, build: Callable[[beam.Pipeline], None], second: str
+    spark_session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[[beam.Pipeline], None],
+    second: str,
+    returns: bool,
 ) -> None:
+    if not returns:
+        return_no_rows(monkeypatch)
     kept = KeptTwice(lambda number, _: second if number == 1 else None)
     assert run(spark_session, build, kept) == {"same": COUNT}
     assert len(kept.names) == 2
@@ -106,6 +114,7 @@ def test_large_side_inputs_are_judged_too(
     folder: bool,
 ) -> None:
     """The first tasks, which find out that they are large, read the right rows."""
+    return_no_rows(monkeypatch)
     monkeypatch.setattr(gather, "SMALL_BYTES", 0)
     monkeypatch.setattr(gather, "MIN_SMALL_BYTES_OF_TASK", 0)
     kept = KeptTwice(lambda *_: None)
@@ -124,6 +133,7 @@ def test_parts_of_two_attempts_are_packed_again(
     build: Callable[[beam.Pipeline], None],
     second: str,
 ) -> None:
+    return_no_rows(monkeypatch)
     monkeypatch.setattr(gather, "SMALL_BYTES", 0)
     monkeypatch.setattr(gather, "MIN_SMALL_BYTES_OF_TASK", 0)
     monkeypatch.setattr(gather, "PART_BYTES", 500)

@@ -19,6 +19,7 @@ from apache_beam.transforms.window import (
 from beam_spark_runner import runner
 from beam_spark_runner.spark.driver import gather
 from tests.spark.harvest import Harvest, harvest, harvest_on
+from tests.spark.returning import return_no_rows
 
 pytestmark = pytest.mark.spark
 
@@ -93,15 +94,21 @@ def expected() -> Harvest:
     return harvest_on(FnApiRunner(), build)
 
 
-def _in_the_closure(patch: pytest.MonkeyPatch) -> None:
+def _with_the_reports(patch: pytest.MonkeyPatch) -> None:
     pass
 
 
+def _in_the_closure(patch: pytest.MonkeyPatch) -> None:
+    return_no_rows(patch)
+
+
 def _one_file(patch: pytest.MonkeyPatch) -> None:
+    return_no_rows(patch)
     patch.setattr(gather, "INLINE_BYTES", 0)
 
 
 def _files_by_tasks(patch: pytest.MonkeyPatch) -> None:
+    return_no_rows(patch)
     patch.setattr(gather, "SMALL_BYTES", 0)
     patch.setattr(gather, "MIN_SMALL_BYTES_OF_TASK", 0)
 
@@ -120,6 +127,7 @@ def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "way",
     [
+        _with_the_reports,
         _in_the_closure,
         pytest.param(_one_file, marks=pytest.mark.rare),
         _files_by_tasks,

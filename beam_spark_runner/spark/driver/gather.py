@@ -6,6 +6,7 @@ otherwise their rows pass through the driver in parts, into a file that Spark se
 executors.
 """
 
+import contextlib
 import os
 import tempfile
 import uuid
@@ -219,18 +220,17 @@ def _through_driver(
     _check(reports, rows, is_exchanged=is_multimap)
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{_name(id_)}.arrow")
-        writer = files.SortedWriter(path, is_sorted=False)
-        for part in range(parts):
-            blobs = of_part(part)
-            given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
-            if Counter(attempt for attempt, _ in blobs) != given:
-                # Two attempts at a task have stored packed rows: they are packed again.
-                reason = f"the side input read by {edge.name} came from several task attempts"
-                raise AmbiguousRowsError(Ambiguous(frozenset(), reason))
-            for _, blob in blobs:
-                for batch in files.batches_of(blob):
-                    writer.add(batch)
-        writer.close()
+        with contextlib.closing(files.SortedWriter(path, is_sorted=False)) as writer:
+            for part in range(parts):
+                blobs = of_part(part)
+                given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
+                if Counter(attempt for attempt, _ in blobs) != given:
+                    # Two attempts at a task have stored packed rows: they are packed again.
+                    reason = f"the side input read by {edge.name} came from several task attempts"
+                    raise AmbiguousRowsError(Ambiguous(frozenset(), reason))
+                for _, blob in blobs:
+                    for batch in files.batches_of(blob):
+                        writer.add(batch)
         return _shared(path, edge, id_, settings)
 
 

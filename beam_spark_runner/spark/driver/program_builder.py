@@ -36,9 +36,9 @@ _MERGER, _WINDOW_MERGER, _TRUNCATOR, _WINDOW_MAPPERS = range(1, 5)
 """Numbers of the helpers of a stage; there may be several of the last kind."""
 
 
-_RETURNED_BYTES = 4 << 20
+RETURNED_BYTES = 4 << 20
 """About the most that the reports of one Spark job bring along for side inputs."""
-_MIN_RETURNED_BYTES_OF_TASK = 4 << 10
+MIN_RETURNED_BYTES_OF_TASK = 4 << 10
 _CODES = routing.REPORT_CODE - routing.FIRST_CODE
 """How many destinations of a level have a code of their own. Rows of the first level, which no
 exchange sorts, may be for more; those with one code are distinguished by the destination."""
@@ -210,7 +210,7 @@ class ProgramBuilder:
             is_round=is_round,
             goes_on=self._going_on(segment, index, is_round=is_round),
             returns=frozenset() if has_next else self._returned(segment),
-            returned_bytes=max(_RETURNED_BYTES // partitions, _MIN_RETURNED_BYTES_OF_TASK),
+            returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
         )
 
     def _returned(self, segment: Segment) -> frozenset[int]:
