@@ -7,45 +7,19 @@ such as ``--runner_option=--parallel_test_streams``, which has a Spark job for e
 
 import argparse
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from tests.stateful import Collect
 
 _KEYS = 5
 _FIRST = 6
 _WINDOW_S = 10
 _KINDS = 3  # of events, which take turns: an element, a watermark, the clock
-
-
-class SumAtEnd(beam.DoFn):  # type: ignore[misc]
-    """Gives the sum of a key at the end of the window."""
-
-    KEPT = BagStateSpec("kept", VarIntCoder())
-    END = TimerSpec("end", TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        pair: tuple[str, int],
-        window: Any = beam.DoFn.WindowParam,
-        kept: Any = beam.DoFn.StateParam(KEPT),
-        end: Any = beam.DoFn.TimerParam(END),
-    ) -> None:
-        kept.add(pair[1])
-        end.set(window.max_timestamp())
-
-    @on_timer(END)  # type: ignore[untyped-decorator]
-    def give(
-        self, key: Any = beam.DoFn.KeyParam, kept: Any = beam.DoFn.StateParam(KEPT)
-    ) -> Iterator[tuple[str, int]]:
-        yield key, sum(kept.read())
 
 
 def play(events: int, *flags: str) -> float:
@@ -67,9 +41,12 @@ def play(events: int, *flags: str) -> float:
     with beam.Pipeline(options=options) as pipeline:
         pairs = pipeline | stream | beam.Map(tuple).with_output_types(tuple[str, int])
         windowed = pairs | beam.WindowInto(FixedWindows(_WINDOW_S))
-        grouped = windowed | beam.GroupByKey() | beam.MapTuple(lambda key, all_: (key, sum(all_)))
-        assert_that(grouped, equal_to(expected), label="grouped")
-        assert_that(windowed | beam.ParDo(SumAtEnd()), equal_to(expected), label="in state")
+        ways = {"grouped": beam.GroupByKey(), "in state": beam.ParDo(Collect())}
+        for label, way in ways.items():
+            sums_of_way = (
+                windowed | way | label >> beam.MapTuple(lambda key, all_: (key, sum(all_)))
+            )
+            assert_that(sums_of_way, equal_to(expected), label=f"check {label}")
     return time.monotonic() - began_s
 
 
