@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="turns of each program")
     parser.add_argument("--warm_runs", type=int, default=8, help="in each process")
     given = parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # as in an activated environment
     cases = given.cases or ["cold", "warm", "tests"]
     if "cold" in cases:
         _cold(given.runs)
