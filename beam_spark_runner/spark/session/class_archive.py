@@ -1,4 +1,4 @@
-"""A file with the classes that Spark loads, from which a JVM starts in a third less CPU time.
+"""A file with the classes that Spark loads, from which a JVM starts in less CPU time.
 
 Java calls it a dynamic archive of class data sharing (JEP 350). The program that first finds none
 has one made at its end, by ``make_class_archive`` in a process of its own with low priority.
