@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("token", "worker", "messages_sent", "log_entries", "left_out", "progress", "finalized", "awaits_end", "has_torn_down")
+    __slots__ = ("token", "worker", "messages_sent", "log_entries", "left_out", "progress", "finalized", "awaits_end", "has_torn_down", "offers")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class WorkerFrame(_message.Message):
     FINALIZED_FIELD_NUMBER: _ClassVar[int]
     AWAITS_END_FIELD_NUMBER: _ClassVar[int]
     HAS_TORN_DOWN_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
     token: str
     worker: str
     messages_sent: int
@@ -25,7 +26,20 @@ class WorkerFrame(_message.Message):
     finalized: _containers.RepeatedScalarFieldContainer[int]
     awaits_end: bool
     has_torn_down: bool
-    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ..., awaits_end: bool = ..., has_torn_down: bool = ...) -> None: ...
+    offers: _containers.RepeatedCompositeFieldContainer[OfferedRows]
+    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ..., awaits_end: bool = ..., has_torn_down: bool = ..., offers: _Optional[_Iterable[_Union[OfferedRows, _Mapping]]] = ...) -> None: ...
+
+class OfferedRows(_message.Message):
+    __slots__ = ("attempt", "run", "level", "rows")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    run: int
+    level: int
+    rows: bytes
+    def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., level: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class TaskProgress(_message.Message):
     __slots__ = ("attempt", "run", "monitoring_infos", "deferred")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner._generated.backchannel_pb2 import OfferedRows, TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler, shorten
 from beam_spark_runner.backchannel.process_log import logging_to
@@ -80,14 +80,12 @@ class Backchannel:
         self._on_end = on_end
         self._within = within
         self._lines: deque[bytes] = deque()
-        self._left_out = 0
+        self._pending = WorkerFrame()  # all else that is to be sent
         self._progress: dict[int, TaskProgress] = {}  # by attempt
         self._held: dict[int, _Held] = {}  # by attempt
-        self._finalized: list[int] = []
         self._calls = False  # a message is due even if empty, so that the driver can answer
         self._awaits_end = False
         self._hears = True  # until the driver sends no more messages
-        self._has_torn_down = False  # and this has not been sent yet
         self._tasks: dict[int, Look] = {}  # running attempts
         self._sent = 0
         self._began_s = time.monotonic()
@@ -121,7 +119,7 @@ class Backchannel:
                 if len(self._lines) < MOST_LINES:
                     self._lines.append(entry.SerializeToString())
                 else:
-                    self._left_out += 1
+                    self._pending.left_out += 1
                 self._wake_up()
                 return
         STDERR.log(entry)
@@ -131,7 +129,7 @@ class Backchannel:
         with self._wake:
             if not self._is_lost:
                 self._sent += 1
-                self._left_out += lines
+                self._pending.left_out += lines
                 self._wake_up()
                 return
         STDERR.leave_out(lines)
@@ -171,6 +169,14 @@ class Backchannel:
         with self._wake:
             if not self._is_lost:
                 self._progress[attempt] = progress
+                self._sent += 1
+                self._wake_up()
+
+    def offer(self, rows: OfferedRows) -> None:
+        """Offer rows to the driver that a task will not read."""
+        with self._wake:
+            if not self._is_lost:
+                self._pending.offers.append(rows)
                 self._sent += 1
                 self._wake_up()
 
@@ -274,8 +280,8 @@ class Backchannel:
             self._drop_held()
 
     def _has_something(self) -> bool:
-        has_news = self._lines or self._left_out or self._progress or self._finalized
-        return bool(has_news or self._calls or self._has_torn_down)
+        has_news = self._lines or self._progress or self._pending.ByteSize()
+        return bool(has_news or self._calls)
 
     def _look(self) -> None:
         if time.monotonic() < self._looks_at_s:
@@ -300,21 +306,14 @@ class Backchannel:
         with self._wake:
             if not self._has_something():
                 return None
-            lines = self._take_lines()
-            frame = WorkerFrame(
-                # Without the lines that remain: the driver waits for these.
-                messages_sent=self._sent - len(self._lines),
-                log_entries=lines,
-                left_out=self._left_out,
-                progress=self._progress.values(),
-                finalized=self._finalized,
-                awaits_end=self._awaits_end,
-                has_torn_down=self._has_torn_down,
-            )
+            frame, self._pending = self._pending, WorkerFrame()
+            frame.log_entries.extend(self._take_lines())
+            # Without the lines that remain: the driver waits for these.
+            frame.messages_sent = self._sent - len(self._lines)
+            frame.progress.extend(self._progress.values())
+            frame.awaits_end = self._awaits_end
             self._progress.clear()
-            self._finalized.clear()
-            self._left_out = 0
-            self._calls = self._has_torn_down = False
+            self._calls = False
             return frame
 
     def _take_lines(self) -> list[bytes]:
@@ -378,7 +377,7 @@ class Backchannel:
         for each in itertools.chain.from_iterable(dropped):
             each.drop()
         with self._wake:
-            self._finalized.append(attempt)
+            self._pending.finalized.append(attempt)
             self._sent += 1
             self._wake_up()
 
@@ -388,7 +387,7 @@ class Backchannel:
         self._drop_held()
         self._on_end()
         with self._wake:
-            self._has_torn_down = True
+            self._pending.has_torn_down = True
             self._is_ending = False
             self._wake_up()
 

@@ -349,6 +349,8 @@ class Job:
             on_continue=self._progress.continues if self._progress else lambda _: None,
             check_cancelled=self._control.check,
             observer=telemetry,
+            offers=telemetry.offers,
+            cancel_spark_jobs=lambda: session.cancel(self.job_id),
             on_epoch=self.watch.take,
             on_idle=self.watch.idle,
             round_budget_s=self._config.sdf_round_budget_s or None,

@@ -15,6 +15,7 @@ from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.offers import Offer, Offers
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _HARNESS_GRACE_S = 0.1
@@ -38,18 +39,24 @@ class LiveTasks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._run = 0
+        self._runs: set[int] = set()
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
         self._stored: Mapping[TransformId, Deferrals] = {}
 
-    def begin(self, run: int) -> None:
-        """Drop the progress of the Spark job before. ``run``: the number of the next one; 0: none.
+    def begin(self, run: int, *, is_beside: bool = False) -> None:
+        """Drop the progress of earlier Spark jobs, unless the last one still runs.
 
-        The metrics of the job before are in its reports, or its attempts do not count.
+        Their metrics are in their reports, or their attempts do not count.
+
+        Args:
+            run: The number of the next one; 0: none.
+            is_beside: Whether the last one still runs.
         """
         with self._lock:
-            self._run = run
-            self._tasks.clear()
+            if not is_beside:
+                self._runs.clear()
+                self._tasks.clear()
+            self._runs.add(run)
 
     def commit(self, reports: Iterable[Report]) -> None:
         """Replace the stored residuals of the epoch before by those of a committed epoch."""
@@ -64,7 +71,7 @@ class LiveTasks:
     def take(self, progress: Iterable[TaskProgress]) -> None:
         """Store the progress of tasks, unless they belong to another Spark job."""
         with self._lock:
-            self._tasks.update((each.attempt, each) for each in progress if each.run == self._run)
+            self._tasks.update((each.attempt, each) for each in progress if each.run in self._runs)
 
     def monitoring_infos(self) -> tuple[bytes, ...]:
         """Return the merged metrics of all running tasks: serialised MonitoringInfos."""
@@ -102,6 +109,9 @@ def _summed(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Defer
 class TaskTelemetry:
     """The driver's side of a job's backchannel. An ``Observer``.
 
+    Attributes:
+        offers: What first tasks of segments offer.
+
     Args:
         job_id: The id of the job.
         messages: Gets the log lines of user code.
@@ -124,6 +134,7 @@ class TaskTelemetry:
     ) -> None:
         self._messages = messages
         self._live = live
+        self.offers = Offers()
         self._server = BackchannelServer(
             job_id,
             self._take,
@@ -134,9 +145,9 @@ class TaskTelemetry:
         )
         self.route = self._server.route
 
-    def began(self, run: int) -> None:
+    def began(self, run: int, *, is_beside: bool = False) -> None:
         """See ``Observer.began``."""
-        self._live.begin(run)
+        self._live.begin(run, is_beside=is_beside)
 
     def reported(self, reports: Sequence[Report]) -> None:
         """See ``Observer.reported``."""
@@ -161,6 +172,8 @@ class TaskTelemetry:
         if frame.left_out:
             self._messages.leave_out(frame.left_out)
         self._live.take(frame.progress)
+        for offer in frame.offers:
+            self.offers.put(Offer(offer.run, offer.level, offer.attempt, offer.rows))
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
         """Have workers tear down their DoFns of the job; wait, and warn of those that are late."""

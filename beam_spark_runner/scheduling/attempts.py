@@ -155,6 +155,7 @@ class Report:
     spent_us: int = 0  # of a streaming level: time since the task had received its marks
     returned_rows: bytes | None = None
     """The attempt's rows for side inputs, if there are few (``task.returned_rows``)."""
+    unread_rows: int = 0  # that the only task of a segment has left to the next Spark job
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,16 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """The only task of the Spark job was accepted, and did not run all levels.
+
+    The next job begins with the level ``at``, of which the task may have read some rows.
+    """
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunLevels:
     """Run the segment from level ``first`` on to its end, in one Spark job."""
 
@@ -66,8 +76,12 @@ class Rounds:
         """Return the first action."""
         return self._do(RunLevels(0, self._budget_s))
 
-    def on(self, event: Ran) -> Action:
+    def on(self, event: Ran | Stopped) -> Action:
         """Return what to do after ``event``."""
+        if isinstance(event, Stopped):
+            if self._last != RunLevels(0, self._budget_s) or not 0 <= event.at <= self._levels:
+                raise InvariantError(f"unexpected {event} after {self._last}")
+            return self._do(self._from(event.at))
         left_by = event.left_by
         match self._last:
             case RunLevels(first=first):
@@ -78,16 +92,14 @@ class Rounds:
                 return self._do(RunRound(left_by, 1, 2 * self._budget_s))
             case RunRound(level=level, number=number, budget_s=budget_s):
                 if left_by is None:
-                    return self._do(self._downstream_of(level))
+                    return self._do(self._from(level + 1))
                 if left_by != level:
                     raise InvariantError(f"residuals of level {left_by}, after {self._last}")
                 return self._do(RunRound(level, number + 1, 2 * budget_s))
         raise InvariantError(f"unexpected {event} after {self._last}")
 
-    def _downstream_of(self, level: int) -> Action:
-        if level + 1 == self._levels:
-            return Finish()
-        return RunLevels(level + 1, self._budget_s)
+    def _from(self, level: int) -> Action:
+        return Finish() if level == self._levels else RunLevels(level, self._budget_s)
 
     def _do(self, action: Action) -> Action:
         self._last = action

@@ -175,15 +175,17 @@ class LevelProgram:
     stuck_s: float = 0.0  # for how long user code may make no progress; 0: for ever
     # Local property of the Spark job that has the rows of the level, in place of its input.
     rows_from: str | None = None
-    # Elements that the driver has made, by destination: in place of the task's input.
-    fed: tuple[tuple[int, bytes], ...] = ()
+    # Rows that the driver has, see ``schema.coded_batches``: in place of the task's input.
+    fed: bytes = b""
+    # Its splittable DoFns leave what is not processed when the budget is spent, in any case.
+    ends_on_time: bool = False
     is_round: bool = (
         False  # its input is residuals; tasks of other Spark jobs have processed the rest
     )
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
     # Destinations whose rows a task passes on: for later levels of the segment, or to be stored.
     goes_on: frozenset[int] = frozenset()
-    # In a Spark job's last level: destinations of side inputs, whose rows the reports bring to the
-    # driver unless those of a task exceed ``returned_bytes``.
+    # In a Spark job's last level: destinations whose rows the reports bring to the driver, unless
+    # those of a task exceed ``returned_bytes``.
     returns: frozenset[int] = frozenset()
     returned_bytes: int = 0

@@ -55,7 +55,7 @@ class KeptTwice:
 
 
 class _Nobody:
-    def began(self, run: int) -> None:
+    def began(self, run: int, *, is_beside: bool = False) -> None:
         pass
 
     def reported(self, reports: Sequence[Report]) -> None:

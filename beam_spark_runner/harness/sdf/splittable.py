@@ -38,11 +38,14 @@ class Budget:
         pieces: The number of pieces into which the rest of the current restriction is cut.
         leave: Takes each sized restriction that is left, its due processing time (0: due now),
             and its watermark hold in event time, both in microseconds.
+        is_strict: Whether the time is kept although no other core may be idle, see
+            ``may_leave_work``.
     """
 
     duration_us: int
     pieces: int
     leave: Callable[[WindowedValue, int, int], None]
+    is_strict: bool = False
 
 
 class SplittableInput(RestrictionInput):
@@ -97,7 +100,8 @@ class SplittableInput(RestrictionInput):
         """
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
-        if len(self._ready) > _MOST_GATHERED:
+        is_strict = self._budget is not None and self._budget.is_strict
+        if len(self._ready) > _MOST_GATHERED and not is_strict:
             self._gathers, self._budget = False, None
         if not self._gathers:
             self._process()
@@ -140,7 +144,8 @@ class SplittableInput(RestrictionInput):
 
     def _begin(self) -> None:
         if self._budget is not None:
-            if may_leave_work([float(element.value[1]) for element in self._ready]):
+            sizes = [float(element.value[1]) for element in self._ready]
+            if self._budget.is_strict or may_leave_work(sizes):
                 self._ends_us = self._now_us() + self._budget.duration_us
             else:
                 self._budget = None

@@ -1,8 +1,7 @@
 """Runs a plan: one Spark job after another, each accepted before the next begins."""
 
 import logging
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from beam_spark_runner.core.errors import (
     RunnerError,
@@ -10,16 +9,13 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
-from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.model import Plan, Segment
-from beam_spark_runner.portable.monitoring import residual_gauges
-from beam_spark_runner.scheduling import rounds, segments
+from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
     Ambiguous,
     Failed,
     Rejected,
-    Report,
     Verdict,
 )
 from beam_spark_runner.scheduling.outputs import SegmentOutput
@@ -30,17 +26,19 @@ from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.rows_to_write import rows_to_write
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import (
-    JobResult,
-    SegmentJob,
     SegmentJobs,
     fed_rows,
+    made_rows,
     one_row,
     segment_title,
 )
+from beam_spark_runner.spark.driver.segment_run import SegmentRun, SegmentRuns, Source
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows.reports import error_of
 
+MAX_FED_BYTES = 1 << 20
+"""How many bytes of rows a program may have, which Spark sends with each task."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -87,8 +85,10 @@ class _PlanRun:
         self._builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._outputs = Outputs()
         self._gathered: dict[DestinationId, SideInputRows] = {}
-        self._runs = 0
         self._jobs = SegmentJobs(plan, settings, self._builder)
+        self._runs = SegmentRuns(
+            plan=plan, settings=settings, builder=self._builder, tally=tally, jobs=self._jobs
+        )
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
         """Drop the outputs of segments, and their metrics."""
@@ -104,16 +104,15 @@ class _PlanRun:
         self._settings.on_segment(segment.id)
         if segment.table_write is not None:
             return self._write_table(segment, segment.table_write)
-        source, fed = self._source(segment)
+        source = self._source(segment)
         if source is None:
-            # It has no input: no segment upstream has any rows for it.
             return segments.Ran(segment.id)
         title = segment_title(self._plan, segment)
         self._jobs.forget_last()
         try:
             self._gather_side_inputs(segment)
             with self._settings.job_scope(title), self._settings.materialiser.beside(segment):
-                verdict = self._run_rounds(segment, source, fed)
+                verdict = self._run(segment, source)
         except RunnerError:
             raise
         except AmbiguousRowsError as error:
@@ -178,104 +177,23 @@ class _PlanRun:
             return self._after_crash(segment, title, reason_of(error))
         return segments.Ran(segment.id)
 
-    def _run_rounds(
-        self, segment: Segment, source: OutputRows, fed: Mapping[DestinationId, bytes]
-    ) -> Verdict:
-        """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
-        budget_s = None
-        if self._builder.has_rounds(segment) and (
-            self._partitions(segment) > 1 or self._builder.finalizes(segment)
-        ):
-            budget_s = self._settings.round_budget_s
-        machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
-        action = machine.start()
-        made: list[JobResult] = []
-        last: Sequence[Report] = ()
-        all_infos: list[bytes] = []
-        while not isinstance(action, rounds.Finish):
-            self._settings.check_cancelled()
-            match action:
-                case rounds.RunLevels(first=first):
-                    levels = range(first, len(segment.levels))
-                    if made:
-                        hosted = [
-                            edge.dest for i in levels for edge in self._builder.readers(segment, i)
-                        ]
-                        rows = OutputRows.union([each.rows for each in made])
-                        source = rows.rows_for(hosted)
-                case rounds.RunRound(level=level, number=number):
-                    levels = range(level, level + 1)
-                    count = sum(each.count for report in last for each in report.residuals.values())
-                    _LOGGER.info("round %d: %d restriction(s) are left", number, count)
-                    source = made[-1].rows.rows_for(self._left(last))
-            self._runs += 1
-            result = self._jobs.run(
-                SegmentJob(
-                    run=self._runs,
-                    segment=segment,
-                    levels=levels,
-                    source=source,
-                    fed={} if made else fed,
-                    side_inputs=self._gathered,
-                    partitions=self._partitions(segment),
-                    materialises=bool(segment.writes) or budget_s is not None,
-                    round_budget_s=budget_s and action.budget_s,
-                    is_round=isinstance(action, rounds.RunRound),
+    def _run(self, segment: Segment, source: Source) -> Verdict:
+        partitions = self._partitions(segment)
+        run = SegmentRun(self._runs, segment, source, self._gathered, partitions)
+        verdict = run.run()
+        if isinstance(verdict, Accepted):
+            metrics = self._tally.accepted[segment.id] = self._tally.merged(run.infos)
+            if segment.writes:
+                self._outputs.add(
+                    segment.id,
+                    SegmentOutput(
+                        parts=tuple(each.part for each in run.made),
+                        size_bytes=sum(each.emitted_bytes for each in run.made),
+                        monitoring_infos=metrics,
+                    ),
+                    OutputRows.union([each.rows for each in run.made]),
                 )
-            )
-            last = result.reports
-            infos = [info for report in last for info in report.monitoring_infos]
-            if made or self._left(last):
-                infos += self._gauges(segment, last)
-            self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
-            self._settings.observer.reported(last)
-            if not isinstance(result.verdict, Accepted):
-                return result.verdict
-            self._settings.observer.accepted(last)
-            made.append(result)
-            all_infos += infos
-            action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
-        metrics = self._tally.accepted[segment.id] = self._tally.merged(all_infos)
-        if segment.writes:
-            self._outputs.add(
-                segment.id,
-                SegmentOutput(
-                    parts=tuple(each.part for each in made),
-                    size_bytes=sum(each.emitted_bytes for each in made),
-                    monitoring_infos=metrics,
-                ),
-                OutputRows.union([each.rows for each in made]),
-            )
-        return Accepted()
-
-    def _gauges(self, segment: Segment, reports: Sequence[Report]) -> list[bytes]:
-        """Return gauges of the residuals that a segment has left for the next round."""
-        infos: list[bytes] = []
-        for stage in (self._plan.stages[id_] for level in segment.levels for id_ in level.stages):
-            if stage.is_splittable:
-                dest = self._builder.input_of(stage.id)
-                left = [each.residuals[dest] for each in reports if dest in each.residuals]
-                count = sum(each.count for each in left)
-                hold_us = min((each.hold_us for each in left), default=MAX_US)
-                gauges = residual_gauges(stage.transforms[0], count, hold_us, _now_ms())
-                infos += [gauge.SerializeToString() for gauge in gauges]
-        return infos
-
-    def _left(self, reports: Iterable[Report]) -> list[DestinationId]:
-        """Return the destinations whose restrictions have not all been processed."""
-        return [DestinationId(dest) for dest in {d for each in reports for d in each.residuals}]
-
-    def _level_of(self, segment: Segment, dests: Sequence[DestinationId]) -> int | None:
-        """Return the level that reads ``dests``, the first if there are several."""
-        return next(
-            (
-                index
-                for index in range(len(segment.levels))
-                for edge in self._builder.readers(segment, index)
-                if edge.dest in dests
-            ),
-            None,
-        )
+        return verdict
 
     def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
         """Decide what runs again: the segment alone, or also those whose rows are lost."""
@@ -312,19 +230,23 @@ class _PlanRun:
                 raise SparkJobError(f"segment {writer}", reason_of(error)) from error
             return False
 
-    def _source(self, segment: Segment) -> tuple[OutputRows | None, Mapping[DestinationId, bytes]]:
-        """Return the rows that a segment reads, and the elements that its tasks get in the program.
-
-        The latter save Spark a plan of their own, but only where no other rows are read.
-        """
+    def _source(self, segment: Segment) -> Source | None:
+        """Return what a segment reads; None: no segment upstream has any rows for it."""
+        spark, tables = self._settings.spark, self._settings.tables
+        elements = dict.fromkeys(segment.impulses, b"") | tables.results_for(segment)
+        fed = made_rows(elements)
+        if not segment.tables and self._builder.may_begin_in_one_task(segment):
+            returned = self._outputs.returned_for(segment.reads, MAX_FED_BYTES)
+            if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):
+                return Source(OutputRows(one_row(spark), {}), [*fed, *returned], in_one_task=True)
         parts = self._outputs.for_reader(segment.reads)
-        fed = dict.fromkeys(segment.impulses, b"") | self._settings.tables.results_for(segment)
+        # In the program, they save Spark a plan, but only where no other rows are read.
         if fed and not (parts or segment.tables or segment.levels[0].has_exchange):
-            return OutputRows(one_row(self._settings.spark), {}), fed
+            return Source(OutputRows(one_row(spark), {}), fed)
         if fed:
-            parts.append(fed_rows(self._settings.spark, fed))
-        rows = OutputRows.union(parts) if parts else None
-        return self._settings.tables.source(segment, rows), {}
+            parts.append(fed_rows(spark, elements))
+        rows = tables.source(segment, OutputRows.union(parts) if parts else None)
+        return None if rows is None else Source(rows)
 
     def _partitions(self, segment: Segment) -> int:
         settings = self._settings
@@ -359,7 +281,3 @@ class _PlanRun:
                 materialiser=self._settings.materialiser,
             )
             self._gathered.update(gather(gathered, edges, settings))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

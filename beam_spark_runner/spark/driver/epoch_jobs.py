@@ -125,7 +125,8 @@ class EpochJobs:
                 return found, judge(found, job.tasks, first=first, materialised={})
             self._resident = None
         if self._copier is None:
-            frame, tasks = self._jobs.frame(self._job(source, kind))
+            spark_job = self._job(source, kind)
+            frame, tasks = self._jobs.frame(spark_job), tasks_of(spark_job, levels)
             self.planned_ns = time.monotonic_ns()
             reports = collect_reports(frame)
         else:
@@ -148,7 +149,9 @@ class EpochJobs:
     def _resident_job(self, kind: "_Kind") -> "_ResidentJob":
         if kind not in self._resident_jobs:
             job = dataclasses.replace(self._job([(schema.CONTROL, b"")], kind), rows_from=None)
-            self._resident_jobs[kind] = _ResidentJob(self._jobs.programs(job), tasks_of(job))
+            self._resident_jobs[kind] = _ResidentJob(
+                self._jobs.programs(job), tasks_of(job, job.levels)
+            )
         return self._resident_jobs[kind]
 
     def _kept(self, kind: "_Kind", copier: PlanCopier) -> "_Chained":
@@ -158,7 +161,8 @@ class EpochJobs:
             nothing: Rows | Stored = [(schema.CONTROL, b"")]
             if kind.is_stored:
                 nothing = Stored(names=[""] * self._settings.least_partitions, made_by=_NOBODY)
-            frame, tasks = self._jobs.frame(self._job(nothing, kind))
+            job = self._job(nothing, kind)
+            frame, tasks = self._jobs.frame(job), tasks_of(job, job.levels)
             self._chained = _Chained(kind, copier.plan(coded_reports(frame)), tasks)
         return self._chained
 

@@ -31,7 +31,6 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import MarkReader, consumed_of, spread_marks
 from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
 from beam_spark_runner.spark.side_inputs import files
-from beam_spark_runner.spark.task.returned_rows import rows_in
 
 INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
@@ -82,7 +81,7 @@ def gather(
     large: set[int] = set()
     if rows is not None and rows.returned is not None:
         for coded in rows.returned:
-            for dest, batch in files.whole_rows(iter(rows_in(coded)), MarkReader()):
+            for dest, batch in files.whole_rows(iter(schema.decoded_batches(coded)), MarkReader()):
                 if dest in packed:
                     packed[dest].append(batch)
     elif rows is not None:

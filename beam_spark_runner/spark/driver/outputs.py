@@ -4,6 +4,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.ids import DestinationId, SegmentId
@@ -31,11 +33,13 @@ class OutputRows:
         made_by: run (Spark job) -> the attempts that made them.
         returned: those for side inputs, as the reports of these attempts have brought them; None:
             they are too many, and only ``frame`` has them.
+        returns_all: whether ``returned`` has all rows, if it has any.
     """
 
     frame: DataFrame
     made_by: Consumed
     returned: tuple[bytes, ...] | None = None
+    returns_all: bool = False
 
     @staticmethod
     def union(parts: Sequence["OutputRows"]) -> "OutputRows":
@@ -52,6 +56,7 @@ class OutputRows:
             united([part.frame for part in parts]),
             made_by,
             None if returned is None else tuple(returned),
+            all(part.returns_all for part in parts),
         )
 
     @staticmethod
@@ -130,12 +135,41 @@ class Outputs:
         Args:
             reads: destination -> the segments that write its rows.
         """
+        return [rows.rows_for(dests) for rows, dests in self._by_writer(reads)]
+
+    def has_rows_for(self, reads: Mapping[DestinationId, Sequence[SegmentId]]) -> bool:
+        """Whether any writer of what a segment reads has materialised rows."""
+        return bool(self._by_writer(reads))
+
+    def returned_for(
+        self, reads: Mapping[DestinationId, Sequence[SegmentId]], limit_bytes: int
+    ) -> list[pa.RecordBatch] | None:
+        """Return the rows that a segment reads, if the reports have brought all of them.
+
+        Args:
+            reads: see ``for_reader``.
+            limit_bytes: return None if they exceed this size.
+        """
+        found: list[pa.RecordBatch] = []
+        for rows, dests in self._by_writer(reads):
+            if rows.returned is None or not rows.returns_all:
+                return None
+            for coded in rows.returned:
+                for batch in schema.decoded_batches(coded):
+                    is_wanted = np.isin(schema.dests_of(batch), dests)
+                    found.append(batch.filter(pa.array(is_wanted)))
+        return found if sum(batch.nbytes for batch in found) <= limit_bytes else None
+
+    def _by_writer(
+        self, reads: Mapping[DestinationId, Sequence[SegmentId]]
+    ) -> list[tuple[OutputRows, list[int]]]:
+        """Return the rows of each writer, and the destinations that are read of them."""
         by_writer: dict[SegmentId, list[int]] = {}
         for dest, writers in reads.items():
             for writer in writers:
                 if writer in self._rows:
                     by_writer.setdefault(writer, []).append(int(dest))
-        return [self._rows[writer].rows_for(dests) for writer, dests in sorted(by_writer.items())]
+        return [(self._rows[writer], dests) for writer, dests in sorted(by_writer.items())]
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:

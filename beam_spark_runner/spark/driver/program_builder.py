@@ -1,7 +1,9 @@
 """Builds the programs of tasks from a segment of the plan."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
@@ -29,6 +31,7 @@ from beam_spark_runner.spark.program import (
     StageProgram,
     WindowMapping,
 )
+from beam_spark_runner.spark.rows import schema
 
 _ENUMERABLE = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
 """WindowFns of which the runner knows the windows at any time, whatever the elements are."""
@@ -37,7 +40,7 @@ _MERGER, _WINDOW_MERGER, _TRUNCATOR, _WINDOW_MAPPERS = range(1, 5)
 
 
 RETURNED_BYTES = 4 << 20
-"""About the most that the reports of one Spark job bring along for side inputs."""
+"""About the most that the reports of one Spark job bring along."""
 MIN_RETURNED_BYTES_OF_TASK = 4 << 10
 _CODES = routing.REPORT_CODE - routing.FIRST_CODE
 """How many destinations of a level have a code of their own. Rows of the first level, which no
@@ -116,6 +119,13 @@ class ProgramBuilder:
             if self._plan.destinations[edge.dest].stage not in here
         )
 
+    def may_begin_in_one_task(self, segment: Segment) -> bool:
+        """Whether one task may run the levels of a segment, as far as it comes."""
+        stages = [self._plan.stages[id_] for level in segment.levels for id_ in level.stages]
+        return not any(stage.takes_partition for stage in stages) and not any(
+            self.edges[dest].is_partition for dest in segment.writes
+        )
+
     def has_rounds(self, segment: Segment) -> bool:
         """Whether a splittable DoFn is among the segment's stages."""
         return any(map(self._hosts_splittable, segment.levels))
@@ -155,7 +165,8 @@ class ProgramBuilder:
         round_budget_s: float | None,
         run: int = 0,
         rows_from: str | None = None,
-        fed: Mapping[DestinationId, bytes] | None = None,
+        fed: Sequence[pa.RecordBatch] = (),
+        in_one_task: bool = False,
         stores_rows: bool = False,
         is_round: bool = False,
     ) -> LevelProgram:
@@ -170,7 +181,8 @@ class ProgramBuilder:
             round_budget_s: the time for splittable DoFns; None: they process all restrictions.
             run: number of the Spark job among all of the pipeline's.
             rows_from: see ``LevelProgram``.
-            fed: see ``LevelProgram``; None: the tasks read their input.
+            fed: see ``LevelProgram``; none: the tasks read their input.
+            in_one_task: see ``SegmentJob``.
             stores_rows: see ``LevelProgram``.
             is_round: see ``LevelProgram``.
         """
@@ -205,20 +217,22 @@ class ProgramBuilder:
             user_timer_batch=self._limits.user_timer_batch,
             stuck_s=self._limits.stuck_s,
             rows_from=rows_from,
-            fed=tuple((int(dest), element) for dest, element in (fed or {}).items()),
+            fed=schema.coded_batches(fed) if fed else b"",
             stores_rows=stores_rows,
             is_round=is_round,
             goes_on=self._going_on(segment, index, is_round=is_round),
-            returns=frozenset() if has_next else self._returned(segment),
+            returns=frozenset() if has_next else self._returned(segment, in_one_task),
             returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
         )
 
-    def _returned(self, segment: Segment) -> frozenset[int]:
+    def _returned(self, segment: Segment, in_one_task: bool) -> frozenset[int]:
         """See ``LevelProgram.returns``."""
         if self._plan.streams:  # its tasks gather side inputs
             return frozenset()
         return frozenset(
-            int(dest) for dest in segment.writes if self.edges[dest].delivery is Delivery.SIDE_INPUT
+            int(dest)
+            for dest in segment.writes
+            if in_one_task or self.edges[dest].delivery is Delivery.SIDE_INPUT
         )
 
     def _going_on(self, segment: Segment, index: int, *, is_round: bool) -> frozenset[int]:

@@ -13,6 +13,7 @@ from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
+from beam_spark_runner.scheduling.offers import Offers
 from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.tables import OpenTables
@@ -25,11 +26,12 @@ _MOST_NAMED = 1_000
 class Observer(Protocol):
     """Is notified of Spark jobs as they run. Methods do not raise, and decide nothing."""
 
-    def began(self, run: int) -> None:
+    def began(self, run: int, *, is_beside: bool = False) -> None:
         """A Spark job begins; what tasks of earlier ones still report is void.
 
         Args:
             run: its number; in a streaming pipeline, that of its epoch.
+            is_beside: the one before still runs, and its tasks' reports are not void.
         """
         ...
 
@@ -62,6 +64,8 @@ class RunSettings:
     is_connect: bool  # the session is a client of Spark Connect
     job_name: str | None = None  # the user's
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
+    offers: Offers = field(default_factory=Offers)  # of tasks, to the driver
+    cancel_spark_jobs: Callable[[], None] = lambda: None  # those of the pipeline that run now
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     on_segment: Callable[[SegmentId], None] = lambda segment: None  # is called before each one
     on_continue: Callable[[int], None] = lambda epoch: None  # after which a stream continues

@@ -5,8 +5,10 @@ verdict.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.ids import DestinationId
@@ -24,7 +26,11 @@ from beam_spark_runner.spark.program import LevelProgram, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import spread_marks
 from beam_spark_runner.spark.rows.reports import collect_reports
-from beam_spark_runner.spark.task.functions import level_function
+from beam_spark_runner.spark.task.functions import (
+    feeding_function,
+    first_task_function,
+    level_function,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +44,15 @@ class SegmentJob:
         source: the rows that the first level reads.
         is_spread: the source has a partition for each of the first level's tasks, which thus need
             no exchange.
+        in_one_task: one task runs the levels, as far as it comes; see ``task.first_task``.
+        spreads_source: the rows of the source are spread over the tasks of the first level, which
+            would else be as few as those that made them.
         side_inputs: the gathered side inputs that the levels read.
         partitions: the number of partitions of each exchange.
         materialises: whether its output is materialised.
         round_budget_s: the time for splittable DoFns; None: they process all restrictions.
         rows_from: see ``LevelProgram``, of the first level.
-        fed: elements that the driver has made, which the first level reads in place of the source.
+        fed: rows that the driver has, which the first level reads in place of the source.
         stores_rows: see ``LevelProgram``, of the last level.
         is_round: see ``LevelProgram``.
         anchor: where the tasks after an exchange are to run; None: anywhere.
@@ -58,8 +67,10 @@ class SegmentJob:
     materialises: bool
     round_budget_s: float | None
     is_spread: bool = False
+    in_one_task: bool = False
+    spreads_source: bool = False
     rows_from: str | None = None
-    fed: Mapping[DestinationId, bytes] = field(default_factory=dict)
+    fed: Sequence[pa.RecordBatch] = ()
     stores_rows: bool = False
     is_round: bool = False
     anchor: Anchor | None = None
@@ -75,6 +86,8 @@ class JobResult:
         reports: the reports of its tasks, including those of repeated attempts.
         verdict: whether the output is that of one attempt at each task.
         emitted_bytes: the size of the output, as Arrow holds it.
+        stopped_at: the index of the level at which the only task has stopped; None: all levels
+            have run, with all their tasks.
     """
 
     rows: OutputRows
@@ -82,6 +95,7 @@ class JobResult:
     reports: Sequence[Report]
     verdict: Verdict
     emitted_bytes: int
+    stopped_at: int | None = None
 
 
 class SegmentJobs:
@@ -96,20 +110,27 @@ class SegmentJobs:
         self._builder = builder
         self._last: SegmentJob | None = None
 
-    def run(self, job: SegmentJob) -> JobResult:
+    def run(self, job: SegmentJob, *, is_beside: bool = False) -> JobResult:
         """Run a job to its end.
+
+        Args:
+            job: the job.
+            is_beside: see ``Observer.began``.
 
         Raises:
             Exception: what Spark raises; see ``spark_errors``.
         """
-        self._settings.observer.began(job.run)
-        frame, tasks = self.frame(job)
+        self._settings.observer.began(job.run, is_beside=is_beside)
+        frame = self.frame(job)
         path = None
         if job.materialises:
             name = f"segment-{job.segment.id}-run-{job.run}"
             frame, path = self._settings.materialiser.materialise(frame, name)
         reports = collect_reports(frame)
-        part = LevelRange(job.segment, job.levels)
+        ran, stopped_at = job.levels, None
+        if job.in_one_task:
+            ran, stopped_at = _levels_run(job, reports)
+        part = LevelRange(job.segment, ran)
         last = [report for report in reports if report.level == part.last]
         made_by = Attempts.of(report.attempt for report in last)
         returned = [report.returned_rows for report in last if report.returned_rows is not None]
@@ -118,11 +139,15 @@ class SegmentJobs:
                 frame,
                 {job.run: made_by},
                 tuple(returned) if len(returned) == len(last) else None,
+                returns_all=job.in_one_task,
             ),
             part=OutputPart(job.run, made_by, path),
             reports=reports,
-            verdict=judge(reports, tasks, first=part.first, materialised=job.source.made_by),
+            verdict=judge(
+                reports, tasks_of(job, ran), first=part.first, materialised=job.source.made_by
+            ),
             emitted_bytes=sum(report.emitted_bytes for report in last),
+            stopped_at=stopped_at,
         )
 
     def forget_last(self) -> None:
@@ -131,7 +156,7 @@ class SegmentJobs:
 
     def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
         """Return the names of the steps in the Spark stage that failed, or else of the segment."""
-        if self._last is None:
+        if self._last is None or self._last.in_one_task:
             return segment_title(self._plan, segment)
         after = stages_after(self._settings.spark, self._settings.job_id, error)
         levels = self._last.levels
@@ -139,18 +164,19 @@ class SegmentJobs:
             return segment_title(self._plan, segment)
         return _title(self._plan, [segment.levels[levels[-1 - after]]])
 
-    def frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
-        """Return the frame that runs the levels, and the number of tasks after each exchange.
-
-        The latter is by the number of the level that the exchange precedes, counted over all
-        segments.
-        """
+    def frame(self, job: SegmentJob) -> DataFrame:
+        """Return the frame that runs the levels."""
         self._last = job
         frame = job.source.frame
+        if job.in_one_task:
+            title = segment_title(self._plan, job.segment)
+            function = first_task_function(self.programs(job), title)
+            return frame.mapInArrow(function, schema.SPARK_SCHEMA)
         for index, program in zip(job.levels, self.programs(job), strict=True):
-            has_exchange = job.segment.levels[index].has_exchange
-            if has_exchange and not (job.is_spread and index == job.levels[0]):
-                if index == job.levels[0] and job.source.made_by:
+            is_first = index == job.levels[0]
+            has_exchange = _has_exchange(job, index)
+            if has_exchange and not (job.is_spread and is_first):
+                if is_first and job.source.made_by:
                     frame = spread_marks(frame, job.partitions)
                 frame = exchange(
                     frame,
@@ -160,7 +186,7 @@ class SegmentJobs:
                     anchor=job.anchor,
                 )
             frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)
-        return frame, tasks_of(job)
+        return frame
 
     def programs(self, job: SegmentJob) -> Sequence[LevelProgram]:
         """Return the programs of the levels."""
@@ -174,7 +200,8 @@ class SegmentJobs:
                 round_budget_s=job.round_budget_s,
                 run=job.run,
                 rows_from=job.rows_from if index == job.levels[0] else None,
-                fed=job.fed if index == job.levels[0] else None,
+                fed=job.fed if index == job.levels[0] else (),
+                in_one_task=job.in_one_task,
                 stores_rows=job.stores_rows and index == job.levels[-1],
                 is_round=job.is_round,
             )
@@ -182,13 +209,30 @@ class SegmentJobs:
         ]
 
 
-def tasks_of(job: SegmentJob) -> Mapping[int, int]:
-    """Return the number of tasks after each exchange, by the number of the level after it."""
-    return {
-        job.segment.first_level + index: job.partitions
-        for index in job.levels
-        if job.segment.levels[index].has_exchange
-    }
+def tasks_of(job: SegmentJob, levels: range) -> Mapping[int, int]:
+    """Return the number of tasks after each exchange, by the number of the level after it.
+
+    Args:
+        job: the job.
+        levels: the indices of the levels that run.
+    """
+    tasks = 1 if job.in_one_task else job.partitions
+    return {job.segment.first_level + i: tasks for i in levels if _has_exchange(job, i)}
+
+
+def _has_exchange(job: SegmentJob, index: int) -> bool:
+    is_spread = job.spreads_source and index == job.levels[0]
+    return job.segment.levels[index].has_exchange or is_spread
+
+
+def _levels_run(job: SegmentJob, reports: Sequence[Report]) -> tuple[range, int | None]:
+    """Return the levels that the only task has run, and at which one it has stopped."""
+    number = max((report.level for report in reports), default=job.segment.first_level)
+    reached = number - job.segment.first_level
+    ran = job.levels[: job.levels.index(reached) + 1]
+    if any(each.level == number and (each.unread_rows or each.residuals) for each in reports):
+        return ran, reached
+    return ran, None if reached == job.levels[-1] else reached + 1
 
 
 def one_row(spark: SparkSession) -> DataFrame:
@@ -196,8 +240,21 @@ def one_row(spark: SparkSession) -> DataFrame:
     return spark.range(0, 1, 1, 1)
 
 
+def frame_of_rows(spark: SparkSession, rows: bytes) -> DataFrame:
+    """Return a frame of rows that the driver has; see ``schema.coded_batches``."""
+    return one_row(spark).mapInArrow(feeding_function(rows), schema.SPARK_SCHEMA)
+
+
+def made_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:
+    """Return rows of encoded elements that the driver makes, by destination."""
+    return [
+        schema.batch_of(dest, np.zeros(1, np.int64), None, None, [element])
+        for dest, element in elements.items()
+    ]
+
+
 def fed_rows(spark: SparkSession, fed: Mapping[DestinationId, bytes]) -> OutputRows:
-    """Return one row for each destination: an element that the driver makes, encoded."""
+    """Return the rows of ``made_rows`` as a frame."""
     count = len(fed)
     # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
     # process may have sessions of both.

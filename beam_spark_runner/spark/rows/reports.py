@@ -106,6 +106,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         stages={dest: _stage_of(status) for dest, status in proto.stages.items()},
         spent_us=proto.spent_us,
         returned_rows=proto.returned_rows if proto.HasField("returned_rows") else None,
+        unread_rows=proto.unread_rows,
     )
 
 

@@ -100,19 +100,29 @@ def batch_of(
     )
 
 
-def text_of_batches(batches: Iterable[pa.RecordBatch]) -> str:
-    """Encode batches as text."""
+def coded_batches(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Encode batches."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ARROW_SCHEMA) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return base64.b64encode(sink.getvalue()).decode()
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decoded_batches(coded: bytes) -> list[pa.RecordBatch]:
+    """Decode batches; the inverse of ``coded_batches``."""
+    with pa.ipc.open_stream(coded) as reader:
+        return list(reader)
+
+
+def text_of_batches(batches: Iterable[pa.RecordBatch]) -> str:
+    """Encode batches as text."""
+    return base64.b64encode(coded_batches(batches)).decode()
 
 
 def batches_of_text(text: str) -> list[pa.RecordBatch]:
     """Decode batches; the inverse of ``text_of_batches``."""
-    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
-        return list(reader)
+    return decoded_batches(base64.b64decode(text))
 
 
 def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -74,13 +74,17 @@ def exchanged(
         program: the program of the level.
         outputs: the rows that the tasks of the level before have emitted.
     """
-    batches = [schema.conformed(batch) for emitted in outputs for batch in emitted]
-    rows = pa.Table.from_batches(batches, schema.ARROW_SCHEMA)
-    is_ordered = any(stage.input.is_ordered for stage in program.stages)
-    rows = rows.sort_by(_SORTED_BY_ROUTE_AND_ORDER if is_ordered else _SORTED_BY_ROUTE)
+    rows = sorted_rows(program, (batch for emitted in outputs for batch in emitted))
     routes = rows.column("route").to_numpy()
     partitions = routing.partitions_of_routes(routes, program.partitions)
     return [
         rows.take(pa.array(np.flatnonzero(partitions == partition))).combine_chunks().to_batches()
         for partition in range(program.partitions)
     ]
+
+
+def sorted_rows(program: LevelProgram, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return the rows of all partitions of a level, sorted as those of each one are."""
+    rows = pa.Table.from_batches(map(schema.conformed, batches), schema.ARROW_SCHEMA)
+    is_ordered = any(stage.input.is_ordered for stage in program.stages)
+    return rows.sort_by(_SORTED_BY_ROUTE_AND_ORDER if is_ordered else _SORTED_BY_ROUTE)

@@ -4,7 +4,7 @@ What they call is imported in the workers: the driver runs no tasks, and would s
 own imports on it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Client
 
 import pyarrow as pa
@@ -24,6 +24,42 @@ def level_function(
 
     run_level.__name__ = run_level.__qualname__ = program.title
     return run_level
+
+
+def first_task_function(
+    programs: Sequence[LevelProgram], title: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``mapInArrow`` whose only task begins a segment; see ``first_task``.
+
+    Args:
+        programs: the programs of the segment's levels.
+        title: the name in Spark's UI.
+    """
+
+    def run_segment(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from beam_spark_runner.spark.task import first_task
+
+        yield from first_task.run_segment(programs, batches)
+
+    run_segment.__name__ = run_segment.__qualname__ = title
+    return run_segment
+
+
+def feeding_function(
+    rows: bytes,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``mapInArrow`` whose only task yields rows that the driver has.
+
+    Args:
+        rows: see ``schema.coded_batches``.
+    """
+
+    def feed_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from beam_spark_runner.spark.task import input as task_input
+
+        yield from task_input.rows_fed(rows, batches)
+
+    return feed_rows
 
 
 def serving_function(

@@ -1,8 +1,7 @@
 """Reads the input batches of a task, and separates reports and marks from rows."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -57,17 +56,14 @@ class TaskInput:
             pass
 
 
-def rows_fed(
-    fed: Iterable[tuple[int, bytes]], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows with encoded elements, by destination.
+def rows_fed(fed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in a program.
 
     Args:
-        fed: the elements.
+        fed: the rows, see ``schema.coded_batches``.
         batches: see ``rows_of_job``.
     """
-    for dest, element in fed:
-        yield schema.batch_of(dest, np.zeros(1, np.int64), None, None, [element])
+    yield from schema.decoded_batches(fed)
     for _ in batches:
         pass
 

@@ -1,7 +1,7 @@
-"""Rows of small side inputs that a task's report brings to the driver.
+"""Rows that a task's report brings to the driver: of small side inputs, or all of a small segment.
 
-The driver then has the side input without another Spark job. The rows are among those of the task,
-too: whether a side input is small is known only after all tasks have ended.
+The driver then needs no other Spark job to get them. The rows are among those of the task,
+too: whether they are few is known only after all tasks have ended.
 """
 
 from collections.abc import Iterable
@@ -40,17 +40,7 @@ class ReturnedRows:
             self._rows.append(schema.conformed(rows))
 
     def coded(self) -> bytes | None:
-        """Return the rows, for ``rows_in``; None: they are too many, or none are wanted."""
+        """Return the rows, for ``decoded_batches``; None: they are too many, or none are wanted."""
         if self._rows is None:
             return None
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema.ARROW_SCHEMA) as writer:
-            for batch in self._rows:
-                writer.write_batch(batch)
-        return bytes(sink.getvalue().to_pybytes())
-
-
-def rows_in(coded: bytes) -> list[pa.RecordBatch]:
-    """Undo ``ReturnedRows.coded``."""
-    with pa.ipc.open_stream(coded) as reader:
-        return list(reader)
+        return schema.coded_batches(self._rows)

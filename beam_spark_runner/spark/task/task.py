@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -83,14 +83,22 @@ class LevelTask:
         program: the program of the level.
         partition: which partition.
         attempt_number: how many attempts Spark has made before.
+        unread: returns how many rows of the partition the task does not get; see ``first_task``.
     """
 
-    def __init__(self, program: LevelProgram, partition: int = 0, attempt_number: int = 0) -> None:
+    def __init__(
+        self,
+        program: LevelProgram,
+        partition: int = 0,
+        attempt_number: int = 0,
+        unread: Callable[[], int] = int,
+    ) -> None:
         self._program = program
         self._output = TaskOutput()
         self._emit = self._output.emit
         self._attempt = random.SystemRandom().getrandbits(63)
         self._partition = partition
+        self._unread = unread
         self._is_last_attempt = attempt_number + 1 >= program.max_attempts
         self._passes_on = False  # a later Spark job processes this task's input
         self._epoch: reports_pb2.Epoch | None = None
@@ -100,6 +108,11 @@ class LevelTask:
         self._lull_watch = LullWatch(
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
+
+    @property
+    def attempt(self) -> int:
+        """The number that this attempt has drawn."""
+        return self._attempt
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         """Process the partition; yield rows, marks and the report.
@@ -194,6 +207,7 @@ class LevelTask:
             for run, attempts in task_input.marks.consumed().items():
                 report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._output.emitted_bytes
+            report.unread_rows = self._unread()
             if (returned := self._returned.coded()) is not None:
                 report.returned_rows = returned
             if not IS_KEPT:  # this process gets no other task

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
 from beam_spark_runner.backchannel.process_log import ProcessLog, logging_to
 from beam_spark_runner.backchannel.worker import Backchannel, Look
@@ -163,6 +164,11 @@ class JobRuntime:
             each.drop()
         return False
 
+    def offer(self, rows: OfferedRows) -> None:
+        """See ``Backchannel.offer``."""
+        if self._channel is not None:
+            self._channel.offer(rows)
+
     @property
     def holds_callbacks(self) -> bool:
         """Whether callbacks of bundle finalization wait for the driver."""
@@ -248,6 +254,12 @@ class WorkerRuntime:
     def release(self, job_id: str) -> None:
         """See ``RunningTasks.release``."""
         self._tasks.release(job_id)
+
+    def offer(self, job_id: str, rows: OfferedRows) -> None:
+        """Offer rows of a task that runs here to the driver; see ``Backchannel.offer``."""
+        job = self._jobs.get(job_id)
+        if job is not None:
+            job.offer(rows)
 
     def wait_for_ends(self) -> None:
         """Wait until the driver has ended all jobs of this process."""

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.task.returned_rows import ReturnedRows, rows_in
+from beam_spark_runner.spark.task.returned_rows import ReturnedRows
 
 
 def rows(dest: int, *values: bytes) -> pa.RecordBatch:
@@ -18,7 +18,7 @@ def joined(*batches: pa.RecordBatch) -> pa.RecordBatch:
 def values_of(returned: ReturnedRows) -> list[bytes]:
     coded = returned.coded()
     assert coded is not None
-    return [value for batch in rows_in(coded) for value in batch.column(4).to_pylist()]
+    return [value for batch in schema.decoded_batches(coded) for value in batch.column(4).to_pylist()]
 
 
 def test_only_rows_of_wanted_destinations_return() -> None:

@@ -1,0 +1,88 @@
+"""Helps the first task of a segment while one of its elements takes long."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.offers import Offer
+from beam_spark_runner.spark.driver.run_context import RunSettings
+from beam_spark_runner.spark.driver.segment_job import JobResult
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class HelpingJob:
+    """A context in which a segment's first Spark job runs, and another one if it needs help.
+
+    The task of the first job offers the rows that it will not read. They are among its own rows,
+    too: if it is another attempt that succeeds in the end, those count, and the help does not.
+
+    Args:
+        settings: the settings of this run.
+        run: the number of the first Spark job.
+        help_with: runs the Spark job that helps, in a thread of its own.
+    """
+
+    def __init__(
+        self, settings: RunSettings, run: int, help_with: Callable[[Offer], JobResult]
+    ) -> None:
+        self._settings = settings
+        self._run = run
+        self._help_with = help_with
+        self._offer: Offer | None = None
+        self._result: JobResult | None = None
+        self._error: BaseException | None = None
+        self._is_stopped = False
+        self._thread = threading.Thread(
+            target=self._wait_for_offer, name="beam-helping-job", daemon=True
+        )
+
+    def __enter__(self) -> "HelpingJob":
+        self._settings.offers.open(self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        has_failed_here = self._error is not None
+        if error is not None and not has_failed_here:
+            self.stop()
+        self._settings.offers.close()
+        self._thread.join()
+        if self._error is not None and not self._is_stopped:
+            raise self._error from None
+
+    def stop(self) -> None:
+        """End the Spark job that helps, if it runs: nobody needs its result."""
+        self._is_stopped = True
+        if self._offer is not None:
+            self._settings.cancel_spark_jobs()
+
+    def result_for(self, reports: Sequence[Report]) -> JobResult | None:
+        """Return the result of the job that has helped; None: none has helped these attempts.
+
+        Args:
+            reports: the reports of the first Spark job.
+        """
+        if self._offer is None:
+            return None
+        attempts = [each.attempt for each in reports if each.level == self._offer.level]
+        return self._result if attempts == [self._offer.attempt] else None
+
+    def _wait_for_offer(self) -> None:
+        self._offer = self._settings.offers.take()
+        if self._offer is None or self._is_stopped:
+            return
+        _LOGGER.info("an element takes long: other tasks process those that wait for it")
+        try:
+            self._result = self._help_with(self._offer)
+        except BaseException as error:
+            self._error = error
+            if not self._is_stopped:
+                self._settings.cancel_spark_jobs()  # the first one, which waits for its element

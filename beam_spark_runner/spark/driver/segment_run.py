@@ -1,0 +1,254 @@
+"""Runs the Spark jobs that one segment takes.
+
+It takes one, unless its first task stops before the end, or splittable DoFns leave something.
+"""
+
+import itertools
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.portable.monitoring import residual_gauges
+from beam_spark_runner.scheduling import rounds
+from beam_spark_runner.scheduling.attempts import Accepted, Report, Verdict
+from beam_spark_runner.scheduling.offers import Offer
+from beam_spark_runner.spark.driver.helping_job import HelpingJob
+from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
+from beam_spark_runner.spark.driver.segment_job import (
+    JobResult,
+    SegmentJob,
+    SegmentJobs,
+    frame_of_rows,
+    segment_title,
+)
+from beam_spark_runner.spark.program import SideInputRows
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRuns:
+    """What the runs of all segments of a plan have in common. ``numbers``: of Spark jobs."""
+
+    plan: Plan
+    settings: RunSettings
+    builder: ProgramBuilder
+    tally: RunMetrics
+    jobs: SegmentJobs
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a segment reads.
+
+    Attributes:
+        rows: the rows, as a frame.
+        fed: rows that the driver has, which tasks read in place of those.
+        in_one_task: see ``SegmentJob``, of the first Spark job.
+    """
+
+    rows: OutputRows
+    fed: Sequence[pa.RecordBatch] = ()
+    in_one_task: bool = False
+
+
+class SegmentRun:
+    """One run of one segment.
+
+    Attributes:
+        made: the results of its Spark jobs that were accepted.
+        infos: the monitoring infos of those.
+
+    Args:
+        runs: see the class.
+        segment: the segment.
+        source: what it reads.
+        side_inputs: the gathered side inputs.
+        partitions: the number of partitions of each exchange.
+    """
+
+    def __init__(
+        self,
+        runs: SegmentRuns,
+        segment: Segment,
+        source: Source,
+        side_inputs: Mapping[DestinationId, SideInputRows],
+        partitions: int,
+    ) -> None:
+        self._runs = runs
+        self._segment = segment
+        self._source = source
+        self._side_inputs = side_inputs
+        self._partitions = partitions
+        self._builder = runs.builder
+        self._settings = runs.settings
+        self._last: Sequence[Report] = ()
+        self.made: list[JobResult] = []
+        self.infos: list[bytes] = []
+        self._budget_s: float | None = None
+        if self._builder.has_rounds(segment) and (
+            partitions > 1 or self._builder.finalizes(segment)
+        ):
+            self._budget_s = self._settings.round_budget_s
+
+    def run(self) -> Verdict:
+        """Run the Spark jobs, one after another, until one is not accepted.
+
+        Raises:
+            Exception: what Spark raises; see ``spark_errors``.
+        """
+        machine = rounds.Rounds(len(self._segment.levels), self._budget_s or 0.0)
+        action = machine.start()
+        while not isinstance(action, rounds.Finish):
+            self._settings.check_cancelled()
+            job = self._job(action)
+            event = self._run_in_one_task(job) if job.in_one_task else self._run_job(job)
+            if not isinstance(event, rounds.Ran | rounds.Stopped):
+                return event
+            action = machine.on(event)
+        return Accepted()
+
+    def _job(self, action: rounds.RunLevels | rounds.RunRound) -> SegmentJob:
+        segment, source = self._segment, self._source
+        is_first = not self.made
+        rows = source.rows
+        match action:
+            case rounds.RunLevels(first=first):
+                levels = range(first, len(segment.levels))
+                if self.made:
+                    hosted = [
+                        edge.dest for i in levels for edge in self._builder.readers(segment, i)
+                    ]
+                    made = OutputRows.union([each.rows for each in self.made])
+                    rows = made.rows_for(hosted)
+            case rounds.RunRound(level=level, number=number):
+                levels = range(level, level + 1)
+                count = sum(
+                    each.count for report in self._last for each in report.residuals.values()
+                )
+                _LOGGER.info("round %d: %d restriction(s) are left", number, count)
+                rows = self.made[-1].rows.rows_for(_left(self._last))
+        return SegmentJob(
+            run=next(self._runs.numbers),
+            segment=segment,
+            levels=levels,
+            source=rows,
+            fed=source.fed if is_first else (),
+            side_inputs=self._side_inputs,
+            partitions=self._partitions,
+            in_one_task=source.in_one_task and is_first,
+            spreads_source=levels[0] == 0 and self._is_made_by_few(rows),
+            materialises=bool(segment.writes) or self._budget_s is not None or source.in_one_task,
+            round_budget_s=self._budget_s and action.budget_s,
+            is_round=isinstance(action, rounds.RunRound),
+        )
+
+    def _run_job(self, job: SegmentJob) -> rounds.Ran | Verdict:
+        result = self._runs.jobs.run(job)
+        if not self._accept(result):
+            return result.verdict
+        return rounds.Ran(self._level_of(_left(result.reports)))
+
+    def _run_in_one_task(self, job: SegmentJob) -> rounds.Ran | rounds.Stopped | Verdict:
+        """Run the first task of the segment, and help it if a level takes long."""
+        with HelpingJob(self._settings, job.run, self._help) as helping:
+            result = self._runs.jobs.run(job)
+            if not isinstance(result.verdict, Accepted):
+                helping.stop()
+        if not self._accept(result):
+            return result.verdict
+        if result.stopped_at is None:
+            return rounds.Ran(None)
+        if (helped := helping.result_for(result.reports)) is None:
+            return rounds.Stopped(result.stopped_at)
+        if not self._accept(helped):
+            return helped.verdict
+        return rounds.Stopped(result.stopped_at + 1)
+
+    def _help(self, offer: Offer) -> JobResult:
+        """Run what the first task of the segment has not read, in a thread beside it."""
+        level = offer.level - self._segment.first_level
+        job = SegmentJob(
+            run=next(self._runs.numbers),
+            segment=self._segment,
+            levels=range(level, level + 1),
+            source=OutputRows(frame_of_rows(self._settings.spark, offer.rows), {}),
+            side_inputs=self._side_inputs,
+            partitions=self._partitions,
+            materialises=True,
+            round_budget_s=None,
+            spreads_source=True,
+        )
+        jobs = SegmentJobs(self._runs.plan, self._settings, self._builder)
+        with self._settings.job_scope(segment_title(self._runs.plan, self._segment)):
+            return jobs.run(job, is_beside=True)
+
+    def _accept(self, result: JobResult) -> bool:
+        """Count a Spark job that has ended; return whether its output is accepted."""
+        reports = self._last = result.reports
+        infos = [info for report in reports for info in report.monitoring_infos]
+        if self.made or _left(reports):
+            infos += self._gauges(reports)
+        tally = self._runs.tally
+        tally.attempted = tally.merged([*tally.attempted, *infos])
+        self._settings.observer.reported(reports)
+        if not isinstance(result.verdict, Accepted):
+            return False
+        self._settings.observer.accepted(reports)
+        self.made.append(result)
+        self.infos += infos
+        return True
+
+    def _is_made_by_few(self, rows: OutputRows) -> bool:
+        """Whether fewer tasks than usual made the rows that the first level reads as they are."""
+        segment = self._segment
+        if segment.levels[0].has_exchange or any(
+            edge.is_partition for edge in self._builder.readers(segment, 0)
+        ):
+            return False
+        tasks = sum(attempts.count for attempts in rows.made_by.values())
+        return 0 < tasks < self._settings.least_partitions
+
+    def _gauges(self, reports: Sequence[Report]) -> list[bytes]:
+        """Return gauges of the residuals that the segment has left for the next round."""
+        infos: list[bytes] = []
+        plan = self._runs.plan
+        for stage in (plan.stages[id_] for each in self._segment.levels for id_ in each.stages):
+            if stage.is_splittable:
+                dest = self._builder.input_of(stage.id)
+                left = [each.residuals[dest] for each in reports if dest in each.residuals]
+                count = sum(each.count for each in left)
+                hold_us = min((each.hold_us for each in left), default=MAX_US)
+                gauges = residual_gauges(stage.transforms[0], count, hold_us, _now_ms())
+                infos += [gauge.SerializeToString() for gauge in gauges]
+        return infos
+
+    def _level_of(self, dests: Sequence[DestinationId]) -> int | None:
+        """Return the level that reads ``dests``, the first if there are several."""
+        return next(
+            (
+                index
+                for index in range(len(self._segment.levels))
+                for edge in self._builder.readers(self._segment, index)
+                if edge.dest in dests
+            ),
+            None,
+        )
+
+
+def _left(reports: Iterable[Report]) -> list[DestinationId]:
+    """Return the destinations whose restrictions have not all been processed."""
+    return [DestinationId(dest) for dest in {d for each in reports for d in each.residuals}]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,191 @@
+"""Begins a segment: one task runs its levels one after another, while they take little time.
+
+A Spark stage costs a tenth of a second, whatever it does, and the pipelines of tests and notebooks
+have many levels for few elements. So the first Spark job of a segment that reads impulses only has
+a single task, which exchanges the rows between two levels in its memory. When its time is over, or
+a level emits many rows, it stops. The rows of its Spark job are then those that the level at which
+it stops has emitted, and those that this level has not read. The next Spark job runs the segment
+from there on, with as many tasks as there are partitions.
+"""
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
+from beam_spark_runner.scheduling.attempts import IN_THIS_JOB
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import mark_to_keep
+from beam_spark_runner.spark.task.chained_tasks import sorted_rows
+from beam_spark_runner.spark.task.input import rows_fed
+from beam_spark_runner.spark.task.slices import Slices
+from beam_spark_runner.spark.task.task import LevelTask, at_home
+from beam_spark_runner.spark.task.task_place import place_of
+from beam_spark_runner.spark.task.worker_runtime import worker
+
+BUDGET_S = 0.3
+"""The time after which it reads no further rows: all other cores may be idle meanwhile."""
+STAGE_S = 0.1
+"""What each level adds to it: with a Spark stage of its own, the level takes that much longer."""
+MAX_BYTES = 4 << 20
+"""How much a level may emit for the next one: all of it is in memory."""
+PATIENCE_S = 0.1
+"""How much longer an element may take before other tasks process what the level has not read."""
+_MIN_BUDGET_S = 0.01
+
+
+def run_segment(
+    programs: Sequence[LevelProgram], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run the task in a Python worker of Spark; see ``functions.first_task_function``."""
+    first = programs[0]
+    with at_home(first):
+        _, attempt_number = place_of(TaskContext.get())
+        yield from FirstTask(programs, attempt_number).run(rows_fed(first.fed, batches))
+
+
+class FirstTask:
+    """One attempt at the only task of a segment's first Spark job.
+
+    Args:
+        programs: the programs of all levels of the segment.
+        attempt_number: how many attempts Spark has made before.
+        budget_s: the time after which it reads no further rows.
+        max_bytes: see ``MAX_BYTES``.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[LevelProgram],
+        attempt_number: int = 0,
+        budget_s: float = BUDGET_S,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._programs = programs
+        self._attempt_number = attempt_number
+        self._ends_s = time.monotonic() + budget_s
+        self._max_bytes = max_bytes
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the last level that ran, with one mark, and all reports."""
+        emitted: Iterable[pa.RecordBatch] = batches
+        for program in self._programs:
+            level = _Level(program, emitted, self)
+            self._ends_s += STAGE_S
+            yield from level.run(self._attempt_number)
+            if level.is_last:
+                return
+            emitted = level.emitted
+
+    @property
+    def max_bytes(self) -> int:
+        """See ``MAX_BYTES``."""
+        return self._max_bytes
+
+    def left_s(self) -> float:
+        """Return the time that is left."""
+        return self._ends_s - time.monotonic()
+
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        return self.left_s() <= 0
+
+
+class _Level:
+    """Runs one level.
+
+    Attributes:
+        emitted: its rows, with its mark and all reports so far, unless it is the last one.
+        is_last: whether it is the last level that runs; known after ``run``.
+    """
+
+    def __init__(
+        self, program: LevelProgram, batches: Iterable[pa.RecordBatch], task: FirstTask
+    ) -> None:
+        self._task = task
+        self._program = dataclasses.replace(
+            program,
+            round_budget_us=round(max(task.left_s(), _MIN_BUDGET_S) * 1e6),
+            ends_on_time=True,
+        )
+        self._slices = Slices(sorted_rows(program, batches), task.is_late)
+        self.is_last = not program.has_next
+        self.emitted: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._mark: reports_pb2.AttemptMark | None = None
+
+    def run(self, attempt_number: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task, if this is the last level that runs."""
+        task = LevelTask(self._program, 0, attempt_number, self._slices.unread)
+        offering = threading.Timer(
+            max(self._task.left_s(), 0.0) + PATIENCE_S, self._offer, [task.attempt]
+        )
+        offering.daemon = True
+        offering.start()
+        try:
+            yield from self._run(task)
+        finally:
+            offering.cancel()
+
+    def _offer(self, attempt: int) -> None:
+        """Offer what the level will not read to the driver, while an element takes long.
+
+        Restrictions are not offered: they are all read, and left when the time is over.
+        """
+        if any(stage.description.is_splittable for stage in self._program.stages):
+            return
+        if rows := self._slices.rest():
+            offer = OfferedRows(
+                attempt=attempt,
+                run=self._program.run,
+                level=self._program.level,
+                rows=schema.coded_batches(map(schema.conformed, rows)),
+            )
+            worker.offer(self._program.job_id, offer)
+
+    def _run(self, task: LevelTask) -> Iterator[pa.RecordBatch]:
+        with contextlib.closing(task.run(iter(self._slices))) as batches:
+            for batch in batches:
+                self._bytes += batch.nbytes
+                self.emitted.append(self._without_marks(batch))
+                if self._bytes > self._task.max_bytes and not self.is_last:
+                    self._slices.stop()
+                    self.is_last = True
+                if self.is_last:
+                    yield from self._taken()
+        if self._task.is_late() or self._slices.unread():
+            self.is_last = True
+        if self.is_last:
+            yield from self._taken()
+            yield from self._slices.rest()
+            yield from self._marks(run=self._program.run)
+        else:
+            self.emitted += self._marks(run=IN_THIS_JOB)
+
+    def _taken(self) -> list[pa.RecordBatch]:
+        taken, self.emitted = self.emitted, []
+        return taken
+
+    def _without_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Remove the task's mark, which it sends to each partition, and remember it."""
+        is_mark = schema.dests_of(batch) == schema.CONTROL
+        if not is_mark.any():
+            return batch
+        coded = batch.filter(pa.array(is_mark)).column("value")[0].as_py()
+        self._mark = reports_pb2.AttemptMark.FromString(coded)
+        if self._mark.failed or self._mark.left_residuals:
+            self.is_last = True
+        return batch.filter(pa.array(~is_mark))
+
+    def _marks(self, run: int) -> list[pa.RecordBatch]:
+        if self._mark is None:
+            return []
+        mark = reports_pb2.AttemptMark(attempt=self._mark.attempt, run=run)
+        return [mark_to_keep(mark)]
