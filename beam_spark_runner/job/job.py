@@ -354,6 +354,7 @@ class Job:
             on_epoch=self.watch.take,
             on_idle=self.watch.idle,
             round_budget_s=self._config.sdf_round_budget_s or None,
+            single_task_budget_s=self._config.single_task_budget_s,
             is_connect=session.is_connect,
             tables=self._tables,
             anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),

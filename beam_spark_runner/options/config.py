@@ -27,6 +27,7 @@ from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_ROUND_BUDGET_S,
     DEFAULT_SESSION_IDLE_S,
+    DEFAULT_SINGLE_TASK_BUDGET_S,
     DEFAULT_STUCK_S,
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
@@ -111,6 +112,7 @@ class RunnerConfig:
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     docker_executable: str = DEFAULT_DOCKER  # the program that starts containers
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
+    single_task_budget_s: float = DEFAULT_SINGLE_TASK_BUDGET_S  # 0: no such tasks
     group_memory_bytes: int | None = None  # a task's memory for large groups. None: the default
     # Bytes of one sort_partition, which reads the option itself when applied. None: its default.
     sort_partition_memory: int | None = None
@@ -200,6 +202,10 @@ class RunnerConfig:
             docker_executable=getattr(ours, "docker_executable", None) or DEFAULT_DOCKER,
             sdf_round_budget_s=seconds(
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
+            ),
+            single_task_budget_s=seconds(
+                "single_task_budget",
+                getattr(ours, "single_task_budget", DEFAULT_SINGLE_TASK_BUDGET_S),
             ),
             group_memory_bytes=positive(
                 "group_memory_bytes", getattr(ours, "group_memory_bytes", None), MOST_BYTES

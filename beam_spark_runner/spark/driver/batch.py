@@ -235,7 +235,11 @@ class _PlanRun:
         spark, tables = self._settings.spark, self._settings.tables
         elements = dict.fromkeys(segment.impulses, b"") | tables.results_for(segment)
         fed = made_rows(elements)
-        if not segment.tables and self._builder.may_begin_in_one_task(segment):
+        if (
+            self._settings.single_task_budget_s
+            and not segment.tables
+            and self._builder.may_begin_in_one_task(segment)
+        ):
             returned = self._outputs.returned_for(segment.reads, MAX_FED_BYTES)
             if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):
                 return Source(OutputRows(one_row(spark), {}), [*fed, *returned], in_one_task=True)

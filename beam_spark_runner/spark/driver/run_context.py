@@ -61,6 +61,7 @@ class RunSettings:
     check_cancelled: Callable[[], None]  # raises if the job is to end
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
+    single_task_budget_s: float  # see ``task.first_task``; 0: segments have no such task
     is_connect: bool  # the session is a client of Spark Connect
     job_name: str | None = None  # the user's
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes

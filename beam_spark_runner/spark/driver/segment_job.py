@@ -170,7 +170,8 @@ class SegmentJobs:
         frame = job.source.frame
         if job.in_one_task:
             title = segment_title(self._plan, job.segment)
-            function = first_task_function(self.programs(job), title)
+            budget_s = self._settings.single_task_budget_s
+            function = first_task_function(self.programs(job), title, budget_s)
             return frame.mapInArrow(function, schema.SPARK_SCHEMA)
         for index, program in zip(job.levels, self.programs(job), strict=True):
             is_first = index == job.levels[0]

@@ -30,10 +30,6 @@ from beam_spark_runner.spark.task.task import LevelTask, at_home
 from beam_spark_runner.spark.task.task_place import place_of
 from beam_spark_runner.spark.task.worker_runtime import worker
 
-BUDGET_S = 0.3
-"""The time after which it reads no further rows: all other cores may be idle meanwhile."""
-STAGE_S = 0.1
-"""What each level adds to it: with a Spark stage of its own, the level takes that much longer."""
 MAX_BYTES = 4 << 20
 """How much a level may emit for the next one: all of it is in memory."""
 PATIENCE_S = 0.1
@@ -42,13 +38,14 @@ _MIN_BUDGET_S = 0.01
 
 
 def run_segment(
-    programs: Sequence[LevelProgram], batches: Iterator[pa.RecordBatch]
+    programs: Sequence[LevelProgram], batches: Iterator[pa.RecordBatch], budget_s: float
 ) -> Iterator[pa.RecordBatch]:
     """Run the task in a Python worker of Spark; see ``functions.first_task_function``."""
     first = programs[0]
     with at_home(first):
         _, attempt_number = place_of(TaskContext.get())
-        yield from FirstTask(programs, attempt_number).run(rows_fed(first.fed, batches))
+        task = FirstTask(programs, budget_s, attempt_number)
+        yield from task.run(rows_fed(first.fed, batches))
 
 
 class FirstTask:
@@ -56,20 +53,22 @@ class FirstTask:
 
     Args:
         programs: the programs of all levels of the segment.
+        budget_s: the time after which it reads no further rows: all other cores may be idle
+            meanwhile. Each level adds a third to it, since it would need a Spark stage otherwise.
         attempt_number: how many attempts Spark has made before.
-        budget_s: the time after which it reads no further rows.
         max_bytes: see ``MAX_BYTES``.
     """
 
     def __init__(
         self,
         programs: Sequence[LevelProgram],
+        budget_s: float,
         attempt_number: int = 0,
-        budget_s: float = BUDGET_S,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._programs = programs
         self._attempt_number = attempt_number
+        self._budget_s = budget_s
         self._ends_s = time.monotonic() + budget_s
         self._max_bytes = max_bytes
 
@@ -78,7 +77,7 @@ class FirstTask:
         emitted: Iterable[pa.RecordBatch] = batches
         for program in self._programs:
             level = _Level(program, emitted, self)
-            self._ends_s += STAGE_S
+            self._ends_s += self._budget_s / 3
             yield from level.run(self._attempt_number)
             if level.is_last:
                 return

@@ -27,19 +27,20 @@ def level_function(
 
 
 def first_task_function(
-    programs: Sequence[LevelProgram], title: str
+    programs: Sequence[LevelProgram], title: str, budget_s: float
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``mapInArrow`` whose only task begins a segment; see ``first_task``.
 
     Args:
         programs: the programs of the segment's levels.
         title: the name in Spark's UI.
+        budget_s: the time after which the task stops.
     """
 
     def run_segment(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from beam_spark_runner.spark.task import first_task
 
-        yield from first_task.run_segment(programs, batches)
+        yield from first_task.run_segment(programs, batches, budget_s)
 
     run_segment.__name__ = run_segment.__qualname__ = title
     return run_segment

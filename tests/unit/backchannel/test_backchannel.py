@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner._generated.backchannel_pb2 import OfferedRows, TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport, worker
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.transport import Route
@@ -60,6 +60,19 @@ def test_tasks_are_asked_how_far_they_are(
             until(lambda: any(each.run >= 3 for _, frame in heard for each in frame.progress))
         assert {each.attempt for _, frame in heard for each in frame.progress} == {77}
         channel.close()
+
+
+@pytest.mark.parametrize("way", ["socket", "files"])
+def test_rows_are_offered_once(way: str, tmp_path: Path) -> None:
+    heard: Heard = []
+    offer = OfferedRows(attempt=7, run=3, level=1, rows=b"rows")
+    with serving(way, tmp_path, heard) as server:
+        channel = Backchannel(server.route)
+        channel.offer(offer)
+        channel.log(entry("later"))
+        until(lambda: messages(heard) == ["later"])
+        channel.close()
+    assert [each for _, frame in heard for each in frame.offers] == [offer]
 
 
 def test_short_tasks_one_after_another_do_not_wake_the_thread(

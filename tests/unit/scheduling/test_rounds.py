@@ -14,6 +14,7 @@ from beam_spark_runner.scheduling.rounds import (
     Rounds,
     RunLevels,
     RunRound,
+    Stopped,
     may_leave_work,
 )
 
@@ -53,6 +54,38 @@ def _play(levels: int, left_by: Sequence[int | None]) -> list[Action]:
 )
 def test_jobs_of_three_levels(left_by: list[int | None], actions: list[Action]) -> None:
     assert _play(3, left_by) == actions
+
+
+@pytest.mark.parametrize(
+    ("at", "then"),
+    [(0, RunLevels(0, 2)), (1, RunLevels(1, 2)), (2, RunLevels(2, 2)), (3, Finish())],
+)
+def test_what_the_only_task_has_not_run_is_run_by_another_job(at: int, then: Action) -> None:
+    rounds = Rounds(3, 2.0)
+    rounds.start()
+    assert rounds.on(Stopped(at)) == then
+
+
+def test_residuals_of_the_job_after_the_only_task_are_run_in_rounds() -> None:
+    rounds = Rounds(3, 2.0)
+    actions = [rounds.start(), rounds.on(Stopped(1)), rounds.on(Ran(1)), rounds.on(Ran(None))]
+    assert actions == [RunLevels(0, 2), RunLevels(1, 2), RunRound(1, 1, 4), RunLevels(2, 2)]
+
+
+@pytest.mark.parametrize("at", [-1, 4])
+def test_a_level_that_is_not_there(at: int) -> None:
+    rounds = Rounds(3, 2.0)
+    rounds.start()
+    with pytest.raises(InvariantError):
+        rounds.on(Stopped(at))
+
+
+def test_no_other_job_stops_early() -> None:
+    rounds = Rounds(3, 2.0)
+    rounds.start()
+    rounds.on(Ran(1))
+    with pytest.raises(InvariantError):
+        rounds.on(Stopped(2))
 
 
 @pytest.mark.parametrize(

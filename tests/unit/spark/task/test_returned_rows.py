@@ -18,7 +18,9 @@ def joined(*batches: pa.RecordBatch) -> pa.RecordBatch:
 def values_of(returned: ReturnedRows) -> list[bytes]:
     coded = returned.coded()
     assert coded is not None
-    return [value for batch in schema.decoded_batches(coded) for value in batch.column(4).to_pylist()]
+    return [
+        value for batch in schema.decoded_batches(coded) for value in batch.column(4).to_pylist()
+    ]
 
 
 def test_only_rows_of_wanted_destinations_return() -> None:
