@@ -235,11 +235,7 @@ class _PlanRun:
         spark, tables = self._settings.spark, self._settings.tables
         elements = dict.fromkeys(segment.impulses, b"") | tables.results_for(segment)
         fed = made_rows(elements)
-        if (
-            self._settings.single_task_budget_s
-            and not segment.tables
-            and self._builder.may_begin_in_one_task(segment)
-        ):
+        if self._may_begin_in_one_task(segment):
             returned = self._outputs.returned_for(segment.reads, MAX_FED_BYTES)
             if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):
                 return Source(OutputRows(one_row(spark), {}), [*fed, *returned], in_one_task=True)
@@ -251,6 +247,16 @@ class _PlanRun:
             parts.append(fed_rows(spark, elements))
         rows = tables.source(segment, OutputRows.union(parts) if parts else None)
         return None if rows is None else Source(rows)
+
+    def _may_begin_in_one_task(self, segment: Segment) -> bool:
+        settings = self._settings
+        return (
+            settings.single_task_budget_s > 0
+            and not segment.tables
+            # Without rounds, it would process all restrictions.
+            and (settings.round_budget_s is not None or not self._builder.has_rounds(segment))
+            and self._builder.may_begin_in_one_task(segment)
+        )
 
     def _partitions(self, segment: Segment) -> int:
         settings = self._settings

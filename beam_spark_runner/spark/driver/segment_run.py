@@ -92,6 +92,7 @@ class SegmentRun:
         self._builder = runs.builder
         self._settings = runs.settings
         self._last: Sequence[Report] = ()
+        self._read: int = 0  # how many of ``made`` are no longer needed by later levels
         self.made: list[JobResult] = []
         self.infos: list[bytes] = []
         self._budget_s: float | None = None
@@ -128,8 +129,10 @@ class SegmentRun:
                     hosted = [
                         edge.dest for i in levels for edge in self._builder.readers(segment, i)
                     ]
-                    made = OutputRows.union([each.rows for each in self.made])
+                    made = OutputRows.union([each.rows for each in self.made[self._read :]])
                     rows = made.rows_for(hosted)
+                # This job passes on what it does not process, also for levels after a round.
+                self._read = len(self.made)
             case rounds.RunRound(level=level, number=number):
                 levels = range(level, level + 1)
                 count = sum(

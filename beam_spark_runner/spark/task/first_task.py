@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -140,12 +141,14 @@ class _Level:
         """
         if any(stage.description.is_splittable for stage in self._program.stages):
             return
-        if rows := self._slices.rest():
+        here = np.array([int(stage.input.dest) for stage in self._program.stages], np.int32)
+        rows = [_to(here, schema.conformed(batch)) for batch in self._slices.rest()]
+        if any(len(batch) for batch in rows):
             offer = OfferedRows(
                 attempt=attempt,
                 run=self._program.run,
                 level=self._program.level,
-                rows=schema.coded_batches(map(schema.conformed, rows)),
+                rows=schema.coded_batches(rows),
             )
             worker.offer(self._program.job_id, offer)
 
@@ -188,3 +191,8 @@ class _Level:
             return []
         mark = reports_pb2.AttemptMark(attempt=self._mark.attempt, run=run)
         return [mark_to_keep(mark)]
+
+
+def _to(dests: schema.Int32Array, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows to some destinations."""
+    return batch.filter(pa.array(np.isin(schema.dests_of(batch), dests)))
