@@ -37,6 +37,8 @@ BEAMS_OWN = (
 """SDK harnesses that know nothing of this package, and serve later jobs, too."""
 LOOPBACK = ("--environment_type=LOOPBACK",)
 """User code runs in this process."""
+SPREAD = "--single_task_budget=0"
+"""All levels run in Spark stages of their own, with as many tasks as there are partitions."""
 HARNESSES = (
     pytest.param((), id="embedded"),
     pytest.param(REUSED_PROCESS, id="process"),

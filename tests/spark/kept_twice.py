@@ -97,6 +97,7 @@ def run(
         check_cancelled=lambda: None,
         observer=_Nobody(),
         round_budget_s=None,
+        single_task_budget_s=0.0,
         is_connect=False,
         tables=tables,
     )

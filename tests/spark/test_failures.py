@@ -16,7 +16,7 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job import limits_of_tasks
-from tests.spark.harvest import counter_of, run
+from tests.spark.harvest import SPREAD, counter_of, run
 from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark
@@ -345,7 +345,7 @@ def test_nothing_runs_on_what_a_failed_task_left(
         )
 
     pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([])
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([SPREAD])
     )
     build(pipeline)
     result = pipeline.run()

@@ -19,7 +19,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import harvest
+from tests.spark.harvest import SPREAD, harvest
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +52,7 @@ def test_group_by_key(spark_session: Any) -> None:
             | "sum nested" >> beam.Map(lambda group: (group[0], sum(map(sum, group[1])))),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["grouped"] == [(k, list(range(k, 5000, 97))) for k in range(97)]
     sums = [sum(range(k, 5000, 97)) for k in range(97)]
     assert found["again"] == [(0, sorted(sums[::2])), (1, sorted(sums[1::2]))]

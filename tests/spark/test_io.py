@@ -15,7 +15,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import REUSED_PROCESS, harvest, partition_of_task, run
+from tests.spark.harvest import REUSED_PROCESS, SPREAD, harvest, partition_of_task, run
 
 pytestmark = pytest.mark.spark
 
@@ -86,7 +86,7 @@ def test_text(spark_session: Any, tmp_path: Path) -> None:
             | beam.Map(lambda file: (file.metadata.path[-8:], len(file.read_utf8().splitlines()))),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["read"] == found["gz"] == sorted(LINES)
     assert found["all"] == sorted(LINES * 2)
     assert found["empty"] == []
@@ -138,11 +138,11 @@ def test_binary_formats(spark_session: Any, tmp_path: Path) -> None:
             "tfrecord": p | tfrecordio.ReadFromTFRecord(str(tmp_path / "t*")),
         }
 
-    run(spark_session, write)
+    run(spark_session, write, SPREAD)
     for prefix in "ap":
         assert len(list(tmp_path.glob(f"{prefix}*"))) > 1, prefix
     assert len(list(tmp_path.glob("t*"))) == 1  # small files, which can be joined
-    found = harvest(spark_session, read)
+    found = harvest(spark_session, read, SPREAD)
     pairs = sorted((record["name"], record["age"]) for record in records)
     assert found["avro"] == found["parquet"] == pairs
     assert found["tfrecord"] == sorted(str(record["name"]).encode() for record in records)
@@ -272,7 +272,7 @@ def test_a_custom_source_is_split_and_spread(spark_session: Any) -> None:
             "one": p | "one" >> beam.io.Read(Numbers(10, 1)),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert [n for n, _ in found["many"]] == list(range(1000))
     by_task = Counter(task for _, task in found["many"]).values()
     assert len(by_task) > 1

@@ -11,7 +11,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import REUSED_PROCESS, run
+from tests.spark.harvest import REUSED_PROCESS, SPREAD, run
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +44,7 @@ def test_every_kind(spark_session: Any) -> None:
         measured | beam.GroupByKey() | "again" >> beam.Map(count_groups)
         p | beam.Impulse() | beam.Map(lambda _, side: len(side), beam.pvalue.AsList(measured))
 
-    result = run(spark_session, build)
+    result = run(spark_session, build, SPREAD)
     assert result.state == "DONE"
     expected = {
         ("counters", "elements"): 100,
@@ -87,7 +87,9 @@ def test_a_job_that_failed(spark_session: Any) -> None:
         if n == 42:
             raise ValueError("no")
 
-    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([SPREAD])
+    )
     numbers = pipeline | beam.Create(range(100))
     side = numbers | "first" >> beam.ParDo(Measures())
     numbers | "second" >> beam.Map(fail, beam.pvalue.AsList(side))
@@ -114,7 +116,7 @@ class Slow(beam.DoFn):  # type: ignore[misc]
         pytest.param((), True, id="socket"),
         pytest.param(("--streaming",), True, id="in an epoch"),
         pytest.param(("--backchannel=files",), True, id="files", marks=pytest.mark.rare),
-        pytest.param(("--backchannel=off",), False, id="off", marks=pytest.mark.rare),
+        pytest.param(("--backchannel=off", SPREAD), False, id="off", marks=pytest.mark.rare),
         pytest.param(REUSED_PROCESS, True, id="PROCESS", marks=pytest.mark.rare),
     ],
 )

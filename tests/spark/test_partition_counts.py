@@ -8,7 +8,7 @@ import pytest
 
 from beam_spark_runner.job import job
 from beam_spark_runner.scheduling import partitions
-from tests.spark.harvest import harvest
+from tests.spark.harvest import SPREAD, harvest
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +30,7 @@ def _spread(p: beam.Pipeline) -> dict[str, Any]:
     ],
 )
 def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], count: int) -> None:
-    assert harvest(spark_session, _spread, *flags).partitions("all") == set(range(count))
+    assert harvest(spark_session, _spread, SPREAD, *flags).partitions("all") == set(range(count))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsList, AsMultiMap, AsSingleton
 from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import harvest, run
+from tests.spark.harvest import SPREAD, harvest, run
 
 pytestmark = pytest.mark.spark
 
@@ -220,7 +220,7 @@ def test_what_waits_for_a_side_input_stays_spread(spark_session: Any) -> None:
         )
         return {"rows": rows, "shuffled": rows | beam.Reshuffle(), "kept": kept, "last": last}
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["kept"] == [n + 499_500 for n in range(1000)]
     assert found["last"] == [n + 1000 for n in range(1000)]
     for label in found.kept:

@@ -20,7 +20,7 @@ from apache_beam.transforms.userstate import (
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import RARE_HARNESSES, harvest
+from tests.spark.harvest import RARE_HARNESSES, SPREAD, harvest
 from tests.stateful import Collect, CountGroups, Mixed, Number, timed
 
 pytestmark = pytest.mark.spark
@@ -34,7 +34,7 @@ def test_many_keys(spark_session: Any) -> None:
             "collected": pairs | beam.ParDo(Collect()),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["numbered"] == sorted((f"k{n % 700}", n // 700) for n in range(5_000))
     assert found["collected"] == sorted((f"k{n}", list(range(n, 5_000, 700))) for n in range(700))
     assert len(found.partitions("numbered")) > 1
