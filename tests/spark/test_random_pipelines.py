@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, Phase, given, settings
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import REUSED_PROCESS
+from tests.spark.harvest import REUSED_PROCESS, SPREAD
 from tests.spark.random_pipelines.failing import Failing, check_same_failure, failure_of, failures
 from tests.spark.random_pipelines.kinds import KINDS, crosses_to_harnesses
 from tests.spark.random_pipelines.recipes import Recipe, Step, packs
@@ -37,6 +37,8 @@ TO_HARNESSES = [
     if "groups" in (kind.takes, kind.gives) or crosses_to_harnesses(name)
 ]
 """Kinds that are dealt to pipelines in SDK harnesses: what crosses to them in ways of its own."""
+BUDGETS = ((), (SPREAD,), ("--single_task_budget=0.000001",))
+"""One task runs all levels; or none does; or one stops as soon as it can."""
 FAILING = max(5, COUNT // 20)
 
 
@@ -56,7 +58,7 @@ def drawing(pytestconfig: pytest.Config) -> settings:
 @pytest.mark.timeout(60 * COUNT)
 @pytest.mark.rare
 def test_like_beams_own_runner(spark_session: Any, drawing: settings) -> None:
-    """Each pack in two pipelines: in the Python workers, and in SDK harnesses beside them."""
+    """Each pack in several pipelines: in the Python workers, and in SDK harnesses beside them."""
     kinds: Counter[str] = Counter()
     elements: list[int] = []
     ran: list[int] = []
@@ -68,8 +70,13 @@ def test_like_beams_own_runner(spark_session: Any, drawing: settings) -> None:
         beams, pack = by_beams_runner({**embedded, **remote})
         runner = SparkPortableRunner(spark=spark_session)
         ours: Counter[str] = Counter()
-        for some, flags in ((embedded, ()), (remote, REUSED_PROCESS)):
-            ran_there = {number: recipe for number, recipe in some.items() if number in pack}
+        parts = [(embedded, flags, part) for part, flags in enumerate(BUDGETS)]
+        for some, flags, part in (*parts, (remote, REUSED_PROCESS, None)):
+            ran_there = {
+                number: recipe
+                for number, recipe in some.items()
+                if number in pack and part in (None, number % len(BUDGETS))
+            }
             ours += by_our_runner(runner, ran_there, *SMALL_MEMORY, *flags)
         check_same(ours, beams, pack)
         kinds.update(step.kind for recipe in pack.values() for step in recipe)

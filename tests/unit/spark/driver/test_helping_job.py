@@ -44,7 +44,7 @@ def run_first(
 
 def test_a_job_that_offers_nothing_is_not_helped() -> None:
     spark = Spark()
-    with helping(spark, pytest.fail) as job:
+    with helping(spark, lambda offer: pytest.fail("it has helped")) as job:
         pass
     assert job.result_for([Report(level=2, partition=0, attempt=70)]) is None
     assert not spark.cancelled.is_set()
