@@ -5,12 +5,20 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.attempts import Failed, Report
 from beam_spark_runner.scheduling.offers import Offer
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.segment_job import JobResult
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class HelpFailedError(Exception):
+    """User code has failed in the job that helps: ``result`` is its result."""
+
+    def __init__(self, result: JobResult) -> None:
+        super().__init__(result.verdict)
+        self.result = result
 
 
 class HelpingJob:
@@ -82,6 +90,8 @@ class HelpingJob:
         _LOGGER.info("an element takes long: other tasks process those that wait for it")
         try:
             self._result = self._help_with(self._offer)
+            if isinstance(self._result.verdict, Failed):
+                raise HelpFailedError(self._result)
         except BaseException as error:
             self._error = error
             if not self._is_stopped:

@@ -18,7 +18,7 @@ from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling import rounds
 from beam_spark_runner.scheduling.attempts import Accepted, Report, Verdict
 from beam_spark_runner.scheduling.offers import Offer
-from beam_spark_runner.spark.driver.helping_job import HelpingJob
+from beam_spark_runner.spark.driver.helping_job import HelpFailedError, HelpingJob
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
@@ -163,10 +163,15 @@ class SegmentRun:
 
     def _run_in_one_task(self, job: SegmentJob) -> rounds.Ran | rounds.Stopped | Verdict:
         """Run the first task of the segment, and help it if a level takes long."""
-        with HelpingJob(self._settings, job.run, self._help) as helping:
-            result = self._runs.jobs.run(job)
-            if not isinstance(result.verdict, Accepted):
-                helping.stop()
+        helping = HelpingJob(self._settings, job.run, self._help)
+        try:
+            with helping:
+                result = self._runs.jobs.run(job)
+                if not isinstance(result.verdict, Accepted):
+                    helping.stop()
+        except HelpFailedError as error:
+            self._accept(error.result)
+            return error.result.verdict
         if not self._accept(result):
             return result.verdict
         if result.stopped_at is None:

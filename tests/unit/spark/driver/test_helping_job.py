@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Report
 from beam_spark_runner.scheduling.offers import Offer, Offers
-from beam_spark_runner.spark.driver.helping_job import HelpingJob
+from beam_spark_runner.spark.driver.helping_job import HelpFailedError, HelpingJob
 
 OFFER = Offer(run=5, level=2, attempt=70, rows=b"rows")
-RESULT: Any = object()
+RESULT: Any = SimpleNamespace(verdict=Accepted())
 
 
 class Spark:
@@ -82,6 +82,17 @@ def test_if_the_help_fails_the_first_job_is_ended_and_the_error_is_that_of_the_h
     job, error = helping(spark, fail), RuntimeError("cancelled by Spark")
     with pytest.raises(ValueError, match="of the help"):
         run_first(spark, job, spark.cancelled, error)
+
+
+def test_if_user_code_fails_in_the_help_the_first_job_is_ended() -> None:
+    spark = Spark()
+    failed: Any = SimpleNamespace(
+        verdict=Failed(Failure(step="step", cause="cause", traceback_text="", kind="kind"))
+    )
+    job, error = helping(spark, lambda offer: failed), RuntimeError("cancelled by Spark")
+    with pytest.raises(HelpFailedError) as caught:
+        run_first(spark, job, spark.cancelled, error)
+    assert caught.value.result is failed
 
 
 def test_an_error_of_the_help_is_raised_though_the_first_job_has_ended_well() -> None:
