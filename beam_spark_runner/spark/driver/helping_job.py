@@ -30,11 +30,11 @@ class HelpingJob:
     Args:
         settings: the settings of this run.
         run: the number of the first Spark job.
-        help_with: runs the Spark job that helps, in a thread of its own.
+        help_with: runs the Spark job that helps, in a thread of its own; None: no job could help.
     """
 
     def __init__(
-        self, settings: RunSettings, run: int, help_with: Callable[[Offer], JobResult]
+        self, settings: RunSettings, run: int, help_with: Callable[[Offer], JobResult] | None
     ) -> None:
         self._settings = settings
         self._run = run
@@ -48,8 +48,9 @@ class HelpingJob:
         )
 
     def __enter__(self) -> "HelpingJob":
-        self._settings.offers.open(self._run)
-        self._thread.start()
+        if self._help_with is not None:
+            self._settings.offers.open(self._run)
+            self._thread.start()
         return self
 
     def __exit__(
@@ -58,6 +59,8 @@ class HelpingJob:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._help_with is None:
+            return
         has_failed_here = self._error is not None
         if error is not None and not has_failed_here:
             self.stop()
@@ -84,6 +87,7 @@ class HelpingJob:
         return self._result if attempts == [self._offer.attempt] else None
 
     def _wait_for_offer(self) -> None:
+        assert self._help_with is not None
         self._offer = self._settings.offers.take()
         if self._offer is None or self._is_stopped:
             return

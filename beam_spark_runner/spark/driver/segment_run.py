@@ -163,7 +163,8 @@ class SegmentRun:
 
     def _run_in_one_task(self, job: SegmentJob) -> rounds.Ran | rounds.Stopped | Verdict:
         """Run the first task of the segment, and help it if a level takes long."""
-        helping = HelpingJob(self._settings, job.run, self._help)
+        can_help = self._partitions > 1
+        helping = HelpingJob(self._settings, job.run, self._help if can_help else None)
         try:
             with helping:
                 result = self._runs.jobs.run(job)

@@ -26,7 +26,7 @@ class Spark:
         self.cancelled.set()
 
 
-def helping(spark: Spark, help_with: Callable[[Offer], Any]) -> HelpingJob:
+def helping(spark: Spark, help_with: Callable[[Offer], Any] | None) -> HelpingJob:
     settings: Any = SimpleNamespace(offers=spark.offers, cancel_spark_jobs=spark.cancel_spark_jobs)
     return HelpingJob(settings, OFFER.run, help_with)
 
@@ -48,6 +48,13 @@ def test_a_job_that_offers_nothing_is_not_helped() -> None:
         pass
     assert job.result_for([Report(level=2, partition=0, attempt=70)]) is None
     assert not spark.cancelled.is_set()
+
+
+def test_where_no_job_could_help_offers_are_dropped() -> None:
+    spark = Spark()
+    with helping(spark, None) as job:
+        spark.offers.put(OFFER)
+    assert job.result_for([Report(level=2, partition=0, attempt=70)]) is None
 
 
 @pytest.mark.parametrize(
