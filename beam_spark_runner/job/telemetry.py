@@ -9,13 +9,13 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.offers import Offer, Offers
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.offers import Offer, Offers
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _HARNESS_GRACE_S = 0.1

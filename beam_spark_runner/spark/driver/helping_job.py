@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from beam_spark_runner.backchannel.offers import Offer
 from beam_spark_runner.scheduling.attempts import Failed, Report
-from beam_spark_runner.scheduling.offers import Offer
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.segment_job import JobResult
 

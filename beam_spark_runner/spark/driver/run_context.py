@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import SparkSession
 
+from beam_spark_runner.backchannel.offers import Offers
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
-from beam_spark_runner.scheduling.offers import Offers
 from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.tables import OpenTables

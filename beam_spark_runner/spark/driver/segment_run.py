@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from beam_spark_runner.backchannel.offers import Offer
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling import rounds
 from beam_spark_runner.scheduling.attempts import Accepted, Report, Verdict
-from beam_spark_runner.scheduling.offers import Offer
 from beam_spark_runner.spark.driver.helping_job import HelpFailedError, HelpingJob
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder

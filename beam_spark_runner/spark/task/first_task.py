@@ -2,10 +2,10 @@
 
 A Spark stage costs a tenth of a second, whatever it does, and the pipelines of tests and notebooks
 have many levels for few elements. So the first Spark job of a segment has a single task if the
-driver has all that the segment reads. It exchanges the rows between two levels in its memory. When its time is over, or
-a level emits many rows, it stops. The rows of its Spark job are then those that the level at which
-it stops has emitted, and those that this level has not read. The next Spark job runs the segment
-from there on, with as many tasks as there are partitions.
+driver has all that the segment reads. It exchanges the rows between two levels in its memory. When
+its time is over, or a level emits many rows, it stops. The rows of its Spark job are then those
+that the level at which it stops has emitted, and those that this level has not read. The next Spark
+job runs the segment from there on, with as many tasks as there are partitions.
 """
 
 import contextlib

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from beam_spark_runner.backchannel.offers import Offer, Offers
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Report
-from beam_spark_runner.scheduling.offers import Offer, Offers
 from beam_spark_runner.spark.driver.helping_job import HelpFailedError, HelpingJob
 
 OFFER = Offer(run=5, level=2, attempt=70, rows=b"rows")

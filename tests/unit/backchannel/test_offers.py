@@ -2,7 +2,7 @@
 
 import threading
 
-from beam_spark_runner.scheduling.offers import Offer, Offers
+from beam_spark_runner.backchannel.offers import Offer, Offers
 
 
 def offer(run: int) -> Offer:
