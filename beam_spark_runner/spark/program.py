@@ -48,6 +48,11 @@ class Edge:
             and self.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW
         )
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether rows with equal keys must follow each other."""
+        return self.delivery in (Delivery.GROUP_BY_KEY, Delivery.BY_KEY)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideInputRows:

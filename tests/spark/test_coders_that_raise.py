@@ -102,9 +102,8 @@ def side_inputs(p: beam.Pipeline, wrong: str) -> Any:
 
 def states(p: beam.Pipeline, wrong: str) -> Any:
     """Many more than are kept as objects, so that the state is written and read."""
-    made = p | beam.Create(
-        [(1, str(number)) for number in range(10_000)] + [(1, wrong)] + [(1, "last")]
-    )
+    texts = [*map(str, range(5_000)), wrong, *map(str, range(5_000)), "last"]
+    made = p | beam.Create([(1, text) for text in texts])
     return made | "read" >> beam.ParDo(Piled())
 
 

@@ -11,7 +11,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindow, Timestampe
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
-from tests.spark.harvest import harvest
+from tests.spark.harvest import SPREAD, harvest
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ def test_impulse_and_create(spark_session: Any) -> None:
             "unspread": p | "unspread" >> beam.Create([3, 1, 2], reshuffle=False),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     ((value, timestamp, window, pane, _),) = found.kept["impulse"]
     assert (value, timestamp, window) == (b"", MIN_TIMESTAMP, GlobalWindow())
     assert (pane.is_first, pane.is_last, pane.index) == (True, True, 0)
@@ -124,7 +124,7 @@ def test_life_of_a_dofn(spark_session: Any, tmp_path: Path) -> None:
     def count(what: str) -> int:
         return len(list(tmp_path.glob(f"{what}-*")))
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["total"] == [499_500] == [sum(found["sums"])]
     assert found["check"] == [-499_500]
     assert count("start") == count("finish") == len(found["sums"]) > 1
@@ -243,7 +243,7 @@ def test_reshuffle_keeps_time_and_windows(spark_session: Any) -> None:
             "pairs": timed | beam.Map(lambda n: (n % 3, n)) | "pairs" >> beam.Reshuffle(),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found.timed("elements") == [(n, n + 0.25) for n in range(50)]
     assert all(each.window.start == each.value // 10 * 10 for each in found.kept["elements"])
     assert len(found.partitions("elements")) > 1

@@ -21,6 +21,7 @@ from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.telemetry import TaskTelemetry
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
+from tests.spark.harvest import SPREAD
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +55,7 @@ def pipeline_on(spark: Any, *flags: str) -> beam.Pipeline:
 def endless(spark_session: Any, tmp_path: Path) -> Iterator[Any]:
     """The result of a pipeline that never ends, once its DoFn runs."""
     beats = tmp_path / "beats"
-    pipeline = pipeline_on(spark_session)
+    pipeline = pipeline_on(spark_session, SPREAD)
     numbers = pipeline | beam.Create([1, 2]) | beam.Reshuffle()
     # The side input makes a segment of its own: what it counted is known while the other runs.
     counted = numbers | "count" >> beam.Map(count)

@@ -2,7 +2,6 @@
 
 from pyspark.sql import DataFrame
 
-from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.program import Edge
 
@@ -26,7 +25,6 @@ def exchange(
         moved = anchor.hold(moved)
     if any(edge.is_ordered for edge in readers):
         return moved.sortWithinPartitions("route", "order")
-    groups = (Delivery.GROUP_BY_KEY, Delivery.BY_KEY)
-    if control_first or any(edge.delivery in groups for edge in readers):
+    if control_first or any(edge.is_grouped for edge in readers):
         return moved.sortWithinPartitions("route")
     return moved

@@ -22,6 +22,7 @@ from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import stages_after
+from beam_spark_runner.spark.level_stacks import level_in
 from beam_spark_runner.spark.program import LevelProgram, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import spread_marks
@@ -155,9 +156,15 @@ class SegmentJobs:
         self._last = None
 
     def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
-        """Return the names of the steps in the Spark stage that failed, or else of the segment."""
-        if self._last is None or self._last.in_one_task:
+        """Return the names of the steps of the level that failed, or else of the segment."""
+        if self._last is None:
             return segment_title(self._plan, segment)
+        if self._last.in_one_task:
+            number = level_in(str(error))
+            blamed = (
+                segment.levels if number is None else [segment.levels[number - segment.first_level]]
+            )
+            return _title(self._plan, blamed)
         after = stages_after(self._settings.spark, self._settings.job_id, error)
         levels = self._last.levels
         if after is None or after >= len(levels):

@@ -83,8 +83,13 @@ def exchanged(
     ]
 
 
+def joined(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return the rows of all batches, in their order."""
+    return pa.Table.from_batches(map(schema.conformed, batches), schema.ARROW_SCHEMA)
+
+
 def sorted_rows(program: LevelProgram, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     """Return the rows of all partitions of a level, sorted as those of each one are."""
-    rows = pa.Table.from_batches(map(schema.conformed, batches), schema.ARROW_SCHEMA)
+    rows = joined(batches)
     is_ordered = any(stage.input.is_ordered for stage in program.stages)
     return rows.sort_by(_SORTED_BY_ROUTE_AND_ORDER if is_ordered else _SORTED_BY_ROUTE)

@@ -24,7 +24,7 @@ from beam_spark_runner.scheduling.attempts import IN_THIS_JOB
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import mark_to_keep
-from beam_spark_runner.spark.task.chained_tasks import sorted_rows
+from beam_spark_runner.spark.task.chained_tasks import joined, sorted_rows
 from beam_spark_runner.spark.task.input import rows_fed
 from beam_spark_runner.spark.task.slices import Slices
 from beam_spark_runner.spark.task.task import LevelTask, at_home
@@ -115,7 +115,10 @@ class _Level:
             round_budget_us=round(max(task.left_s(), _MIN_BUDGET_S) * 1e6),
             ends_on_time=True,
         )
-        self._slices = Slices(sorted_rows(program, batches), task.is_late)
+        # Other rows stay in their order, as users expect it of few elements.
+        is_grouped = any(stage.input.is_grouped for stage in program.stages)
+        rows = sorted_rows(program, batches) if is_grouped else joined(batches)
+        self._slices = Slices(rows, task.is_late)
         self.is_last = not program.has_next
         self.emitted: list[pa.RecordBatch] = []
         self._bytes = 0

@@ -12,13 +12,13 @@ from beam_spark_runner.spark.rows import schema
 class Slices:
     """The rows of one task, in slices of 1, 2, 4, … groups of rows with equal routes.
 
-    Rows of one group, and the pieces of one value, have equal routes: none is torn apart. Marks
-    come before all slices, and reports after them, also if the task stops early.
+    Rows of one group, and the pieces of one value, have equal routes and follow each other: none is
+    torn apart. Marks come before all slices, and reports after them, also if the task stops early.
 
     Threads: one iterates; any may call the other methods.
 
     Args:
-        rows: sorted by route.
+        rows: sorted by route, if they are read in groups.
         is_late: whether to stop before the next slice. The first one is always fed.
     """
 

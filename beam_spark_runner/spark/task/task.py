@@ -21,6 +21,7 @@ from beam_spark_runner.core.errors import (
     RunnerError,
 )
 from beam_spark_runner.harness.program_folders import extend_import_path, working_in
+from beam_spark_runner.spark.level_stacks import named_after
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -121,7 +122,7 @@ class LevelTask:
         """
         stay_while_hosting(worker.wait_for_ends)
         thread = threading.Thread(
-            target=self._produce,
+            target=named_after(self._program.level, self._produce),
             args=(with_tables(batches),),
             name=_THREAD,
             daemon=True,

@@ -57,12 +57,25 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> SegmentJobs:
 
 
 def test_the_steps_of_the_stage_that_failed(jobs: SegmentJobs) -> None:
-    jobs._last = SimpleNamespace(levels=range(2))  # type: ignore[assignment]
+    jobs._last = SimpleNamespace(levels=range(2), in_one_task=False)  # type: ignore[assignment]
     assert "step 1" in jobs.steps_blamed_for(_segment(0, 0, 1), _CRASH)
 
 
 def test_a_job_that_gathers_side_inputs_is_not_the_one_before(jobs: SegmentJobs) -> None:
     """The segment that comes next has fewer levels."""
-    jobs._last = SimpleNamespace(levels=range(2))  # type: ignore[assignment]
+    jobs._last = SimpleNamespace(levels=range(2), in_one_task=False)  # type: ignore[assignment]
     jobs.forget_last()
     assert "step 2" in jobs.steps_blamed_for(_segment(1, 2), _CRASH)
+
+
+@pytest.mark.parametrize(
+    ("stack", "title"),
+    [
+        ('File "task.py", line 9 in beam_level_1\n', "step 1"),
+        ("", "step 0 → step 1 → step 2"),  # the worker was killed
+    ],
+)
+def test_the_level_that_one_task_ran(jobs: SegmentJobs, stack: str, title: str) -> None:
+    jobs._last = SimpleNamespace(levels=range(3), in_one_task=True)  # type: ignore[assignment]
+    error = Exception(f"{_CRASH}: Fatal Python error: Segmentation fault\n{stack}")
+    assert jobs.steps_blamed_for(_segment(0, 0, 1, 2), error) == title
