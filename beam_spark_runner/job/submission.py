@@ -19,8 +19,9 @@ from apache_beam.runners.portability.artifact_service import (
 from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
 
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
-from beam_spark_runner.job.access import open_channel
+from beam_spark_runner.job.access import SPARK_UI_URL, open_channel
 from beam_spark_runner.job.open_streams import StreamsOfProgram
+from beam_spark_runner.job.program_start import script_name
 from beam_spark_runner.job.reaching import wait_for_server
 from beam_spark_runner.job.submitted import LOST, SubmittedPipelineResult
 from beam_spark_runner.options import RunnerConfig
@@ -39,7 +40,9 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         assert config.job_endpoint is not None
         self._endpoint, self._access = config.job_endpoint, config.job_server_access
         self._drains_on_sigterm = config.drains_on_sigterm
+        self._name = config.job_name or script_name()
         self._channel: grpc.Channel | None = None
+        self._spark_ui_url: str | None = None
 
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
@@ -52,7 +55,12 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         result = super().run_portable_pipeline(pipeline, options)
         assert self._channel is not None
         return SubmittedPipelineResult(
-            result, self._channel, self._endpoint, drains_on_sigterm=self._drains_on_sigterm
+            result,
+            self._channel,
+            self._endpoint,
+            drains_on_sigterm=self._drains_on_sigterm,
+            name=self._name,
+            spark_ui_url=self._spark_ui_url,
         )
 
     def create_job_service(self, options: PipelineOptions) -> JobServiceHandle:
@@ -88,9 +96,10 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         """
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
         try:
-            stub.DescribePipelineOptions(
+            _, call = stub.DescribePipelineOptions.with_call(
                 beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=timeout_s
             )
+            self._spark_ui_url = dict(call.trailing_metadata() or ()).get(SPARK_UI_URL)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                 raise OptionsError("job_server_token_file", self._refusal()) from None

@@ -29,6 +29,7 @@ from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
 
 LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """The status codes of calls whose server was killed or stopped."""
+_SHOWN_WITHIN_S = 5.0
 _LOGGER = logging.getLogger(__name__)
 _OURS = "only job servers of beam_spark_runner, from this version on, support this"
 
@@ -41,6 +42,11 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         channel: The channel to the job server.
         endpoint: HOST:PORT of the server.
         drains_on_sigterm: Whether the first SIGTERM drains the pipeline.
+        name: The name of the pipeline.
+
+    Attributes:
+        spark_ui_url: The URL of the page of the server's Spark, as the server knows it. None: it
+            has none, or the server does not tell.
     """
 
     def __init__(
@@ -50,6 +56,8 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         endpoint: str,
         *,
         drains_on_sigterm: bool,
+        name: str = "",
+        spark_ui_url: str | None = None,
     ) -> None:
         super().__init__(
             result._job_service,
@@ -62,8 +70,23 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             result._cleanup_callbacks = ()  # else both results would call them at exit
             atexit.register(functools.partial(self._cleanup, on_exit=True))
         self._streaming_jobs = StreamingJobsStub(channel)
-        self._endpoint = endpoint
+        self._endpoint, self._name = endpoint, name
+        self.spark_ui_url = spark_ui_url
         self._first_sigterm = FirstSigterm(self._begin_to_drain) if drains_on_sigterm else None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}: {self._state_within_a_moment()}>"
+
+    def _state_within_a_moment(self) -> str:
+        """Return the state as ``state`` does; UNKNOWN if the server does not answer soon."""
+        if PipelineState.is_terminal(self._state):
+            return str(self._state)
+        request = beam_job_api_pb2.GetJobStateRequest(job_id=self._job_id)
+        try:
+            answer = self._job_service.GetState(request, timeout=_SHOWN_WITHIN_S)
+        except grpc.RpcError:
+            return str(PipelineState.UNKNOWN)
+        return str(self.runner_api_state_to_pipeline_state(answer.state))
 
     @property
     def job_id(self) -> str:

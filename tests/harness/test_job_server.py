@@ -59,7 +59,7 @@ class Server:
             folder,
             _SCRIPT,
             *("--job_port=0", "--artifact_port=0", "--spark_master_url=local[2]"),
-            *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.enabled=false"),
+            *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.port=0"),
             "--metrics_port=0",
             '--environment_config={"beam:env:docker:v1": {"environment_type": "PROCESS"}}',
             # Some of what the tests pickle is this module's, by its name.
@@ -134,6 +134,13 @@ def test_pipelines_give_results_and_metrics(client: str, server: Server, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"0-63", "1-70", "2-57"}
     seen = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
     assert [(each.attempted, each.committed) for each in seen] == [(20, 20)]
+
+
+def test_a_result_has_the_page_of_the_servers_spark(server: Server, tmp_path: Path) -> None:
+    result = server.submit(lambda p: p | Sums(tmp_path), *_PROCESS, *CLIENTS["SparkPortableRunner"])
+    with urllib.request.urlopen(f"{result.spark_ui_url}/api/v1/applications") as page:
+        assert b"beam job server" in page.read()
+    assert result.wait_until_finish() == "DONE"
 
 
 def test_the_server_replaces_environments(server: Server, tmp_path: Path) -> None:

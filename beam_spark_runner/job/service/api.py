@@ -1,6 +1,7 @@
 """The ports of a job server, and the gRPC services at them."""
 
 import socket
+from collections.abc import Callable
 from concurrent import futures
 
 import grpc
@@ -47,6 +48,7 @@ class JobApi:
     Args:
         config: The configuration of the server.
         jobs: The jobs of the server.
+        spark_ui_url: See ``JobService``.
 
     Attributes:
         url: HOST:PORT at which clients reach the job service.
@@ -56,7 +58,12 @@ class JobApi:
         OptionsError: A port is in use, or a file of ``ServerConfig.access`` is invalid.
     """
 
-    def __init__(self, config: ServerConfig, jobs: Jobs) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        jobs: Jobs,
+        spark_ui_url: Callable[[], str | None] = lambda: None,
+    ) -> None:
         check_files(config.access)
         self._credentials = server_credentials(config.access)
         jobs_with_clients = config.max_waiting_jobs + config.max_concurrent_jobs
@@ -71,7 +78,7 @@ class JobApi:
         self.url = self._listen("job_port", config, config.job_port)
         self.artifact_url = self._listen("artifact_port", config, config.artifact_port)
         beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(
-            JobService(jobs, self.artifact_url), self._server
+            JobService(jobs, self.artifact_url, spark_ui_url), self._server
         )
         beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(
             StagingService(jobs.files_of), self._server

@@ -1,6 +1,6 @@
 """``JobService`` of Beam's Job API."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from apache_beam.portability.api import (
@@ -10,6 +10,7 @@ from apache_beam.portability.api import (
     endpoints_pb2,
 )
 
+from beam_spark_runner.job.access import SPARK_UI_URL
 from beam_spark_runner.job.record import StateChange
 from beam_spark_runner.job.service.client_options import descriptors
 from beam_spark_runner.job.service.jobs import Jobs
@@ -27,11 +28,15 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
     Args:
         jobs: The jobs of the server.
         artifact_url: HOST:PORT at which clients stage files.
+        spark_ui_url: Returns the URL of the page of the jobs' Spark. None: it has none.
     """
 
-    def __init__(self, jobs: Jobs, artifact_url: str) -> None:
+    def __init__(
+        self, jobs: Jobs, artifact_url: str, spark_ui_url: Callable[[], str | None]
+    ) -> None:
         self._jobs = jobs
         self._artifact_url = artifact_url
+        self._spark_ui_url = spark_ui_url
 
     @refuses
     def Prepare(self, request: Any, context: Any) -> Any:
@@ -120,7 +125,13 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def DescribePipelineOptions(self, request: Any, context: Any) -> Any:
-        """Return the runner's own options."""
+        """Return the runner's own options, and in the metadata the URL of Spark's page.
+
+        It is the first call of each client, and Beam's messages have no place for such a URL.
+        """
+        url = self._spark_ui_url()
+        if url is not None:
+            context.set_trailing_metadata(((SPARK_UI_URL, url),))
         return beam_job_api_pb2.DescribePipelineOptionsResponse(options=descriptors())
 
 

@@ -58,13 +58,14 @@ class JobServer:
         _LOGGER.info("starting Spark%s …", of)
         with starting or contextlib.nullcontext():
             self._spark = open_session(self._spark_config)
+        self._spark_ui_url = self._spark.ui_url()
         self._lock = threading.Lock()  # guards ``_spark``
         self._jobs = Jobs(config, self._open_session)
         self._metrics: MetricsPort | None = None
         try:
             if config.metrics is not None:
                 self._metrics = MetricsPort(config.metrics, self._jobs.measured)
-            self._api = JobApi(config, self._jobs)
+            self._api = JobApi(config, self._jobs, lambda: self._spark_ui_url)
         except BaseException:
             self._jobs.end(0.0)
             self._jobs.close()
@@ -119,6 +120,7 @@ class JobServer:
                     _LOGGER.warning("the Spark application has ended: another one is started")
                     forget_ended(self._spark.program)
                     self._spark = open_session(self._spark_config)
+                    self._spark_ui_url = self._spark.ui_url()
             session = open_session(config)
         except RunnerError:
             raise

@@ -42,7 +42,7 @@ class Pipelines(MessageTarget[Prepare]):
 
     def begin(self) -> None:
         self._jobs = _jobs()
-        self._service = JobService(self._jobs, "localhost:1")
+        self._service = JobService(self._jobs, "localhost:1", lambda: None)
 
     def message(self, random_: random.Random) -> Message:
         changed: Prepare = super().message(random_)
@@ -156,7 +156,7 @@ class Ids(Target):
         self._pools = [Pool([type_()]) for _, type_ in self._calls]
 
     def begin(self) -> None:
-        self._service = JobService(_jobs(), "localhost:1")
+        self._service = JobService(_jobs(), "localhost:1", lambda: None)
 
     def case(self, random_: random.Random) -> bytes:
         number = random_.randrange(len(self._calls))
