@@ -115,6 +115,17 @@ def have_jvm_ignore_sigterm() -> None:
         misc.Signal.handle(misc.Signal("TERM"), misc.SignalHandler.SIG_IGN)
 
 
+def have_jvm_remove_socket(context: Any) -> None:
+    """Have the JVM remove, when it ends, the socket at which Python takes values of accumulators.
+
+    PySpark removes it only if the context is stopped, which a program may not live to do.
+    """
+    address = context._accumulatorServer.server_address
+    java: Any = jvm()
+    if isinstance(address, str):  # else it is a port
+        java.java.io.File(address).deleteOnExit()
+
+
 def has_context() -> bool:
     """Whether this process has a SparkContext that was not stopped."""
     return SparkContext._active_spark_context is not None

@@ -3,6 +3,7 @@
 import re
 import signal
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,23 @@ def test_a_main_session_needs_this_package_only_if_the_program_does(tmp_path: Pa
     ended = run(tmp_path, script)
     assert ended.code == 0, ended.err
     assert b"beam_spark_runner" not in (tmp_path / "session").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "last", ["", pytest.param("os.kill(os.getpid(), signal.SIGKILL)", marks=pytest.mark.rare)]
+)
+def test_the_socket_of_accumulators_does_not_outlive_the_program(tmp_path: Path, last: str) -> None:
+    """It lies in a folder that the user's programs share, and PySpark leaves it there."""
+    script = """
+        from pyspark import SparkContext
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.Create([1])
+        print(SparkContext._active_spark_context._accumulatorServer.server_address, flush=True)
+        """
+    ended = run(tmp_path, textwrap.dedent(script) + last, LOCAL)
+    socket = Path(ended.out.strip())
+    assert socket.suffix == ".sock", ended.err
+    assert not socket.exists()
 
 
 def test_only_the_user_can_read_what_spark_writes_to_disk(tmp_path: Path) -> None:

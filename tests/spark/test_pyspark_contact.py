@@ -44,6 +44,12 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 
+def test_the_socket_of_accumulators(spark_session: SparkSession) -> None:
+    context: Any = spark_session.sparkContext
+    assert isinstance(context._accumulatorServer.server_address, str | tuple)
+    pyspark_internals.have_jvm_remove_socket(context)
+
+
 def test_the_number_of_jobs_is_known_at_once(spark_session: SparkSession) -> None:
     context = spark_session.sparkContext
     before = pyspark_internals.jobs_so_far(context)

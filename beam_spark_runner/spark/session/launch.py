@@ -116,6 +116,7 @@ def start_classic(
                 builder = builder.config(key, settings[key])
             with sigint_as_it_was():
                 session = builder.getOrCreate()
+            pyspark_internals.have_jvm_remove_socket(session.sparkContext)
         except Exception as error:
             _forget_in_jvm(own)
             raise SparkSetupError(
