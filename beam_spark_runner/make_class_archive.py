@@ -1,13 +1,15 @@
-"""Writes a class archive: ``python -m beam_spark_runner.make_class_archive FILE``.
+"""Writes a class archive: ``python -m beam_spark_runner.make_class_archive [FOLDER]``.
 
-A small pipeline runs in a JVM that writes down the classes which it has loaded when it ends.
-Nothing is printed, and nobody waits: without an archive, Spark only starts more slowly.
+A small pipeline runs in a JVM that writes down the classes which it has loaded when it ends. The
+folder is that of ``--spark_class_archive``. Programs start this at their end, and nobody waits for
+it or sees its output; an image of a container has the archive made when it is built.
 """
 
 import contextlib
 import fcntl
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _NICE = 19
@@ -58,7 +60,26 @@ def _write(file: Path) -> None:
     end_jvm(_WRITES_WITHIN_S)  # its last act is to write the file
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Write the archive for this Java and this Spark, unless it is there.
+
+    Args:
+        arguments: The folder of archives. None: that of ``--spark_class_archive``.
+
+    Raises:
+        Exception: See ``make``; or this user has no home, or there is no Java that can do it.
+    """
+    from beam_spark_runner.options.values import archive_folder
+    from beam_spark_runner.spark.session.class_archive import archive_in
+    from beam_spark_runner.spark.session.launch import check_java
+
+    folder = archive_folder(arguments[0] if arguments else None)
+    if folder is None:
+        raise ValueError("name a folder: this user has no home")
+    make(archive_in(folder, check_java()))
+
+
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.nice(_NICE)
-    make(Path(sys.argv[1]).absolute())
+    main(sys.argv[1:])

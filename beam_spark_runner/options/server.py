@@ -11,6 +11,7 @@ from beam_spark_runner.options.metrics import LOOPBACK, MetricsAddress, metrics_
 from beam_spark_runner.options.values import (
     MOST_BYTES,
     MOST_SECONDS,
+    archive_folder,
     at_least_one,
     master,
     spark_conf,
@@ -46,7 +47,7 @@ class ServerConfig:
     access: ServerAccess = field(default_factory=ServerAccess)  # how clients authenticate
     job_name: str | None = "beam job server"  # the name of the Spark application
     session_idle_s: float = 0.0  # its Spark ends with it
-    class_archive: str | None = None  # it starts rarely
+    class_archive: str | None = None  # --spark_class_archive: a folder. None: off
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 
@@ -90,6 +91,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         prepare_timeout_s=at_least_one("prepare_timeout", given.prepare_timeout, MOST_SECONDS),
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
+        class_archive=archive_folder(given.spark_class_archive),
         shared_storage=given.temp_location or None,
         environment_overrides=given.environment_config or "",
         access=access,
@@ -198,6 +200,13 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="KEY=VALUE",
         help="A Spark property, as with spark-submit --conf. May be repeated.",
+    )
+    parser.add_argument(
+        "--spark_class_archive",
+        metavar="DIR|off",
+        help="The folder of a file with Spark's classes, which lets Spark start sooner. A server "
+        "or program that finds none has it written after its end. Default: beam-spark-runner in "
+        "XDG_CACHE_HOME or ~/.cache.",
     )
     parser.add_argument(
         "--temp_location",

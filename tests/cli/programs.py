@@ -122,12 +122,19 @@ class Program:
         self._until(lambda: condition() or self._process.poll() is not None, 240)
         return condition()
 
-    def end(self, limit_s: float = 240, *, jvm_was_killed: bool = False) -> Ended:
+    def end(
+        self,
+        limit_s: float = 240,
+        *,
+        jvm_was_killed: bool = False,
+        others_end_within_s: float = 20,
+    ) -> Ended:
         """Wait for its end, then for its processes' and its files'.
 
         Args:
             limit_s: how long it may take.
             jvm_was_killed: Spark could not remove its own files.
+            others_end_within_s: How long the processes that it has started may outlive it.
 
         Returns:
             How it ended; its seconds count from the last signal, or the start.
@@ -138,7 +145,7 @@ class Program:
             self._process.kill()
             raise
         seconds = time.monotonic() - self._began
-        self._until(lambda: not self._processes(), 20)
+        self._until(lambda: not self._processes(), others_end_within_s)
         left_running = self._processes()
         assert left_running == [], left_running
         if not jvm_was_killed:

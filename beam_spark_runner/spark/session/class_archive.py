@@ -6,6 +6,7 @@ has one made at its end, by ``make_class_archive`` in a process of its own with 
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -47,10 +48,10 @@ def flags_with_archive(folder: str, java: str, given: Mapping[str, str]) -> list
     if any(map(_CONCERNS_ARCHIVES.search, texts)):
         return []
     try:
-        # A folder of our own in it: the permissions of the user's folder stay as they are.
-        archive = private_folder(Path(folder) / "spark-classes") / _name(java)
+        archive = archive_in(folder, java)
         if _is_trusted(archive):
-            os.utime(archive)  # so that it is not removed as the one that was used longest ago
+            with contextlib.suppress(OSError):  # an image of a container may be read-only
+                os.utime(archive)  # so that it is not removed as the one that was used longest ago
             return [f"-XX:SharedArchiveFile={archive}", *_QUIET]
     except (OSError, ValueError):
         _LOGGER.debug("no class archive is used", exc_info=True)
@@ -58,6 +59,27 @@ def flags_with_archive(folder: str, java: str, given: Mapping[str, str]) -> list
     if not archive.exists():
         _make_at_exit(archive)
     return []
+
+
+def archive_in(folder: str, java: str) -> Path:
+    """Return the path of the archive for a Java and a Spark, whether it exists or not.
+
+    Args:
+        folder: The folder of archives; made if it is missing.
+        java: The path of the program ``java``.
+
+    Raises:
+        OSError, ValueError: The folder cannot be made, others could replace what is in it, Java or
+            Spark's jars are not found, or this Java has no such archives.
+    """
+    place = Path(folder)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = place.stat()
+    others = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+    if others or about.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EACCES, "others could replace what is in it", folder)
+    # A folder of our own in it: the permissions of the user's folder stay as they are.
+    return private_folder(place / "spark-classes") / _name(java)
 
 
 def _name(java: str) -> str:
@@ -74,7 +96,8 @@ def _name(java: str) -> str:
     digest = hashlib.sha256(f"{os.path.realpath(java)}\n{release}\n{home}\n".encode())
     for jar in sorted((home / "jars").iterdir()):
         about = jar.stat()
-        digest.update(f"{jar.name} {about.st_size} {about.st_mtime_ns}\n".encode())
+        # Java compares whole seconds, too. The layers of an image may keep no more.
+        digest.update(f"{jar.name} {about.st_size} {int(about.st_mtime)}\n".encode())
     return f"spark-{pyspark.__version__}-java-{found[1]}-{digest.hexdigest()[:16]}.jsa"
 
 
@@ -102,7 +125,10 @@ def _start_making(archive: Path, pid: int) -> None:
         return
     with contextlib.suppress(OSError):  # another program makes it
         subprocess.Popen(
-            [sys.executable, "-m", "beam_spark_runner.make_class_archive", archive],
+            [
+                *(sys.executable, "-m", "beam_spark_runner.make_class_archive"),
+                archive.parent.parent,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

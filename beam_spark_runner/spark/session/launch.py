@@ -75,7 +75,7 @@ def start_classic(
     launches_jvm = (
         not pyspark_internals.jvm_was_started() and "PYSPARK_GATEWAY_PORT" not in os.environ
     )
-    java = _check_java() if launches_jvm else ""
+    java = check_java() if launches_jvm else ""
     if actual_master.startswith("spark://"):
         _check_reachable(actual_master, "master")
     settings = {
@@ -282,7 +282,7 @@ def version_of(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _check_java() -> str:
+def check_java() -> str:
     """Return the path of a usable Java. Without one, pyspark reports that its gateway exited."""
     needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
     remedy = (

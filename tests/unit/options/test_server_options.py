@@ -7,8 +7,9 @@ from beam_spark_runner.options.metrics import MetricsAddress
 from beam_spark_runner.options.server import ServerConfig, parse_server_options
 
 
-def test_defaults() -> None:
-    assert parse_server_options([]) == ServerConfig()
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert parse_server_options([]) == ServerConfig(class_archive="/cache/beam-spark-runner")
 
 
 def test_all_options() -> None:
@@ -20,7 +21,7 @@ def test_all_options() -> None:
             "--prepare_timeout=9",
             *("--metrics_port=0", "--metrics_host=::1"),
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
-            "--environment_config={}",
+            *("--environment_config={}", "--spark_class_archive=off"),
         ]
     )
     assert given == ServerConfig(

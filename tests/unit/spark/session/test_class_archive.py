@@ -1,6 +1,7 @@
 """Which class archive a JVM uses, and when one is made."""
 
 import atexit
+import errno
 import os
 from pathlib import Path
 
@@ -37,13 +38,40 @@ def wanted(folder: Path, java: str) -> Path:
 def test_an_archive_is_used_once_it_is_there(tmp_path: Path, java: str) -> None:
     folder = tmp_path / "cache"
     archive = wanted(folder, java)
-    assert archive.parent.stat().st_mode & 0o777 == 0o700
+    for each in (archive.parent, folder):
+        assert each.stat().st_mode & 0o777 == 0o700
     archive.write_bytes(b"classes")
     archive.chmod(0o600)
     os.utime(archive, (0, 0))
     flags = flags_with_archive(str(folder), java, {})
     assert flags[0] == f"-XX:SharedArchiveFile={archive}"
     assert archive.stat().st_mtime > 0
+
+
+def test_an_archive_in_a_read_only_folder_is_used(
+    tmp_path: Path, java: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image of a container. (Root may write to any folder but a read-only one.)"""
+
+    def utime(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    archive = wanted(tmp_path, java)
+    archive.write_bytes(b"classes")
+    archive.chmod(0o600)
+    monkeypatch.setattr(os, "utime", utime)
+    assert flags_with_archive(str(tmp_path), java, {})[0] == f"-XX:SharedArchiveFile={archive}"
+
+
+def test_jars_whose_times_are_rounded_have_the_same_archive(tmp_path: Path, java: str) -> None:
+    """As in an image of a container that was pushed and pulled."""
+    jar = tmp_path / "spark/jars/a.jar"
+    names = set()
+    for time_ns in (1_999_999_999, 1_000_000_000):
+        os.utime(jar, ns=(time_ns, time_ns))
+        class_archive._made_at_exit.clear()
+        names.add(wanted(tmp_path, java))
+    assert len(names) == 1
 
 
 def test_another_java_or_another_jar_has_another_archive(tmp_path: Path, java: str) -> None:
@@ -73,6 +101,23 @@ def test_an_archive_that_others_can_write_is_not_used(tmp_path: Path, java: str,
     class_archive._made_at_exit.clear()
     assert flags_with_archive(str(tmp_path / "cache"), java, {}) == []
     assert not class_archive._made_at_exit  # it would not be replaced
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_used"), [(0o755, True), (0o1777, True), (0o777, False), (0o775, False)], ids=oct
+)
+def test_an_archive_in_a_folder_that_others_can_write_is_not_used(
+    tmp_path: Path, java: str, mode: int, is_used: bool
+) -> None:
+    """They could put another folder in its place, but not where the folder is sticky, as /tmp."""
+    folder = tmp_path / "cache"
+    archive = wanted(folder, java)
+    archive.write_bytes(b"classes")
+    archive.chmod(0o600)
+    class_archive._made_at_exit.clear()
+    folder.chmod(mode)
+    assert bool(flags_with_archive(str(folder), java, {})) == is_used
+    assert not class_archive._made_at_exit
 
 
 def test_nothing_is_done_where_the_user_has_flags_of_archives(
