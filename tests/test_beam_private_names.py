@@ -10,7 +10,15 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import coders
 from apache_beam.internal import cloudpickle_pickler, pickler
-from apache_beam.io import fileio, iobase, textio, tfrecordio, unbounded_source
+from apache_beam.io import (
+    avroio,
+    fileio,
+    iobase,
+    parquetio,
+    textio,
+    tfrecordio,
+    unbounded_source,
+)
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -105,6 +113,7 @@ class _InBatches(beam.DoFn):  # type: ignore[misc]
 
 PROOFS: dict[str, Callable[[], object]] = {
     "_DoFnParam": lambda: isinstance(beam.DoFn.TimestampParam, core._DoFnParam),
+    "_FastAvroSink": lambda: issubclass(avroio._FastAvroSink, FileBasedSink),
     "_KeyWithNone": lambda: [*core._KeyWithNone().process(1)] == [(None, 1)],
     "_MoveTempFilesIntoFinalDestinationFn": lambda: (
         _parameters_of(fileio._MoveTempFilesIntoFinalDestinationFn.process)
@@ -115,6 +124,7 @@ PROOFS: dict[str, Callable[[], object]] = {
         )
     ),
     "_OutputHandler": lambda: issubclass(common._OutputHandler, common.OutputHandler),
+    "_ParquetSink": lambda: issubclass(parquetio._ParquetSink, FileBasedSink),
     "_RUNNER_MAP": lambda: runner._RUNNER_MAP["directrunner"],
     "_ReadFromUnboundedSourceDoFn": lambda: issubclass(
         unbounded_source._ReadFromUnboundedSourceDoFn, beam.DoFn
@@ -154,6 +164,14 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_execute": lambda: (
         [*inspect.signature(sdk_worker.SdkHarness._execute).parameters]
         == ["self", "task", "request"]
+    ),
+    "_append_trailing_newlines": lambda: _is_set_by(textio._TextSink, "_append_trailing_newlines"),
+    "_schema": lambda: _is_set_by(parquetio._ParquetSink, "_schema"),
+    "_use_compliant_nested_type": lambda: _is_set_by(
+        parquetio._ParquetSink, "_use_compliant_nested_type"
+    ),
+    "_use_deprecated_int96_timestamps": lambda: _is_set_by(
+        parquetio._ParquetSink, "_use_deprecated_int96_timestamps"
     ),
     "_footer": lambda: _is_set_by(textio._TextSink, "_footer"),
     "_header": lambda: _is_set_by(textio._TextSink, "_header"),

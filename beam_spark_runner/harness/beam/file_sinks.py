@@ -29,8 +29,8 @@ these files. It also numbers files in the order in which they arrive, which may 
 the step is repeated: a file could then replace one that has been renamed.
 
 Small files: a write without a number of shards makes one file in each bundle. A few elements, which
-the runner spreads over all cores, would so be in many files. Where files can be joined byte by
-byte, and are small together, they become one, as on runners with one bundle.
+the runner spreads over all cores, would so be in many files. Where files can be joined, and are
+small together, they become one, as on runners with one bundle; see ``joined_files``.
 """
 
 import contextlib
@@ -45,16 +45,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io import fileio, iobase, textio, tfrecordio
+from apache_beam.io import fileio, iobase
 from apache_beam.io.filebasedsink import FileBasedSink
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
+
+from beam_spark_runner.harness.beam.joined_files import way_to_join
 
 _UUID = re.compile(r"%\(uuid\)(\w+)")  # in the format that Beam makes of a template of names
 _MOST_JOINED_BYTES = 1 << 20
 _MOST_JOINED_FILES = 32  # which are read one after another
-_JOINABLE = (CompressionTypes.UNCOMPRESSED, CompressionTypes.GZIP, CompressionTypes.BZIP2)
 _NOT_REPLACED = re.compile("[UVW]+")  # in the pattern that Beam makes of it
 
 
@@ -144,19 +145,12 @@ def _finalize_without_windows(
 
 
 def _can_be_joined(sink: Any, results: Sequence[str]) -> bool:
-    """Whether files that are written one after another to one file are a valid file of a sink."""
+    """Whether the files of a sink become one, if they are small together."""
     if sink.num_shards or sink.max_records_per_shard or sink.max_bytes_per_shard:
         return False  # the user has chosen the files
-    if type(sink) is textio._TextSink:
-        has_ends = sink._header is not None or sink._footer is not None
-    else:
-        has_ends = type(sink) is not tfrecordio._TFRecordSink
-    if has_ends or not 1 < len(results) <= _MOST_JOINED_FILES:
+    if not 1 < len(results) <= _MOST_JOINED_FILES:
         return False
-    compression = sink.compression_type
-    if compression == CompressionTypes.AUTO:
-        compression = CompressionTypes.detect_compression_type(results[0])
-    return compression in _JOINABLE
+    return way_to_join(sink, results) is not None
 
 
 def _join(sink: Any, folder: str, results: Sequence[str]) -> str | None:
@@ -176,11 +170,9 @@ def _join(sink: Any, folder: str, results: Sequence[str]) -> str | None:
         return target if was_joined else None
     if sum(sizes) > _MOST_JOINED_BYTES:
         return None
-    joined, as_it_is = f"{results[0]}~joined", CompressionTypes.UNCOMPRESSED
-    with FileSystems.create(joined, sink.mime_type, as_it_is) as file:
-        for each in results:
-            with FileSystems.open(each, sink.mime_type, as_it_is) as part:
-                file.write(part.read())
+    joined, join = f"{results[0]}~joined", way_to_join(sink, results)
+    assert join is not None
+    join(sink, results, joined)
     _rename([(joined, target)])
     sink._report_sink_lineage(sink._get_final_name_glob(1), [target])
     with contextlib.suppress(BeamIOError):  # as Beam does: the files are not needed any more

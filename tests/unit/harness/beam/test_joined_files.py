@@ -2,12 +2,16 @@
 
 import bz2
 import gzip
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.coders import BytesCoder
-from apache_beam.io import avroio, iobase, textio, tfrecordio
+from apache_beam.io import avroio, iobase, parquetio, textio, tfrecordio
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
@@ -84,8 +88,7 @@ def test_records_of_tensorflow(tmp_path: Path) -> None:
     "settings",
     [
         {"num_shards": 3},
-        {"header": "name"},
-        {"footer": "end"},
+        {"header": "name", "compression_type": CompressionTypes.GZIP},
         {"max_records_per_shard": 100},
         {"max_bytes_per_shard": 100},
         {"compression_type": CompressionTypes.DEFLATE},
@@ -98,10 +101,113 @@ def test_files_that_stay_apart(tmp_path: Path, settings: dict[str, Any]) -> None
     assert len(names_in(tmp_path)) == 3
 
 
+class Lines(textio._TextSink):  # type: ignore[misc]
+    """A sink of a user."""
+
+
 def test_files_of_other_sinks_stay_apart(tmp_path: Path) -> None:
-    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
-    sink = avroio._FastAvroSink(str(tmp_path / "out"), schema, "null", "", 0, None, None, None)
-    assert len(Write(sink, ({"n": 1}, {"n": 2})).run()) == 2
+    assert len(Write(Lines(str(tmp_path / "out"))).run()) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "content"),
+    [
+        ({"header": "né"}, "né\na\nb\nc\n"),
+        ({"footer": "end"}, "a\nb\nc\nend\n"),
+        ({"header": "{", "footer": "}", "append_trailing_newlines": False}, "{abc}"),
+        ({"header": "", "footer": ""}, "\na\nb\nc\n\n"),
+    ],
+)
+def test_a_header_and_a_footer_are_written_once(
+    tmp_path: Path, settings: dict[str, Any], content: str
+) -> None:
+    assert Write(text(tmp_path, **settings)).run() == ["out-00000-of-00001"]
+    (file,) = tmp_path.iterdir()
+    assert file.read_text() == content
+
+
+RECORDS = [{"n": 1, "of": {"a": "x"}}, {"n": 2, "of": {"b": "y"}}, {"n": 3, "of": {"b": "z"}}]
+AVRO = {
+    "type": "record",
+    "name": "N",
+    "fields": [
+        {"name": "n", "type": "int"},
+        {
+            "name": "of",
+            "type": [
+                {"type": "record", "name": name, "fields": [{"name": name, "type": "string"}]}
+                for name in "ab"
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_blocks_of_avro(tmp_path: Path, codec: str) -> None:
+    sink = avroio._FastAvroSink(str(tmp_path / "out"), AVRO, codec, "", 0, None, None, None)
+    assert Write(sink, RECORDS).run() == ["out-00000-of-00001"]
+    (file,) = tmp_path.iterdir()
+    with file.open("rb") as opened:
+        reader = fastavro.reader(opened)
+        assert (list(reader), reader.codec) == (RECORDS, codec)
+
+
+def parquet(folder: Path, type_: pa.DataType, **settings: Any) -> Any:
+    given = {"codec": "snappy", "use_deprecated_int96_timestamps": False, **settings}
+    return parquetio._ParquetSink(
+        str(folder / "out"),
+        pa.schema([("n", type_)]),
+        use_compliant_nested_type=True,
+        file_name_suffix="",
+        num_shards=0,
+        shard_name_template=None,
+        mime_type="application/x-parquet",
+        triggering_frequency=0,
+        **given,
+    )
+
+
+ROWS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int64(), [1, None]),
+    (pa.large_string(), ["a", "b"]),
+    (pa.dictionary(pa.int32(), pa.string()), ["a", "a"]),
+    (pa.list_(pa.struct([("a", pa.duration("ns"))])), [None, []]),
+    (pa.timestamp("us", tz="Europe/Paris"), [1, 253_402_300_799_000_000]),
+    (pa.decimal128(38, 3), [None, Decimal("1.125")]),
+]
+
+
+def tables(sink: Any, rows: list[Any]) -> list[pa.Table]:
+    (field,) = sink._schema
+    return [pa.table([pa.array([row], field.type)], schema=sink._schema) for row in rows]
+
+
+@pytest.mark.parametrize(("type_", "rows"), ROWS, ids=lambda value: str(value)[:20])
+def test_row_groups_of_parquet(tmp_path: Path, type_: pa.DataType, rows: list[Any]) -> None:
+    sink = parquet(tmp_path, type_)
+    written = tables(sink, rows)
+    assert Write(sink, written).run() == ["out-00000-of-00001"]
+    (file,) = tmp_path.iterdir()
+    read = pq.read_table(file)
+    assert read.equals(pa.concat_tables(written))
+    assert pq.read_metadata(file).row_group(0).column(0).compression == "SNAPPY"
+
+
+@pytest.mark.parametrize(
+    ("type_", "settings"),
+    [
+        pytest.param(
+            pa.timestamp("us"), {"use_deprecated_int96_timestamps": True}, id="read as nanoseconds"
+        ),
+        pytest.param(pa.timestamp("s"), {}, id="read as milliseconds"),
+    ],
+)
+def test_row_groups_that_are_read_with_another_type_stay_apart(
+    tmp_path: Path, type_: pa.DataType, settings: dict[str, Any]
+) -> None:
+    sink = parquet(tmp_path, type_, **settings)
+    assert len(Write(sink, tables(sink, [0, 1])).run()) == 2
 
 
 def test_large_files_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
