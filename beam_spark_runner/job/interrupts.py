@@ -1,6 +1,7 @@
 """Handles Ctrl-C in a program that starts a pipeline or waits for it."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -39,9 +40,12 @@ class FirstInterrupt:
             yield
             return
         signal.signal(signal.SIGINT, self._interrupt)
+        root = logging.getLogger()
+        root.addFilter(_is_no_interrupt)
         try:
             yield
         finally:
+            root.removeFilter(_is_no_interrupt)
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _interrupt(self, number: int, _: object) -> None:
@@ -54,6 +58,11 @@ class FirstInterrupt:
         # The line says how the pipeline ends, but only on stderr.
         _spare_traceback(error, last_words=not isinstance(self._line, ProgressLine))
         raise error
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Leave out what Py4J logs when Ctrl-C interrupts one of its calls, before it passes it on."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
 
 
 def _leave_at_once() -> None:

@@ -7,8 +7,11 @@ each of these functions with the oldest and the newest PySpark that is supported
 import contextlib
 import functools
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -115,15 +118,30 @@ def have_jvm_ignore_sigterm() -> None:
         misc.Signal.handle(misc.Signal("TERM"), misc.SignalHandler.SIG_IGN)
 
 
-def have_jvm_remove_socket(context: Any) -> None:
+@contextlib.contextmanager
+def sigint_left_alone() -> Iterator[None]:
+    """Keep a SparkContext that is made meanwhile from handling Ctrl-C: it would cancel all jobs."""
+    module: Any = sys.modules[SparkContext.__module__]
+    before = module.signal
+    module.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_: None)
+    try:
+        yield
+    finally:
+        module.signal = before
+
+
+def have_jvm_remove_socket() -> None:
     """Have the JVM remove, when it ends, the socket at which Python takes values of accumulators.
 
-    PySpark removes it only if the context is stopped, which a program may not live to do.
+    PySpark removes it only if the context is stopped, which a program may not live to do. Nothing
+    is done if there is no context, or only a half of one.
     """
-    address = context._accumulatorServer.server_address
+    context: Any = SparkContext._active_spark_context
+    address = getattr(getattr(context, "_accumulatorServer", None), "server_address", None)
     java: Any = jvm()
     if isinstance(address, str):  # else it is a port
-        java.java.io.File(address).deleteOnExit()
+        with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended
+            java.java.io.File(address).deleteOnExit()
 
 
 def has_context() -> bool:

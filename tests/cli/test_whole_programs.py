@@ -174,6 +174,28 @@ def test_a_signal_while_the_jvm_starts_leaves_nothing_behind(
     assert program.end(60).code == code
 
 
+def test_ctrl_c_in_a_call_of_the_jvm_is_one_line_and_leaves_no_socket(tmp_path: Path) -> None:
+    """Spark is about to be ready. Py4J logs that its call was interrupted."""
+    script = """
+        from pyspark.sql import SparkSession
+
+        def waits(session, context, *_, **__):
+            print(context._accumulatorServer.server_address, flush=True)
+            context._jvm.java.lang.Thread.sleep(3_600_000)
+
+        SparkSession.__init__ = waits
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.Create([1])
+        """
+    program = Program(tmp_path, script, LOCAL)
+    socket = Path(program.read_line().strip())
+    assert socket.exists()
+    program.send(signal.SIGINT)
+    ended = program.end(60)
+    assert (ended.code, lines_of(ended.err)) == (-signal.SIGINT, ["KeyboardInterrupt"])
+    assert not socket.exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "waits"),
     [

@@ -1,6 +1,7 @@
 """Where this project touches PySpark's internals: an upgrade that breaks something fails here."""
 
 import inspect
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,10 +45,21 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 
+def test_its_handler_of_ctrl_c() -> None:
+    module = inspect.getmodule(SparkContext)
+    assert vars(module)["signal"] is signal
+    assert inspect.getsource(SparkContext).count("signal.signal(signal.SIGINT") == 1
+    with pyspark_internals.sigint_left_alone():
+        before = signal.getsignal(signal.SIGINT)
+        vars(module)["signal"].signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is before
+    assert vars(module)["signal"] is signal
+
+
 def test_the_socket_of_accumulators(spark_session: SparkSession) -> None:
     context: Any = spark_session.sparkContext
     assert isinstance(context._accumulatorServer.server_address, str | tuple)
-    pyspark_internals.have_jvm_remove_socket(context)
+    pyspark_internals.have_jvm_remove_socket()
 
 
 def test_the_number_of_jobs_is_known_at_once(spark_session: SparkSession) -> None:

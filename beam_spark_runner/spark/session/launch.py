@@ -26,7 +26,6 @@ from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.class_archive import flags_with_archive
 from beam_spark_runner.spark.session.jvm_process import start_jvm
-from beam_spark_runner.spark.session.signals import sigint_as_it_was
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
@@ -114,9 +113,11 @@ def start_classic(
                 _forget_in_jvm(left_out)
             for key in settings.keys() - left_out.keys():
                 builder = builder.config(key, settings[key])
-            with sigint_as_it_was():
-                session = builder.getOrCreate()
-            pyspark_internals.have_jvm_remove_socket(session.sparkContext)
+            try:
+                with pyspark_internals.sigint_left_alone():
+                    session = builder.getOrCreate()
+            finally:  # also if Ctrl-C has come
+                pyspark_internals.have_jvm_remove_socket()
         except Exception as error:
             _forget_in_jvm(own)
             raise SparkSetupError(

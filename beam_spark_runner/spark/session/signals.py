@@ -8,20 +8,6 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def sigint_as_it_was() -> Iterator[None]:
-    """Undo what a SparkContext sets: that Ctrl-C cancels all jobs, for as long as Python runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if before is not None:  # None: not installed by Python
-            signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
 def signals_deferred() -> Iterator[None]:
     """Have the program's handlers of SIGINT and SIGTERM called at the end of the block.
 

@@ -1,5 +1,6 @@
 """What Ctrl-C does to a pipeline, and what it shows."""
 
+import logging
 import signal
 import sys
 import threading
@@ -42,6 +43,23 @@ def test_an_interrupt_that_ends_the_program_shows_no_traceback(
     sys.excepthook(KeyboardInterrupt, error, error.__traceback__)
     assert capsys.readouterr().err == "KeyboardInterrupt\n"
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+def logs_that_it_is_interrupted() -> None:
+    """Raise as Py4J does, which uses the root logger."""
+    logging.error("of the program")
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        logging.exception("KeyboardInterrupt while sending command.")
+        raise
+
+
+def test_what_passes_an_interrupt_on_does_not_log_it(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KeyboardInterrupt), FirstInterrupt(None).raises():
+        logs_that_it_is_interrupted()
+    logging.error("after it", exc_info=KeyboardInterrupt())
+    assert caplog.messages == ["of the program", "after it"]
 
 
 def test_other_exceptions_show_theirs(capsys: pytest.CaptureFixture[str]) -> None:
