@@ -11,6 +11,8 @@ from types import TracebackType
 
 from beam_spark_runner.job.progress_line import Line, ProgressLine
 
+_LOGGERS_OF_PY4J = ("", "py4j.java_gateway", "py4j.clientserver")
+
 
 class FirstInterrupt:
     """What Ctrl-C does to one pipeline: the first one cancels it, the second ends the program.
@@ -40,12 +42,14 @@ class FirstInterrupt:
             yield
             return
         signal.signal(signal.SIGINT, self._interrupt)
-        root = logging.getLogger()
-        root.addFilter(_is_no_interrupt)
+        loggers = [logging.getLogger(name) for name in _LOGGERS_OF_PY4J]
+        for each in loggers:
+            each.addFilter(_is_no_interrupt)
         try:
             yield
         finally:
-            root.removeFilter(_is_no_interrupt)
+            for each in loggers:
+                each.removeFilter(_is_no_interrupt)
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _interrupt(self, number: int, _: object) -> None:
@@ -61,8 +65,14 @@ class FirstInterrupt:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Leave out what Py4J logs when Ctrl-C interrupts one of its calls, before it passes it on."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
+    """Leave out what Py4J logs when Ctrl-C interrupts one of its calls, before it passes it on.
+
+    It closes the connection meanwhile, which may fail.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is None
 
 
 def _leave_at_once() -> None:

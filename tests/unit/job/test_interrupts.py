@@ -46,12 +46,16 @@ def test_an_interrupt_that_ends_the_program_shows_no_traceback(
 
 
 def logs_that_it_is_interrupted() -> None:
-    """Raise as Py4J does, which uses the root logger."""
+    """Raise as Py4J does, which uses the root logger, too."""
     logging.error("of the program")
     try:
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         logging.exception("KeyboardInterrupt while sending command.")
+        try:
+            raise OSError("the connection is closed already")
+        except OSError:
+            logging.getLogger("py4j.clientserver").exception("while shutting down connection")
         raise
 
 
