@@ -5,11 +5,13 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import apache_beam as beam
 import pytest
 from apache_beam.coders import coders
 from apache_beam.internal import cloudpickle_pickler, pickler
+from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.io import (
     avroio,
     fileio,
@@ -112,6 +114,12 @@ class _InBatches(beam.DoFn):  # type: ignore[misc]
 
 
 PROOFS: dict[str, Callable[[], object]] = {
+    "_DYNAMIC_CLASS_TRACKER_BY_CLASS": lambda: (
+        type(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS) is WeakKeyDictionary
+    ),
+    "_DYNAMIC_CLASS_TRACKER_BY_ID": lambda: (
+        type(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID) is WeakValueDictionary
+    ),
     "_DoFnParam": lambda: isinstance(beam.DoFn.TimestampParam, core._DoFnParam),
     "_FastAvroSink": lambda: issubclass(avroio._FastAvroSink, FileBasedSink),
     "_KeyWithNone": lambda: [*core._KeyWithNone().process(1)] == [(None, 1)],

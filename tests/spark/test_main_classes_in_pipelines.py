@@ -41,7 +41,7 @@ SCRIPT = """
         name: str
 
     class Failure(Exception):
-        pass
+        count = 0  # of pipelines before this one
 
     from neighbour import Neighbour  # beside this file
 
@@ -66,11 +66,17 @@ SCRIPT = """
     copied = __import__("copy").copy
 
     def name(element, *others):
+        assert Failure.count == COUNT  # as the program had set it
         assert type(element) in TYPES, type(element)  # those that the DoFn brought along
         assert all(type(each) in TYPES for other in others for each in other)
         return type(element).__name__
 
+    COUNT = 0
+
     def run(make):
+        global COUNT
+        COUNT += 1
+        Failure.count = COUNT
         with beam.Pipeline(options=PipelineOptions(FLAGS)) as p:
             given = p | beam.Create([make(1)])
             made = p | "one" >> beam.Create([1]) | "make" >> beam.Map(make)

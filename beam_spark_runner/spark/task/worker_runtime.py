@@ -19,6 +19,7 @@ from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.beam.coded_types import coded_types
+from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
 from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
@@ -58,6 +59,7 @@ class JobRuntime:
         self.job_id = program.job_id
         self.idle_since_s = 0.0
         self._options = JobOptions(program.options_json)
+        self._classes = DynamicClasses()
         self._main = MainModule(program.main_classes)
         self._harnesses = program.harnesses
         self._cache = cache
@@ -86,6 +88,7 @@ class JobRuntime:
         """
         use_options(self._options)
         coded_types.serve(self.job_id)
+        self._classes.serve()
         self._main.serve()
         options = self._options.by_name
         self._cache.limit(program.cache_bytes)
