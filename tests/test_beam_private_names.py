@@ -155,6 +155,10 @@ PROOFS: dict[str, Callable[[], object]] = {
         == ["writer_key"]
     ),
     "_coder": lambda: _is_set_by(test_stream._TestStreamFormatter, "_coder", "_output_format"),
+    "_create_type": lambda: (  # dill is an extra
+        pickler.dill_pickler is None
+        or _parameters_of(pickler.dill_pickler.dill.dill._create_type) == ["typeobj", "args"]
+    ),
     "_create_pardo_operation": lambda: (
         [*inspect.signature(bundle_processor._create_pardo_operation).parameters][:6]
         == [
@@ -210,6 +214,10 @@ PROOFS: dict[str, Callable[[], object]] = {
         is sideinputs._global_window_mapping_fn
     ),
     "_known_urns": lambda: "beam:coder:varint:v1" in coders.Coder._known_urns,
+    "_main_module": lambda: (
+        pickler.dill_pickler is None
+        or inspect.ismodule(pickler.dill_pickler.dill.dill._main_module)
+    ),
     "_message_stream": lambda: _is_set_by(portable_runner.PipelineResult, "_message_stream"),
     "_output_format": lambda: _is_set_by(test_stream._TestStreamFormatter, "_output_format"),
     "_output_tag": lambda: _is_set_by(test_stream._TimingEventGenerator, "_output_tag"),

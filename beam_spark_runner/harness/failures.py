@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -14,6 +15,7 @@ from beam_spark_runner.core.rendering import (
     short_text_of,
     texts_in,
 )
+from beam_spark_runner.harness.main_classes import MainModule
 
 OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
 """Begins the line of a traceback that has the message of the runner's own error."""
@@ -50,12 +52,22 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     step = steps[0] if steps else stage_name
     rendered = render_error(error, _users_frames(error))
     text = f"{rendered.traceback_text.rstrip()} [while running '{step}']\n"  # as on other runners
+    if complaint := _complaint_about(error):
+        text = f"{text}{complaint}.\n"
     if element := _element_of(error):
         text = f"{text}Element: {element}\n"
     failure = BundleFailedError(step, rendered.cause, text, raised_of(error))
     # Beam must not add the steps through which the error passes before we catch it.
     failure._tagged_with_step = True  # type: ignore[attr-defined]
     return failure
+
+
+def _complaint_about(error: BaseException) -> str:
+    """Say why code does not find a variable of the program's main module, if that is the error."""
+    main = sys.modules["__main__"]
+    if isinstance(error, NameError) and isinstance(main, MainModule):
+        return main.complaint_about(error.name)
+    return ""
 
 
 def described(error: BaseException) -> str:

@@ -4,36 +4,57 @@ cloudpickle sends a class of ``__main__`` by value with the DoFns that use it. I
 are elements are pickled by reference, to ``__main__``, which in a Python worker is a module of
 PySpark, and in an SDK harness one of Beam. There, a module in its place has the classes of the job
 whose task runs. cloudpickle makes one class of all copies that one program has pickled, so that an
-instance has the same class however it arrived.
+instance has the same class however it arrived. For dill, see ``main_names``.
 """
 
 import base64
+import contextlib
+import functools
 import json
+import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from apache_beam.internal import cloudpickle_pickler
 
 from beam_spark_runner.core.rendering import text_of
 
 CodedClasses: TypeAlias = Mapping[str, bytes | str]
-"""By name: a pickled class, or why there is none."""
+"""By name: a pickled class, or why there is none. ``ALL``: of ``main_names``, all in one.
 
-_MAIN = "__main__"
-_MOST_BYTES = 1 << 20
+A name with dots is that of a class in another one, and its value is empty.
+"""
+
+MAIN = "__main__"
+ALL = "*"
+MOST_BYTES = 1 << 20
 """Methods refer to variables of the module, which are pickled with the class."""
-_OF_PROCESS = sys.modules[_MAIN]
+_OF_PROCESS = sys.modules[MAIN]
 
 
 def coded_main_classes() -> CodedClasses:
     """Pickle the classes of this program's main module, for its Python workers."""
     found: dict[str, bytes | str] = {}
-    for name, value in list(vars(sys.modules[_MAIN]).items()):
-        if isinstance(value, type) and (value.__module__, value.__qualname__) == (_MAIN, name):
+    for name, value in list(vars(sys.modules[MAIN]).items()):
+        if is_class_of_main(value, name):
             found[name] = _coded(value)
+            found |= {each.__qualname__: b"" for each in inner_classes(value)}
     return found
+
+
+def inner_classes(outer: type) -> Iterator[type]:
+    """Yield the classes that the statement of a class contains, at any depth."""
+    for name, value in list(vars(outer).items()):
+        if is_class_of_main(value, f"{outer.__qualname__}.{name}"):
+            yield value
+            yield from inner_classes(value)
+
+
+def is_class_of_main(value: object, name: str) -> TypeGuard[type]:
+    """Tell whether pickle finds a value by its name in the main module, and it is a class."""
+    return isinstance(value, type) and (value.__module__, value.__qualname__) == (MAIN, name)
 
 
 def _coded(class_: type) -> bytes | str:
@@ -41,7 +62,7 @@ def _coded(class_: type) -> bytes | str:
         coded: bytes = cloudpickle_pickler.dumps(class_)
     except Exception as error:  # steps that use the class will fail, and others need not
         return f"it cannot be pickled: {text_of(error)}"
-    if len(coded) > _MOST_BYTES:
+    if len(coded) > MOST_BYTES:
         return f"it has {len(coded):,} bytes, pickled with the variables that its methods use"
     return coded
 
@@ -71,23 +92,50 @@ class MainModule(ModuleType):
         coded: What ``coded_main_classes`` has returned in the program.
     """
 
+    __slots__ = ("__coded",)  # its other attributes are the program's
+
     def __init__(self, coded: CodedClasses) -> None:
-        super().__init__(_MAIN, sys.modules[__name__].__doc__)
-        self._coded = coded
+        super().__init__(MAIN, sys.modules[__name__].__doc__)
+        self.__coded = dict(coded)
 
     def __getattr__(self, name: str) -> Any:
-        coded = vars(self)["_coded"].get(name)
+        coded = self.__coded.get(name)
         if coded is None:
             return getattr(_OF_PROCESS, name)
         if isinstance(coded, str):
-            raise AttributeError(
-                f"the class {name} of the main module is not known where its steps run: {coded}. "
-                "Put it into a module of its own"
-            )
+            raise AttributeError(self.complaint_about(name))
         class_ = cloudpickle_pickler.loads(coded)
         setattr(self, name, class_)
         return class_
 
     def serve(self) -> None:
         """Take the place of ``__main__`` in this process."""
-        sys.modules[_MAIN] = self if self._coded else _OF_PROCESS
+        sys.modules[MAIN] = self if self.__coded else _OF_PROCESS
+        if coded := self.__coded.get(ALL):
+            try:
+                cloudpickle_pickler.loads(coded)  # which gives them their names
+            except Exception as error:
+                raise pickle.UnpicklingError(
+                    "what steps use of the main module cannot be unpickled where they run: "
+                    f"{text_of(error)}. Put it into a module of its own"
+                ) from error
+            self.__coded[ALL] = b""
+        self._name_inner_classes()
+
+    def _name_inner_classes(self) -> None:
+        """Let pickle find classes in classes, of whose names cloudpickle sends the last part."""
+        for qualified in [name for name in self.__coded if "." in name]:
+            with contextlib.suppress(Exception):  # code that uses the class will tell
+                outer, *names = qualified.split(".")
+                functools.reduce(getattr, names, getattr(self, outer)).__qualname__ = qualified
+                del self.__coded[qualified]
+
+    def complaint_about(self, name: str | None) -> str:
+        """Say why a name of the program is missing; empty: it is not."""
+        coded = self.__coded.get(name or "")
+        if not isinstance(coded, str):
+            return ""
+        return (
+            f"{name} of the main module is not known where its steps run: {coded}. "
+            "Put it into a module of its own"
+        )

@@ -8,6 +8,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import OptionsError, UnsupportedFeatureError
 from beam_spark_runner.harness.main_classes import CodedClasses, coded_main_classes
+from beam_spark_runner.harness.main_names import coded_main_names
 from beam_spark_runner.harness.program_folders import import_path, working_folder
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.job.compile import compile_pipeline
@@ -23,6 +24,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
 from beam_spark_runner.portable.environments import has_remote_code
+from beam_spark_runner.portable.pickled import words_of_pickles
 from beam_spark_runner.portable.sdk_options import options_json
 
 
@@ -120,9 +122,7 @@ def prepare(
     )
     if not plan.streams:
         _check_that_nothing_continues(config)
-    # dill knows nothing of classes that cloudpickle has made, and has --save_main_session.
-    has_cloudpickle = not options.view_as(SetupOptions).pickle_library.startswith("dill")
-    main_classes = coded_main_classes() if was_built_here and has_cloudpickle else {}
+    main_classes = _main_classes(pipeline, options.view_as(SetupOptions)) if was_built_here else {}
     return PreparedJob(
         job_id=job_id,
         plan=plan,
@@ -136,6 +136,14 @@ def prepare(
         main_classes=main_classes,
         was_built_here=was_built_here,
     )
+
+
+def _main_classes(pipeline: beam_runner_api_pb2.Pipeline, options: SetupOptions) -> CodedClasses:
+    if not options.pickle_library.startswith("dill"):
+        return coded_main_classes()
+    if options.save_main_session:
+        return {}  # it has all names
+    return coded_main_names(words_of_pickles(pipeline))
 
 
 def _check_that_nothing_continues(config: RunnerConfig) -> None:

@@ -19,6 +19,7 @@ from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.beam.coded_types import coded_types
+from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
 from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
 from beam_spark_runner.harness.beam.sampling import running_transform
@@ -90,6 +91,7 @@ class JobRuntime:
         coded_types.serve(self.job_id)
         self._classes.serve()
         self._main.serve()
+        show_dill()
         options = self._options.by_name
         self._cache.limit(program.cache_bytes)
         channel = self._channel

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from apache_beam.internal import pickler
+from apache_beam.internal.cloudpickle import cloudpickle
 
 from beam_spark_runner.harness import main_classes
+from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
 from beam_spark_runner.harness.main_classes import MainModule, coded_main_classes
 
 PROGRAM = """
@@ -38,7 +40,7 @@ class OwnError(ValueError):
     class Inner:
         pass
 """
-NAMES = ["Plain", "Slots", "Data", "Colour", "Pair", "OwnError"]
+NAMES = ["Plain", "Slots", "Data", "Colour", "Pair", "OwnError", "OwnError.Inner"]
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +98,21 @@ def test_a_class_is_the_same_however_it_arrives(program: Any) -> None:
     in_worker(coded_main_classes())
     assert pickle.loads(by_name) == pickler.loads(by_value)()
     assert pickle.dumps(pickler.loads(by_value)()) == by_name
+
+
+def test_classes_in_classes_are_found_by_name(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a DoFn has brought them before; cloudpickle does not send their full names."""
+    by_value = pickler.dumps(program.OwnError.Inner)
+    coded = coded_main_classes()
+    for name in ("_DYNAMIC_CLASS_TRACKER_BY_CLASS", "_DYNAMIC_CLASS_TRACKER_BY_ID"):
+        monkeypatch.setattr(cloudpickle, name, getattr(cloudpickle, name))
+    DynamicClasses().serve()
+    brought = pickler.loads(by_value)
+    assert brought is not program.OwnError.Inner
+    in_worker(coded)
+    assert type(pickle.loads(pickle.dumps(brought()))) is brought
 
 
 def test_each_job_has_its_own_classes(program: Any) -> None:

@@ -1,8 +1,12 @@
 """What is prepared without running code of whoever wrote the pipeline."""
 
+import base64
+import bz2
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import apache_beam as beam
@@ -18,6 +22,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import NonMergingWindowFn, TimestampedValue
 
 from beam_spark_runner.core.errors import InvalidPipelineError, OptionsError
+from beam_spark_runner.harness.main_classes import ALL
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
 from tests.unit.portable.pipelines import proto_of
@@ -109,6 +114,32 @@ def _prepared_with(build: Callable[[beam.Pipeline], None], *flags: str) -> Prepa
     options = PipelineOptions([*flags])
     config = RunnerConfig.from_options(options)
     return prepare(proto_of(build), options, config, lambda *_: None, job_id="job")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sent"),
+    [
+        ([], {"Own"}),
+        (["--pickle_library=dill"], {ALL}),
+        (["--pickle_library=dill", "--save_main_session"], set()),
+    ],
+    ids=["cloudpickle", "dill", "dill with the whole session"],
+)
+def test_what_is_sent_of_the_main_module(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], sent: set[str]
+) -> None:
+    program = ModuleType("__main__")
+    exec("class Own: ...\nrate, other = 'its rate', 'another'", vars(program))
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    step = eval("lambda _: rate", vars(program))
+    job = _prepared_with(lambda p: p | beam.Impulse() | beam.Map(step), *flags)
+    assert job.main_classes.keys() == sent
+    if ALL in sent:
+        coded = job.main_classes[ALL]
+        assert isinstance(coded, bytes)
+        text = bz2.decompress(base64.b64decode(coded))
+        assert b"its rate" in text
+        assert b"another" not in text
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@
 import os
 from pathlib import Path
 
+from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.main_classes import MainModule, from_json
 
 _VARIABLE = "BEAM_SPARK_MAIN_CLASSES"
@@ -21,3 +22,4 @@ def _given() -> str | None:
 _text = _given()
 if _text is not None:
     MainModule(from_json(_text)).serve()
+    show_dill()
