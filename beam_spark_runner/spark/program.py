@@ -182,8 +182,7 @@ class LevelProgram:
     rows_from: str | None = None
     # Rows that the driver has, see ``schema.coded_batches``: in place of the task's input.
     fed: bytes = b""
-    # Its splittable DoFns leave what is not processed when the budget is spent, in any case.
-    ends_on_time: bool = False
+    leaves_several: bool = False  # restrictions, to be processed by other tasks
     is_round: bool = (
         False  # its input is residuals; tasks of other Spark jobs have processed the rest
     )

@@ -38,14 +38,14 @@ class Budget:
         pieces: The number of pieces into which the rest of the current restriction is cut.
         leave: Takes each sized restriction that is left, its due processing time (0: due now),
             and its watermark hold in event time, both in microseconds.
-        is_strict: Whether the time is kept although no other core may be idle, see
-            ``may_leave_work``.
+        leaves_several: Several restrictions are left at once, since other tasks can process them
+            meanwhile.
     """
 
     duration_us: int
     pieces: int
     leave: Callable[[WindowedValue, int, int], None]
-    is_strict: bool = False
+    leaves_several: bool = False
 
 
 class SplittableInput(RestrictionInput):
@@ -100,8 +100,8 @@ class SplittableInput(RestrictionInput):
         """
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
-        is_strict = self._budget is not None and self._budget.is_strict
-        if len(self._ready) > _MOST_GATHERED and not is_strict:
+        leaves_several = self._budget is not None and self._budget.leaves_several
+        if len(self._ready) > _MOST_GATHERED and not leaves_several:
             self._gathers, self._budget = False, None
         if not self._gathers:
             self._process()
@@ -129,6 +129,9 @@ class SplittableInput(RestrictionInput):
         """See ``Deferring``."""
         if self._gathers:
             self._gathers = False
+            if self._leaves_several():
+                self._leave()
+                return True
             self._begin()
         elif self._is_over() and len(self._timers):
             self._leave()
@@ -142,10 +145,12 @@ class SplittableInput(RestrictionInput):
             self._leave()
         return True
 
+    def _leaves_several(self) -> bool:
+        return self._budget is not None and self._budget.leaves_several and self.pending() > 1
+
     def _begin(self) -> None:
         if self._budget is not None:
-            sizes = [float(element.value[1]) for element in self._ready]
-            if self._budget.is_strict or may_leave_work(sizes):
+            if may_leave_work([float(element.value[1]) for element in self._ready]):
                 self._ends_us = self._now_us() + self._budget.duration_us
             else:
                 self._budget = None

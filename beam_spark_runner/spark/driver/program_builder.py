@@ -220,6 +220,7 @@ class ProgramBuilder:
             fed=schema.coded_batches(fed) if fed else b"",
             stores_rows=stores_rows,
             is_round=is_round,
+            leaves_several=in_one_task and partitions > 1,
             goes_on=self._going_on(segment, index, is_round=is_round),
             returns=frozenset() if has_next else self._returned(segment, in_one_task),
             returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),

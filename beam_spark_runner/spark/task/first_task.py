@@ -9,7 +9,6 @@ job runs the segment from there on, with as many tasks as there are partitions.
 """
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +34,6 @@ MAX_BYTES = 4 << 20
 """How much a level may emit for the next one: all of it is in memory."""
 PATIENCE_S = 0.1
 """How much longer an element may take before other tasks process what the level has not read."""
-_MIN_BUDGET_S = 0.01
 
 
 def run_segment(
@@ -71,15 +69,21 @@ class FirstTask:
         self._attempt_number = attempt_number
         self._budget_s = budget_s
         self._ends_s = time.monotonic() + budget_s
+        self._opening_s = _no_time
         self._max_bytes = max_bytes
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the last level that ran, with one mark, and all reports."""
         emitted: Iterable[pa.RecordBatch] = batches
         for program in self._programs:
-            level = _Level(program, emitted, self)
+            level = _Level(program, emitted, self, self._attempt_number)
             self._ends_s += self._budget_s / 3
-            yield from level.run(self._attempt_number)
+            self._opening_s = level.opening_s
+            began_s = time.monotonic()
+            yield from level.run()
+            self._opening_s, opened_s = _no_time, level.opening_s()
+            # A single restriction has the time that it would have in any task.
+            self._ends_s += time.monotonic() - began_s if level.is_splittable else opened_s
             if level.is_last:
                 return
             emitted = level.emitted
@@ -90,8 +94,8 @@ class FirstTask:
         return self._max_bytes
 
     def left_s(self) -> float:
-        """Return the time that is left."""
-        return self._ends_s - time.monotonic()
+        """Return the time that is left. It does not pass while stages open, as all tasks do."""
+        return self._ends_s + self._opening_s() - time.monotonic()
 
     def is_late(self) -> bool:
         """Whether the time is over."""
@@ -107,56 +111,72 @@ class _Level:
     """
 
     def __init__(
-        self, program: LevelProgram, batches: Iterable[pa.RecordBatch], task: FirstTask
+        self,
+        program: LevelProgram,
+        batches: Iterable[pa.RecordBatch],
+        task: FirstTask,
+        attempt_number: int,
     ) -> None:
         self._task = task
-        self._program = dataclasses.replace(
-            program,
-            round_budget_us=round(max(task.left_s(), _MIN_BUDGET_S) * 1e6),
-            ends_on_time=True,
-        )
+        self._program = program
         # Other rows stay in their order, as users expect it of few elements.
         is_grouped = any(stage.input.is_grouped for stage in program.stages)
         rows = sorted_rows(program, batches) if is_grouped else joined(batches)
         self._slices = Slices(rows, task.is_late)
+        self._level_task = LevelTask(program, 0, attempt_number, self._slices.unread)
         self.is_last = not program.has_next
         self.emitted: list[pa.RecordBatch] = []
         self._bytes = 0
         self._mark: reports_pb2.AttemptMark | None = None
 
-    def run(self, attempt_number: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the task, if this is the last level that runs."""
-        task = LevelTask(self._program, 0, attempt_number, self._slices.unread)
-        offering = threading.Timer(
-            max(self._task.left_s(), 0.0) + PATIENCE_S, self._offer, [task.attempt]
-        )
-        offering.daemon = True
-        offering.start()
-        try:
-            yield from self._run(task)
-        finally:
-            offering.cancel()
+    @property
+    def is_splittable(self) -> bool:
+        """Whether a splittable DoFn is among the stages."""
+        return any(stage.description.is_splittable for stage in self._program.stages)
 
-    def _offer(self, attempt: int) -> None:
+    def opening_s(self) -> float:
+        """See ``LevelTask``."""
+        return self._level_task.opening_s()
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task, if this is the last level that runs."""
+        has_ended = threading.Event()
+        watch = threading.Thread(
+            target=self._watch, args=(has_ended,), name="beam-first-task", daemon=True
+        )
+        watch.start()
+        try:
+            yield from self._run()
+        finally:
+            has_ended.set()
+            watch.join()
+
+    def _watch(self, has_ended: threading.Event) -> None:
         """Offer what the level will not read to the driver, while an element takes long.
 
-        Restrictions are not offered: they are all read, and left when the time is over.
+        Restrictions are not offered: a single one is processed, and several are left at once.
         """
-        if any(stage.description.is_splittable for stage in self._program.stages):
+        while not has_ended.wait(max(self._task.left_s(), 0.0) + PATIENCE_S):
+            if not self._task.is_late():
+                continue
+            if not self.is_splittable:
+                self._offer()
             return
+
+    def _offer(self) -> None:
         here = np.array([int(stage.input.dest) for stage in self._program.stages], np.int32)
         rows = [_to(here, schema.conformed(batch)) for batch in self._slices.rest()]
         if any(len(batch) for batch in rows):
             offer = OfferedRows(
-                attempt=attempt,
+                attempt=self._level_task.attempt,
                 run=self._program.run,
                 level=self._program.level,
                 rows=schema.coded_batches(rows),
             )
             worker.offer(self._program.job_id, offer)
 
-    def _run(self, task: LevelTask) -> Iterator[pa.RecordBatch]:
-        with contextlib.closing(task.run(iter(self._slices))) as batches:
+    def _run(self) -> Iterator[pa.RecordBatch]:
+        with contextlib.closing(self._level_task.run(iter(self._slices))) as batches:
             for batch in batches:
                 self._bytes += batch.nbytes
                 self.emitted.append(self._without_marks(batch))
@@ -194,6 +214,10 @@ class _Level:
             return []
         mark = reports_pb2.AttemptMark(attempt=self._mark.attempt, run=run)
         return [mark_to_keep(mark)]
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 def _to(dests: schema.Int32Array, batch: pa.RecordBatch) -> pa.RecordBatch:

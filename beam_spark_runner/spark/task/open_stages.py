@@ -1,5 +1,6 @@
 """The stages of a level while a task runs them, each with its bundle, reader and writers."""
 
+import time
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -59,6 +60,8 @@ class OpenStages:
         )
         self._open: dict[StageId, OpenStage] = {}
         self.opening = ""  # name of a stage whose DoFns are being set up in this process
+        self._opened_s = 0.0
+        self._opening_since_s: float | None = None
         self._finished: list[bytes] = []  # monitoring infos of bundles
         # Values of large groups; any stage may refer to them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
@@ -76,13 +79,22 @@ class OpenStages:
         return stage
 
     def _opened(self, program: StageProgram) -> OpenStage:
-        before = self.opening
+        before, began_s, outer_s = self.opening, time.monotonic(), self._opening_since_s
+        self._opening_since_s = outer_s or began_s
         # An SDK harness may take --environment_start_timeout to start, which is no user code.
         self.opening = "" if program.description.coded_environment else program.name
         try:
             return self._make(program)
         finally:
             self.opening = before
+            self._opening_since_s = outer_s
+            if outer_s is None:
+                self._opened_s += time.monotonic() - began_s
+
+    def opening_s(self) -> float:
+        """Return the time that opening stages has taken so far. Threads: any."""
+        since_s = self._opening_since_s
+        return self._opened_s + (0.0 if since_s is None else time.monotonic() - since_s)
 
     def side_inputs(
         self, program: StageProgram

@@ -93,7 +93,7 @@ class SplittableInRounds(OpenSplittable):
                 duration_us=budget_us,
                 pieces=min(self._level.partitions, _MOST_PIECES),
                 leave=self._leave,
-                is_strict=self._level.ends_on_time,
+                leaves_several=self._level.leaves_several,
             ),
         )
         self._reader = RestrictionReader(self.program.input, self._harness.input_coder, self._input)

@@ -110,6 +110,10 @@ class LevelTask:
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
+    def opening_s(self) -> float:
+        """Return the time that opening stages has taken so far: see ``OpenStages``."""
+        return 0.0 if self._stages is None else self._stages.opening_s()
+
     @property
     def attempt(self) -> int:
         """The number that this attempt has drawn."""

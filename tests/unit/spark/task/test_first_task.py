@@ -72,7 +72,7 @@ def waiting(n: int) -> int:
 class Segments:
     """The only segment of a pipeline, and the programs of its levels for a first task."""
 
-    def __init__(self, build: Any) -> None:
+    def __init__(self, build: Any, round_budget_s: float | None = None) -> None:
         plan = compile_pipeline(proto_of(build))
         self.segment: Segment
         (self.segment,) = plan.segments
@@ -82,7 +82,14 @@ class Segments:
         builder, levels = ProgramBuilder(plan, JOB, limits), range(len(self.segment.levels))
         self.programs: list[LevelProgram] = [
             builder.level(
-                self.segment, i, 4, {}, job=levels, round_budget_s=None, run=3, in_one_task=True
+                self.segment,
+                i,
+                4,
+                {},
+                job=levels,
+                round_budget_s=round_budget_s,
+                run=3,
+                in_one_task=True,
             )
             for i in levels
         ]
@@ -178,33 +185,31 @@ def test_user_code_that_fails_ends_the_task() -> None:
 
 
 class Endless(beam.DoFn):  # type: ignore[misc]
-    def process(self, element: tuple[str, int], tracker: Any = RESTRICTION) -> Iterator[int]:
+    def process(self, element: tuple[str, int], tracker: Any = RESTRICTION) -> Iterator[Any]:
         position = tracker.current_restriction().start
         while tracker.try_claim(position):
             yield position
             position += 1
 
 
-class ShortOfTime(FirstTask):
-    """Reaches the splittable DoFn, and gives it little time."""
-
-    def left_s(self) -> float:
-        return 0.05
-
-    def is_late(self) -> bool:
-        return False
-
-
-def test_residuals_are_left_when_the_time_is_over() -> None:
+@pytest.mark.parametrize(
+    ("restrictions", "left"),
+    [
+        pytest.param([("a", 10_000_000)], 4, id="the rest of a single one, in as many parts"),
+        pytest.param([("a", 1), ("b", 1), ("c", 1)], 3, id="all of several, at once"),
+        pytest.param([("a", 1)], 0, id="none of a short one"),
+    ],
+)
+def test_restrictions_that_are_left(restrictions: list[tuple[str, int]], left: int) -> None:
     def build(p: beam.Pipeline) -> None:
-        counted = p | beam.Create([("a", 10_000_000)]) | beam.ParDo(Endless())
+        counted = p | beam.Create(restrictions, reshuffle=False) | beam.ParDo(Endless())
         counted | beam.Map(lambda n: (n, n)) | beam.GroupByKey() | beam.Map(note)
 
-    given = Segments(build)
-    batches = list(ShortOfTime(given.programs, LONG_S, max_bytes=1 << 40).run(given.fed))
+    given = Segments(build, round_budget_s=0.05)
+    batches = list(FirstTask(given.programs, LONG_S, max_bytes=1 << 40).run(given.fed))
     found = reports(batches)
-    assert SEEN == []
-    assert sum(left.count for left in found[-1].residuals.values()) >= 1
+    assert sum(count.count for count in found[-1].residuals.values()) == left
+    assert bool(SEEN) == (not left)
     assert verdict(batches) == Accepted()
     (mark,) = marks(batches)
     assert not mark.left_residuals
