@@ -135,7 +135,7 @@ def test_many_tiny_windows(spark_session: Any) -> None:
         )
         return {"groups": timed | beam.GroupByKey() | beam.Map(listed)}
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["groups"] == [("only", [n, n + 1]) for n in range(0, 20_000, 2)]
     assert len(found.partitions("groups")) > 1
 

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import (
     TimestampedValue,
 )
 
-from tests.spark.harvest import REUSED_PROCESS, harvest
+from tests.spark.harvest import REUSED_PROCESS, SPREAD, harvest
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +63,7 @@ def test_groups_sums_and_joins(spark_session: Any) -> None:
             | "cross" >> beam.FlatMapTuple(lambda k, two: [(k, len(two[0]) * n) for n in two[1]]),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     for label in ("groups", "sums", "fanned out"):
         assert found[label] == expected(sum), label
     assert found["lists"] == expected(len)
@@ -87,7 +87,7 @@ def test_a_hot_key_under_many_windows_is_spread(spark_session: Any) -> None:
             | beam.Values(),
         }
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     sums = [
         sum(number for number in range(start, start + 1000) if number % 10)
         for start in range(0, COUNT, 1000)
@@ -127,7 +127,7 @@ def test_sessions_that_are_larger_than_memory(spark_session: Any, flags: tuple[s
         )
         return {"all": windowed | beam.GroupByKey() | beam.MapTuple(read_twice)}
 
-    found = harvest(spark_session, build, *flags)
+    found = harvest(spark_session, build, SPREAD, *flags)
     large, *small = sorted(found.kept["all"], key=lambda each: each.timestamp)
     assert large.value == (HOT, 1200, 24_000_000, 1200)
     assert (large.window, large.timestamp) == (IntervalWindow(0, 1299), 0)
