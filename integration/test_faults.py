@@ -56,6 +56,7 @@ def test_readers_of_rows_that_two_attempts_have_kept(
             run(
                 session,
                 lambda p: read_both_ways(p, 400, watched, with_exchange=with_exchange),
+                SPREAD,
                 f"--parallelism={tasks}",
                 *(f"--spark_conf={key}=false" for key in CHECKSUMS),
             )

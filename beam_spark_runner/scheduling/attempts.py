@@ -154,7 +154,8 @@ class Report:
     """Of a streaming level: by the destination that each stage reads."""
     spent_us: int = 0  # of a streaming level: time since the task had received its marks
     returned_rows: bytes | None = None
-    """The attempt's rows for side inputs, if there are few (``task.returned_rows``)."""
+    """The attempt's rows for side inputs, or all of the only task's, if there are few
+    (``task.returned_rows``)."""
     unread_rows: int = 0  # that the only task of a segment has left to the next Spark job
 
 

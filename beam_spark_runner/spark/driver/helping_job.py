@@ -10,6 +10,7 @@ from beam_spark_runner.scheduling.attempts import Failed, Report
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.segment_job import JobResult
 
+_AGAIN_S = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -65,7 +66,11 @@ class HelpingJob:
         if error is not None and not has_failed_here:
             self.stop()
         self._settings.offers.close()
-        self._thread.join()
+        while self._thread.is_alive():
+            # Repeated for a Spark job that was submitted after the call.
+            self._thread.join(_AGAIN_S if self._is_stopped else None)
+            if self._is_stopped and self._thread.is_alive():
+                self._settings.cancel_spark_jobs()
         if self._error is not None and not self._is_stopped:
             raise self._error from None
 

@@ -262,7 +262,7 @@ def made_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:
 
 
 def fed_rows(spark: SparkSession, fed: Mapping[DestinationId, bytes]) -> OutputRows:
-    """Return the rows of ``made_rows`` as a frame."""
+    """Return the rows of ``made_rows`` as a frame that needs no Python worker."""
     count = len(fed)
     # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
     # process may have sessions of both.

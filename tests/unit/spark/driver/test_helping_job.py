@@ -126,6 +126,24 @@ def test_if_the_first_job_fails_the_help_is_ended() -> None:
         run_first(spark, job, begun, error)
 
 
+def test_help_that_spark_gets_after_it_was_to_end_is_ended() -> None:
+    spark = Spark()
+    begun = threading.Event()
+    was_ended: list[bool] = []
+
+    def help_with(offer: Offer) -> Any:
+        begun.set()
+        assert spark.cancelled.wait(60)
+        spark.cancelled.clear()  # the Spark job is submitted only now
+        was_ended.append(spark.cancelled.wait(20))
+        raise RuntimeError("cancelled by Spark")
+
+    job, error = helping(spark, help_with), KeyError("of the first job")
+    with pytest.raises(KeyError, match="of the first job"):
+        run_first(spark, job, begun, error)
+    assert was_ended == [True]
+
+
 def test_if_user_code_of_the_first_job_has_failed_the_help_is_ended() -> None:
     spark = Spark()
     begun = threading.Event()
