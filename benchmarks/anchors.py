@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
-from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.session.conf import session_settings
 from beam_spark_runner.spark.session.launch import start_classic, version_of
 
@@ -35,7 +36,7 @@ def _levels(spark: SparkSession, anchor: Anchor | None) -> DataFrame:
     )
     for _ in range(LEVELS):
         frame = exchange(frame, PARTITIONS, (), control_first=True, anchor=anchor)
-        frame = frame.mapInArrow(_pass_on, schema.SPARK_SCHEMA)
+        frame = frame.mapInArrow(_pass_on, frames.SCHEMA)
     return frame
 
 

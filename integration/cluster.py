@@ -33,7 +33,7 @@ QUICK = {
     # An executor that is gone is asked three times; by default, every five seconds.
     "spark.shuffle.io.retryWait": "200ms",
     # Else each worker of every executor that replaces one imports Beam for itself.
-    "spark.python.daemon.module": "beam_spark_runner.spark.task.daemon",
+    "spark.python.daemon.module": "beam_spark_runner.spark.worker.daemon",
 }
 """Settings of a session in which executors die often."""
 _START_TIMEOUT_S = 180.0

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pyarrow as pa
 
+from beam_spark_runner.engine.task.resharding import Resharding, make_shards
 from beam_spark_runner.spark.driver import migration
-from beam_spark_runner.spark.task.resharding import Resharding, make_shards
 from integration.stream_kills import Sealing, meet_when_storing
 from integration.strikes import DRIVER_PID, claim, kill
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from beam_spark_runner.engine.task import task, task_shard
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.sweep import unneeded
-from beam_spark_runner.spark.task import task, task_shard
 from beam_spark_runner.state.delta_files import FolderOfDeltas
 from integration.strikes import Event, Strikes, kill
 

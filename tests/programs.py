@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.program import LevelProgram, ShardLocations
 
 
 def prepared_for_a_client(

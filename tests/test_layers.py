@@ -16,6 +16,7 @@ LAYERS = (
     ("runner", "__main__", "savepoint", "errors"),
     ("job",),
     ("spark",),
+    ("engine",),
     ("harness",),
     ("backchannel",),
     ("state",),
@@ -29,7 +30,8 @@ LAYERS = (
 )
 # Within a folder, highest first. "": the files that lie in the folder itself, its contract.
 ROOMS = {
-    "spark": ("driver", "session", "task", "side_inputs", "rows", ""),
+    "spark": ("driver", "session", "worker", ""),
+    "engine": ("task", "side_inputs", "rows", ""),
     "harness": (
         "remote",
         "environments",
@@ -50,11 +52,11 @@ IMPURE = set(RANK) - PURE
 MAY_IMPORT = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
-    "pyarrow": {"spark", "transforms"},
+    "pyarrow": {"spark", "engine", "transforms"},
     "grpc": {"harness", "job"},
     "prometheus_client": {"job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
-    "numpy": {"core", "harness", "spark", "transforms"},
+    "numpy": {"core", "engine", "harness", "spark", "transforms"},
     "xxhash": {"core", "state"},
     "lmdb": {"state"},
     "zstandard": {"state"},

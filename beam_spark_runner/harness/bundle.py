@@ -1,7 +1,7 @@
 """The interface of harnesses: stages that run bundles.
 
 The embedded harness runs the Python SDK in this process, the remote one talks
-to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
+to an SDK worker over gRPC. ``engine`` knows only these protocols.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence

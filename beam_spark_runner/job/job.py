@@ -11,6 +11,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, SparkJobError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
@@ -36,7 +37,6 @@ from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, Fi
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.streaming import EpochSchedule, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
-from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.shard_places import committed_epoch
 from beam_spark_runner.options.config import RunnerConfig
-from beam_spark_runner.spark.program import ShardLocations
 
 
 def warn_of_last_commit(

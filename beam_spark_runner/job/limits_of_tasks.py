@@ -3,13 +3,13 @@
 import dataclasses
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.engine.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.spark.driver.limits import Limits
-from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)

@@ -17,11 +17,11 @@ from apache_beam.transforms.environments import PyPIArtifactRegistry
 
 from beam_spark_runner.core.errors import OptionsError, StagingError
 from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.engine.shared_folder import SharedFolder, share_file
+from beam_spark_runner.engine.stored_object import NO_OPTIONS, StoredObject, first_line
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
-from beam_spark_runner.spark.shared_file import SharedFile
-from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
-from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject, first_line
 
 _READ_BYTES = 1 << 20
 _ASKING = (
@@ -130,7 +130,7 @@ def share_packages(
     sets: Mapping[str, tuple[Artifact, ...]],
     job_id: str,
     folder: SharedFolder | None,
-    share: Callable[[Path], tuple[Any, str | None]],
+    share: Callable[[Path], SharedFile],
 ) -> Mapping[str, SharedFile]:
     """Make the files available to executors, each set as one tar archive.
 

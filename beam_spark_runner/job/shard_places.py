@@ -7,6 +7,7 @@ from pathlib import Path
 from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.job.checkpoint_objects import CheckpointObjects
 from beam_spark_runner.options.config import RunnerConfig
@@ -19,7 +20,6 @@ from beam_spark_runner.recovery.savepoint import (
     make_savepoint,
 )
 from beam_spark_runner.recovery.verification import VerifiedEpoch, verified
-from beam_spark_runner.spark.program import ShardLocations
 from beam_spark_runner.state.checked_files import check_file
 from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
+from beam_spark_runner.engine.shared_folder import MountedFolder, SharedFolder, StoredFolder
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.identity import make_folder, name_of
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.stored_folder import check_stored_folder, remove_stored_folder
-from beam_spark_runner.spark.shared_folder import MountedFolder, SharedFolder, StoredFolder
 
 
 def check_that_nobody_wants_stable_input(graph: Graph) -> None:

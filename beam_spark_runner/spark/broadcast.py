@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from pyspark import Broadcast, SparkContext
 
+from beam_spark_runner.engine.shared_file import map_file
 from beam_spark_runner.spark import pyspark_internals
 
 PICKLE_START = b"\x80\x04" + b"K\x000" + b"N0" * 25 + b"\x8e"
@@ -56,9 +57,3 @@ def contents_of(broadcast: Any) -> tuple[pa.Buffer, mmap.mmap | None]:
         return pa.py_buffer(broadcast.value), None
     mapped = map_file(path)
     return pa.py_buffer(mapped)[PICKLE_HEADER_BYTES : -len(PICKLE_END)], mapped
-
-
-def map_file(path: str) -> mmap.mmap:
-    """Map a file into memory, read-only."""
-    with open(path, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -10,6 +10,7 @@ from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import DataFrame, SparkSession
 
+from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Segment
@@ -24,8 +25,8 @@ from beam_spark_runner.spark.driver.materialise import (
 )
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.tables import open_tables
+from beam_spark_runner.spark.sent_files import BroadcastFile
 from beam_spark_runner.spark.session.open_session import open_session
-from beam_spark_runner.spark.shared_folder import MountedFolder
 from tests.unit.portable.pipelines import proto_of
 
 
@@ -92,7 +93,7 @@ def run(
         limits=limits,
         materialiser=materialiser,
         folder=None if folder is None else MountedFolder(str(folder)),
-        share=lambda path: (broadcast_file(spark.sparkContext, path), None),
+        share=lambda path: BroadcastFile(broadcast_file(spark.sparkContext, path)),
         job_scope=no_scope,
         check_cancelled=lambda: None,
         observer=_Nobody(),

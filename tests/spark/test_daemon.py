@@ -16,7 +16,7 @@ def test_workers_have_beam_at_once_and_randomness_of_their_own(tmp_path: Path) -
 
         def probe(batches):
             import os, sys, random, pyarrow, time
-            loaded = "beam_spark_runner.spark.task.task" in sys.modules
+            loaded = "beam_spark_runner.engine.task.task" in sys.modules
             import numpy
             for _ in batches:
                 pass

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.marks import MarkReader
+from beam_spark_runner.engine.side_inputs.files import whole_rows
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage, file_settings
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import MarkReader
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session
-from beam_spark_runner.spark.side_inputs.files import whole_rows
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +61,7 @@ def test_a_folder_may_have_any_name(session: SessionHandle, tmp_path: Path, name
 @pytest.mark.rare
 def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path) -> None:
     storage = FilesInSharedStorage(session, str(tmp_path))
-    written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, schema.SPARK_SCHEMA)
+    written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, frames.SCHEMA)
     kept = storage.materialise(written, "rows").frame
     sizes = [size for (size,) in kept.mapInArrow(counts_whole_values, "size long").collect()]
     assert sorted(sizes) == [10, 10, VALUES * VALUE_MB * MB]
@@ -84,9 +85,7 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
     import pyarrow.parquet as pq
 
     storage = FilesInSharedStorage(session, str(tmp_path))
-    written = session.spark.range(0, 1, 1, 1).mapInArrow(
-        writes_small_rows_first, schema.SPARK_SCHEMA
-    )
+    written = session.spark.range(0, 1, 1, 1).mapInArrow(writes_small_rows_first, frames.SCHEMA)
     kept = storage.materialise(written, "rows").frame
     (file,) = (tmp_path / "rows").glob("*.parquet")
     metadata = pq.ParquetFile(file).metadata

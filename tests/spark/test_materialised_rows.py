@@ -16,22 +16,24 @@ from pyspark.sql import SparkSession
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.marks import mark_to_keep
+from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import gather
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
     FilesInSharedStorage,
 )
 from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import mark_to_keep
+from beam_spark_runner.spark.sent_files import SessionFile
 from beam_spark_runner.spark.session.open_session import open_session
-from beam_spark_runner.spark.shared_folder import MountedFolder
 from tests.spark.kept_twice import KeptTwice, run
 from tests.spark.returning import return_no_rows
-from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
+from tests.unit.engine.side_inputs.test_side_input_files import edge_to_side_input
 
 pytestmark = pytest.mark.spark
 COUNT = 200
@@ -163,13 +165,13 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
 ) -> None:
     edge = edge_to_side_input(is_multimap=is_multimap)
     found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
-    frame = found.mapInArrow(rows_and_marks(int(edge.dest)), schema.SPARK_SCHEMA).localCheckpoint()
+    frame = found.mapInArrow(rows_and_marks(int(edge.dest)), frames.SCHEMA).localCheckpoint()
     rows = OutputRows(frame, {run: Attempts.of(each) for run, each in made_by.items()})
     settings = gather.GatherSettings(
         job_id="job",
         partitions=3,
         folder=None,
-        share=lambda path: (None, str(path)),
+        share=lambda path: SessionFile(str(path)),
         materialiser=CheckpointOnExecutors(),
     )
     with contextlib.nullcontext() if is_right else pytest.raises(AmbiguousRowsError) as raised:
@@ -185,7 +187,7 @@ def test_output_in_shared_storage_can_be_reopened_by_another_session(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
     attempts = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
-    frame = attempts.mapInArrow(rows_and_marks(5), schema.SPARK_SCHEMA)
+    frame = attempts.mapInArrow(rows_and_marks(5), frames.SCHEMA)
     with open_session(RunnerConfig(), spark_session) as session:
         path = FilesInSharedStorage(session, str(tmp_path)).materialise(frame, "segment").path
     written = SegmentOutput(

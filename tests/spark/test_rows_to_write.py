@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, Materialised
-from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.transforms import WriteToSpark
 from tests.spark.kept_twice import KeptTwice, run
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.engine.task.interruptible import Interruptible
 from beam_spark_runner.job.service.refusals import PrepareTimeoutError
-from beam_spark_runner.spark.task.interruptible import Interruptible
 
 _LOGGER = logging.getLogger(__name__)
 _LEAVES_WITHIN_S = 2.0

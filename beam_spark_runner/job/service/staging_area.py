@@ -13,7 +13,7 @@ from typing import Any
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
-from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject, first_line
+from beam_spark_runner.engine.stored_object import NO_OPTIONS, StoredObject, first_line
 
 _LOGGER = logging.getLogger(__name__)
 

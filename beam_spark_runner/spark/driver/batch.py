@@ -9,6 +9,8 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
+from beam_spark_runner.engine.program import SideInputRows
+from beam_spark_runner.engine.rows.reports import error_of
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
@@ -34,8 +36,6 @@ from beam_spark_runner.spark.driver.segment_job import (
 )
 from beam_spark_runner.spark.driver.segment_run import SegmentRun, SegmentRuns, Source
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
-from beam_spark_runner.spark.program import SideInputRows
-from beam_spark_runner.spark.rows.reports import error_of
 
 MAX_FED_BYTES = 1 << 20
 """How many bytes of rows a program may have, which Spark sends with each task."""

@@ -12,6 +12,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core import routing
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.reports import reports_of
+from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling.attempts import (
@@ -22,6 +26,7 @@ from beam_spark_runner.scheduling.attempts import (
     Verdict,
     judge,
 )
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.plan_copies import CopiedPlan, PlanCopier
@@ -29,10 +34,7 @@ from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.segment_job import SegmentJob, SegmentJobs, tasks_of
-from beam_spark_runner.spark.program import LevelProgram
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.reports import coded_reports, collect_reports, reports_of
-from beam_spark_runner.spark.task.stored_rows import StoredRows, reading_function
+from beam_spark_runner.spark.worker.functions import reading_function
 
 Rows = Sequence[tuple[int, bytes]]
 """Destinations, flags included, and values."""
@@ -128,7 +130,7 @@ class EpochJobs:
             spark_job = self._job(source, kind)
             frame, tasks = self._jobs.frame(spark_job), tasks_of(spark_job, levels)
             self.planned_ns = time.monotonic_ns()
-            reports = collect_reports(frame)
+            reports = frames.collect_reports(frame)
         else:
             chained = self._kept(kind, self._copier)
             tasks = chained.tasks
@@ -163,7 +165,7 @@ class EpochJobs:
                 nothing = Stored(names=[""] * self._settings.least_partitions, made_by=_NOBODY)
             job = self._job(nothing, kind)
             frame, tasks = self._jobs.frame(job), tasks_of(job, job.levels)
-            self._chained = _Chained(kind, copier.plan(coded_reports(frame)), tasks)
+            self._chained = _Chained(kind, copier.plan(frames.coded_reports(frame)), tasks)
         return self._chained
 
     @property
@@ -215,13 +217,13 @@ class EpochJobs:
                 level=level,
                 partitions=partitions,
                 max_attempts=limits.max_attempts,
-                names_from=self._property,
-            )
+            ),
+            self._property,
         )
         names = ", ".join(f"'{name}'" for name in stored.names)
         frame = self._settings.spark.range(0, partitions, 1, partitions)
         frame = frame.selectExpr(f"element_at(array({names}), cast(id + 1 as int)) as name")
-        return OutputRows(frame.mapInArrow(reads, schema.SPARK_SCHEMA), {})
+        return OutputRows(frame.mapInArrow(reads, frames.SCHEMA), {})
 
 
 class _Kind(NamedTuple):

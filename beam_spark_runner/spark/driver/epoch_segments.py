@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundleError
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.engine.rows.reports import error_of
 from beam_spark_runner.plan.levels import LevelRange, parts
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.sweep import rows_name
@@ -20,7 +21,6 @@ from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
-from beam_spark_runner.spark.rows.reports import error_of
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from pyspark.sql import DataFrame
 
+from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.spark.driver.anchor import Anchor
-from beam_spark_runner.spark.program import Edge
 
 
 def exchange(

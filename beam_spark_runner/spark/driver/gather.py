@@ -23,14 +23,16 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.engine.program import Edge, SideInputRows
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.marks import MarkReader, consumed_of
+from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.engine.shared_folder import SharedFolder, share_file
+from beam_spark_runner.engine.side_inputs import files
 from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
-from beam_spark_runner.spark.program import Edge, SideInputRows
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import MarkReader, consumed_of, spread_marks
-from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
-from beam_spark_runner.spark.side_inputs import files
 
 INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
@@ -56,7 +58,7 @@ class GatherSettings:
     job_id: str
     partitions: int
     folder: SharedFolder | None
-    share: Callable[[Path], tuple[Any, str | None]]
+    share: Callable[[Path], SharedFile]
     materialiser: Materialiser
 
 
@@ -181,7 +183,7 @@ def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
     # Marks have a route for each partition already.
     placed = f"if(dest = {schema.CONTROL}, route, {column}) as place"
     return (
-        spread_marks(rows.frame, partitions)
+        frames.spread_marks(rows.frame, partitions)
         .selectExpr("*", placed)
         .repartition(partitions, "place")
         .drop("place")

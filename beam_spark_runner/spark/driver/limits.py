@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
-from beam_spark_runner.spark.program import ShardLocations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, SparkJobError
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.task.resharding import SCHEMA, Resharding, StageToReshard, make_shards
 from beam_spark_runner.plan.compatibility import SIDE_INPUT
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
@@ -23,8 +25,6 @@ from beam_spark_runner.recovery.migration import (
 from beam_spark_runner.scheduling.finish import Finished, Finishing
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import reason_of
-from beam_spark_runner.spark.program import ShardLocations
-from beam_spark_runner.spark.task.resharding import SCHEMA, Resharding, StageToReshard, make_shards
 from beam_spark_runner.state import chain
 
 _LOGGER = logging.getLogger(__name__)

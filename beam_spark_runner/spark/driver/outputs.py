@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, Consumed, ambiguous_runs
 from beam_spark_runner.scheduling.outputs import SegmentOutput
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import collect_marks
 
 
 class AmbiguousRowsError(Exception):
@@ -71,8 +71,8 @@ class OutputRows:
         paths = [part.path for part in output.parts if part.path is not None]
         if not paths or not output.can_be_reopened:
             raise ValueError(f"this output is not in shared storage: {output.parts}")
-        frames = [storage.reopen(path, schema.SPARK_SCHEMA) for path in paths]
-        return OutputRows(united(frames), output.made_by)
+        parts = [storage.reopen(path, frames.SCHEMA) for path in paths]
+        return OutputRows(united(parts), output.made_by)
 
     def rows_for(self, dests: Iterable[int]) -> "OutputRows":
         """Return the rows of some destinations, with the marks."""
@@ -82,7 +82,9 @@ class OutputRows:
 
     def is_complete(self) -> bool:
         """Whether all rows can be read, and are those of ``made_by``. Runs a Spark job."""
-        return not ambiguous_runs([collect_marks(self.frame)], self.made_by, is_exchanged=True)
+        return not ambiguous_runs(
+            [frames.collect_marks(self.frame)], self.made_by, is_exchanged=True
+        )
 
 
 @dataclass(slots=True)
@@ -172,7 +174,7 @@ class Outputs:
         return [(self._rows[writer], dests) for writer, dests in sorted(by_writer.items())]
 
 
-def united(frames: Sequence[DataFrame]) -> DataFrame:
+def united(parts: Sequence[DataFrame]) -> DataFrame:
     """Return the rows of all frames."""
     # Not ``DataFrame.union``: Spark Connect's frames are of another class.
-    return functools.reduce(lambda all_, frame: all_.union(frame), frames)
+    return functools.reduce(lambda all_, part: all_.union(part), parts)

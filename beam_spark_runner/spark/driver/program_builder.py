@@ -7,6 +7,14 @@ import pyarrow as pa
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.engine.program import (
+    Edge,
+    LevelProgram,
+    SideInputRows,
+    StageProgram,
+    WindowMapping,
+)
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.graph import facts
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
@@ -24,14 +32,6 @@ from beam_spark_runner.portable.window_mapping import (
 from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
 from beam_spark_runner.portable.windowing import allowed_lateness_us
 from beam_spark_runner.spark.driver.limits import Limits
-from beam_spark_runner.spark.program import (
-    Edge,
-    LevelProgram,
-    SideInputRows,
-    StageProgram,
-    WindowMapping,
-)
-from beam_spark_runner.spark.rows import schema
 
 _ENUMERABLE = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
 """WindowFns of which the runner knows the windows at any time, whatever the elements are."""

@@ -10,14 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.reports import reports_of
+from beam_spark_runner.engine.task.epoch_requests import Request
 from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.run_context import RunSettings
-from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.pyspark_internals import activate_session
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.reports import reports_of
-from beam_spark_runner.spark.task.epoch_requests import Request
-from beam_spark_runner.spark.task.functions import serving_function
+from beam_spark_runner.spark.worker.functions import serving_function
 
 MOST_BYTES = 64 << 20
 """How much a level may emit for the next one."""
@@ -124,4 +125,4 @@ class ResidentTask:
         """Run a Spark job with one task; in the thread of its own."""
         with self._settings.job_scope(self._title):
             one = self._settings.spark.range(0, 1, 1, 1)
-            one.mapInArrow(serving_function(self._address), schema.SPARK_SCHEMA).collect()
+            one.mapInArrow(serving_function(self._address), frames.SCHEMA).collect()

@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.marks import attempts_in
+from beam_spark_runner.engine.rows.table_rows import writing_function
 from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, ambiguous_runs
 from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
 from beam_spark_runner.spark.driver.table_schemas import struct_type
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import attempts_in
-from beam_spark_runner.spark.rows.table_rows import writing_function
 from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
 
 _REASON = "there are rows of a table from other attempts than the accepted ones"

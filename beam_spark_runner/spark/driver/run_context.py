@@ -4,20 +4,21 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.backchannel.offers import Offers
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
 from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.tables import OpenTables
-from beam_spark_runner.spark.shared_folder import SharedFolder
 
 _MOST_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""
@@ -56,7 +57,7 @@ class RunSettings:
     limits: Limits
     materialiser: Materialiser
     folder: SharedFolder | None  # that driver and workers share
-    share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
+    share: Callable[[Path], SharedFile]  # see ``SessionHandle.share``
     job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end
     observer: Observer

@@ -12,22 +12,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.engine.level_stacks import level_in
+from beam_spark_runner.engine.program import LevelProgram, SideInputRows
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict, judge
 from beam_spark_runner.scheduling.outputs import OutputPart
+from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import stages_after
-from beam_spark_runner.spark.level_stacks import level_in
-from beam_spark_runner.spark.program import LevelProgram, SideInputRows
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.marks import spread_marks
-from beam_spark_runner.spark.rows.reports import collect_reports
-from beam_spark_runner.spark.task.functions import (
+from beam_spark_runner.spark.worker.functions import (
     feeding_function,
     first_task_function,
     level_function,
@@ -127,7 +126,7 @@ class SegmentJobs:
         if job.materialises:
             name = f"segment-{job.segment.id}-run-{job.run}"
             frame, path = self._settings.materialiser.materialise(frame, name)
-        reports = collect_reports(frame)
+        reports = frames.collect_reports(frame)
         ran, stopped_at = job.levels, None
         if job.in_one_task:
             ran, stopped_at = _levels_run(job, reports)
@@ -179,13 +178,13 @@ class SegmentJobs:
             title = segment_title(self._plan, job.segment)
             budget_s = self._settings.single_task_budget_s
             function = first_task_function(self.programs(job), title, budget_s)
-            return frame.mapInArrow(function, schema.SPARK_SCHEMA)
+            return frame.mapInArrow(function, frames.SCHEMA)
         for index, program in zip(job.levels, self.programs(job), strict=True):
             is_first = index == job.levels[0]
             has_exchange = _has_exchange(job, index)
             if has_exchange and not (job.is_spread and is_first):
                 if is_first and job.source.made_by:
-                    frame = spread_marks(frame, job.partitions)
+                    frame = frames.spread_marks(frame, job.partitions)
                 frame = exchange(
                     frame,
                     job.partitions,
@@ -193,7 +192,7 @@ class SegmentJobs:
                     control_first=program.may_pass_on or self._plan.streams,
                     anchor=job.anchor,
                 )
-            frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)
+            frame = frame.mapInArrow(level_function(program), frames.SCHEMA)
         return frame
 
     def programs(self, job: SegmentJob) -> Sequence[LevelProgram]:
@@ -250,7 +249,7 @@ def one_row(spark: SparkSession) -> DataFrame:
 
 def frame_of_rows(spark: SparkSession, rows: bytes) -> DataFrame:
     """Return a frame of rows that the driver has; see ``schema.coded_batches``."""
-    return one_row(spark).mapInArrow(feeding_function(rows), schema.SPARK_SCHEMA)
+    return one_row(spark).mapInArrow(feeding_function(rows), frames.SCHEMA)
 
 
 def made_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:

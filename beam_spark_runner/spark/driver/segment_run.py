@@ -14,6 +14,7 @@ import pyarrow as pa
 from beam_spark_runner.backchannel.offers import Offer
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.engine.program import SideInputRows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling import rounds
@@ -29,7 +30,6 @@ from beam_spark_runner.spark.driver.segment_job import (
     frame_of_rows,
     segment_title,
 )
-from beam_spark_runner.spark.program import SideInputRows
 
 _LOGGER = logging.getLogger(__name__)
 

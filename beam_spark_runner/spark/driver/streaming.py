@@ -22,6 +22,7 @@ from beam_spark_runner.core.errors import (
     OptionsError,
 )
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.payloads import forms_of
@@ -42,7 +43,6 @@ from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
 from beam_spark_runner.spark.driver.migration import adapted, finished_now
 from beam_spark_runner.spark.driver.playback import Events, Playback
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
-from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.state.blocks import DamagedFileError
 
 _LOGGER = logging.getLogger(__name__)

@@ -16,11 +16,10 @@ from beam_spark_runner.core.table_types import (
     unusable_columns,
 )
 from beam_spark_runner.core.tables import FRAMES, WITHOUT_TYPES, TableRead
-from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.engine.rows.table_rows import column_of
+from beam_spark_runner.spark import frames, pyspark_internals
 from beam_spark_runner.spark.driver.table_reasons import reason_for
 from beam_spark_runner.spark.driver.table_schemas import struct_type
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.table_rows import column_of
 from beam_spark_runner.spark.session.conf import is_connect
 from beam_spark_runner.spark.session.handle import SessionHandle
 
@@ -154,7 +153,7 @@ def rows_of_tables(
     structs = {
         dest: frame.selectExpr(f"struct(*) as {column_of(dest)}") for dest, frame in tables.items()
     }
-    plain = [field.name for field in schema.SPARK_SCHEMA]
+    plain = [field.name for field in frames.SCHEMA]
     parts = [] if others is None else [others]
     for dest, frame in structs.items():
         parts.append(

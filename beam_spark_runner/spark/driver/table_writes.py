@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
 from beam_spark_runner.core.tables import WITHOUT_TYPES, TableWrite
+from beam_spark_runner.engine.rows.table_rows import OtherAttemptError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite
 from beam_spark_runner.spark.driver.table_reasons import (
@@ -20,7 +21,6 @@ from beam_spark_runner.spark.driver.table_reasons import (
     says_it_exists,
 )
 from beam_spark_runner.spark.driver.table_schemas import check_types, struct_type
-from beam_spark_runner.spark.rows.table_rows import OtherAttemptError
 from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
+from beam_spark_runner.spark.sent_files import BroadcastFile, SessionFile
 from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect, set_conf
 from beam_spark_runner.spark.session.launch import version_of
 
@@ -197,20 +199,15 @@ class SessionHandle:
                 context.setJobDescription(before)
                 context.setLocalProperty(_POOL, pool_before)
 
-    def share(self, path: Path) -> tuple[Any, str | None]:
-        """Send a copy of a file to all executors, for use until ``close``.
-
-        Returns:
-            A broadcast variable, or None and, on Spark Connect, the name by which
-            ``SparkFiles`` knows it.
-        """
+    def share(self, path: Path) -> SharedFile:
+        """Send a copy of a file to all executors, for use until ``close``."""
         if not self.is_connect:
             broadcast = broadcast_file(self.spark.sparkContext, path)
             self._broadcasts.append(broadcast)
-            return broadcast, None
+            return BroadcastFile(broadcast)
         # The artifact belongs to this session, and is deleted with it.
         self.spark.addArtifacts(str(path), file=True)
-        return None, path.name
+        return SessionFile(path.name)
 
     def add_archive(self, path: Path) -> None:
         """Give an archive to all executors, also to those that join later.

@@ -86,7 +86,7 @@ def start_classic(
     python = given.get("spark.pyspark.python", sys.executable)
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
     if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has the same packages
-        settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.task.daemon")
+        settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.worker.daemon")
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
         # The only way to keep Spark's UI off the network.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl
+from beam_spark_runner.engine.stored_object import StoredObject, first_line
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.stored_object import StoredObject, first_line
 
 _CONTENT = b"probe"
 

@@ -17,14 +17,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.engine.program import Edge, ShardLocations, SideInputRows
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
+from beam_spark_runner.engine.side_inputs.panes import FILE_CODE, PanesOfView
+from beam_spark_runner.engine.side_inputs.views import EpochView
+from beam_spark_runner.engine.task.stored_rows import RowFile, rows_of
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery.sweep import delta_name, rows_name, view_name
-from beam_spark_runner.spark.program import Edge, ShardLocations, SideInputRows
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
-from beam_spark_runner.spark.side_inputs.panes import FILE_CODE, PanesOfView
-from beam_spark_runner.spark.side_inputs.views import EpochView
-from beam_spark_runner.spark.task.stored_rows import RowFile, rows_of
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import ChainedDelta, ShardVersion, SliceStart
 from beam_spark_runner.state.checked_files import check_file

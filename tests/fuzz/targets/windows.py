@@ -10,11 +10,11 @@ from apache_beam.coders.coders import TimestampPrefixingOpaqueWindowCoder
 from apache_beam.transforms.window import GlobalWindows, WindowFn
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.engine.task import side_windows, window_merger
 from beam_spark_runner.harness.beam.plugin.block_edges import reader_of
 from beam_spark_runner.harness.grouping.sdk_window_fn import SdkWindowFn
 from beam_spark_runner.portable.bounded import BoundedReader
 from beam_spark_runner.portable.window_merging import decoded_answer
-from beam_spark_runner.spark.task import side_windows, window_merger
 from tests.fuzz import coded
 from tests.fuzz.targets.base import Messages, Target
 from tests.fuzz.targets.stages import Stage, stages_of

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.last_commit import warn_of_last_commit
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.recovery.manifest import manifest_name
-from beam_spark_runner.spark.program import ShardLocations
 from tests.unit.recovery.drivers import commit, start
 from tests.unit.recovery.files import Files
 

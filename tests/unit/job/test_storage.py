@@ -8,9 +8,9 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl
+from beam_spark_runner.engine.shared_folder import MountedFolder, StoredFolder
 from beam_spark_runner.job import storage as storage_module
 from beam_spark_runner.job.storage import JobStorage
-from beam_spark_runner.spark.shared_folder import MountedFolder, StoredFolder
 
 URL = StorageUrl("s3a://box/tmp", "s3://box/tmp")
 

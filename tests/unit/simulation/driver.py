@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.task.resharding import Resharding
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import FencedError, Head, Manifest
 from beam_spark_runner.scheduling import segments
@@ -26,8 +28,6 @@ from beam_spark_runner.spark.driver.migration import (
     resharding_after,
 )
 from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
-from beam_spark_runner.spark.program import ShardLocations
-from beam_spark_runner.spark.task.resharding import Resharding
 from tests.unit.simulation.elements import (
     COUNTED,
     GROUPED,

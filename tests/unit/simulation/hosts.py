@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.engine.task.resharding import Resharding, make_shards
 from beam_spark_runner.recovery.manifest import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
-from beam_spark_runner.spark.task.resharding import Resharding, make_shards
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard
 from tests.unit.simulation.elements import TaskInput, TaskOutput

@@ -12,6 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.values.spill import ValueLogs
@@ -19,7 +20,6 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant, Timer, TimerId
-from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTimers

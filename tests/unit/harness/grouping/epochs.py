@@ -18,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
@@ -26,7 +27,6 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
-from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.store import StoredState
 from tests.unit.semantics.strategies import coded_strategy
 from tests.unit.state.sorted_records import SortedRecords, count_values

@@ -10,13 +10,13 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.task import epoch_server, task
+from beam_spark_runner.engine.task.worker_runtime import worker
 from beam_spark_runner.scheduling.attempts import Accepted, judge
 from beam_spark_runner.spark.driver import resident_task
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
-from beam_spark_runner.spark.program import LevelProgram
-from beam_spark_runner.spark.task import epoch_server, task
-from beam_spark_runner.spark.task.worker_runtime import worker
-from tests.unit.spark.task.epochs_of_tasks import Tells, programs_in, rows_of
+from tests.unit.engine.task.epochs_of_tasks import Tells, programs_in, rows_of
 
 JOB = "resident tasks"
 EPOCH = reports_pb2.Epoch(number=1, clock_stands=True)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.storage_urls import StorageUrl
+from beam_spark_runner.engine.stored_object import StoredObject
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session import stored_folder
-from beam_spark_runner.spark.stored_object import StoredObject
 
 URL = StorageUrl("s3a://box/tmp", "s3://box/tmp")
 

@@ -1,0 +1,195 @@
+"""The program of a level's tasks: all data from the driver, in the closure that Spark sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
+from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.main_classes import CodedClasses
+from beam_spark_runner.harness.remote.settings import HarnessSettings
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.portable.stage_description import StageDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A destination, as its producers and its reader see it."""
+
+    dest: DestinationId
+    code: int  # among the destinations of the level that reads it, see core.routing
+    delivery: Delivery
+    name: str  # the step that asked for it, for messages
+    is_global: bool  # its windowing is the global window
+    timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
+    access_pattern: str = ""
+    # If set, ``semantics.grouping`` groups the values of a key, or in epochs those of a side input.
+    coded_windowing: bytes = b""
+    is_keyed: bool = False  # the reader is notified of each key's end
+    is_time_sorted: bool = False
+    is_partition: bool = False  # the reader takes what one task writes as one bundle
+    # In epochs: the number of key groups, of which each partition has a range. Keys are then in
+    # the nested encoding, as they are in the store.
+    key_groups: int = 0
+    is_windowed_by_sdk: bool = False  # only an SDK harness can run the WindowFn
+    in_parts: bool = False  # in epochs: several tasks gather the values of a side input
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether rows are sorted by ``order``, too.
+
+        The first row of a group may be the one that decides its timestamp, or the reader
+        asks for the order of event time.
+        """
+        return self.is_time_sorted or (
+            self.delivery is Delivery.GROUP_BY_KEY
+            and not self.coded_windowing
+            and self.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW
+        )
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether rows with equal keys must follow each other."""
+        return self.delivery in (Delivery.GROUP_BY_KEY, Delivery.BY_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideInputRows:
+    """Where a worker finds the gathered rows of a side input: see ``side_inputs.files``.
+
+    Attributes:
+        id: unique among all side inputs of all jobs: the key in workers' caches.
+        code: the code in the rows' routes, see ``core.routing``.
+        inline: the content of the only file, in the closure.
+        files: files that all workers can read; none if ``inline`` is set or there are no rows.
+        name: if the only file is a view in a checkpoint folder: its name, which its digest covers.
+    """
+
+    id: str
+    code: int
+    inline: bytes | None = None
+    files: tuple[SharedFile, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowMapping:
+    """How windows of a step's main input are mapped to windows of its side input.
+
+    Attributes:
+        step: the step that looks the side input up, for messages.
+        coded_windowing: the windowing of the side input.
+        coded_main: the windowing of the main input, if the runner can enumerate its windows.
+        pickled: a Python function that maps them; empty: the default mapping of SDKs.
+        asks: a stage in which an SDK harness maps them; None: this process does.
+    """
+
+    step: str
+    coded_windowing: bytes
+    coded_main: bytes = b""
+    pickled: bytes = b""
+    asks: "StageProgram | None" = None
+
+    @property
+    def may_look_back(self) -> bool:
+        """Whether a window may be looked up by one that ends later, as it never is by default."""
+        return bool(self.pickled) or self.asks is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProgram:
+    """One stage of the level. ``local`` edges stay in the task."""
+
+    stage: StageId
+    name: str  # for messages where no single step is known
+    description: StageDescription
+    input: Edge
+    outputs: Mapping[PCollectionId, tuple[Edge, ...]]
+    local: Mapping[PCollectionId, tuple[StageId, ...]]
+    side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
+    views: Mapping[tuple[str, str], Edge]  # the same in epochs: a stage gathers each of them
+    collection: str  # the name of its input, for messages
+    mappings: Mapping[tuple[str, str], WindowMapping] = field(default_factory=dict)  # of ``views``
+    # Merges the accumulators that the stage reads, in epochs. Its id differs from all stages'.
+    merger: "StageProgram | None" = None
+    # Merges the windows of the groups that the stage reads, by a WindowFn of an SDK harness.
+    window_merger: "StageProgram | None" = None
+    # Truncates the restrictions that the stage reads, when a streaming pipeline is drained.
+    truncator: "StageProgram | None" = None
+    is_stable: bool = False  # it requires stable input
+    takes_partition: bool = False  # it runs in each task that has a partition of its input
+    # Of its input; if it gathers a side input, the most of the inputs of steps that look it up.
+    lateness_us: int = 0
+    drops_as: TransformId | None = None  # the step that counts elements dropped as late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLocations:
+    """Where the tasks of a streaming job have their shards.
+
+    Attributes:
+        lineage: the part of the names of deltas that all restarts of the job share.
+        deltas: the folder that driver and workers share: a path, or a URL.
+        local: the folder of local copies; None: it is in the first of Spark's local folders.
+        key_groups: the number of key groups, see ``core.routing``.
+        tasks_sync: tasks sync their files; if not, the driver does, before a manifest names them.
+        store: settings of clients of object stores and HDFS, see ``UrlFolder``.
+    """
+
+    lineage: str
+    deltas: str
+    local: str | None
+    key_groups: int
+    tasks_sync: bool = True
+    store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets may be among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelProgram:
+    """The program of all tasks of one level.
+
+    ``partitions`` is the number of partitions of every exchange, in later segments too;
+    ``has_next`` is False in a Spark job's last level, unless that stores its rows.
+    """
+
+    job_id: str
+    title: str
+    run: int  # the number of the Spark job among the pipeline's
+    level: int  # counted over all segments
+    partitions: int
+    has_next: bool
+    has_exchange: bool  # in front of it
+    may_pass_on: bool  # if a splittable DoFn upstream leaves residuals
+    round_budget_us: int | None  # of splittable DoFns; None: they process all restrictions
+    stages: tuple[StageProgram, ...]
+    max_attempts: int  # at a task, before Spark fails the Spark job
+    row_limit_bytes: int  # longer values travel in pieces
+    max_element_bytes: int
+    cache_bytes: int  # the size of a worker's cache of decoded side inputs
+    spill_bytes: int  # a task's memory for large groups
+    options_json: str = "{}"  # pipeline options, as SDK harnesses get them
+    working_folder: str | None = None  # of the program, where tasks run on its machine
+    import_path: tuple[str, ...] = ()  # of the program, likewise
+    main_classes: CodedClasses = field(default_factory=dict)  # of the program's main module
+    route: Route | None = None  # to the driver's backchannel
+    harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
+    shards: ShardLocations | None = None  # set where the pipeline streams
+    # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
+    user_timer_batch: int | None = None
+    stuck_s: float = 0.0  # for how long user code may make no progress; 0: for ever
+    # Local property of the Spark job that has the rows of the level, in place of its input.
+    rows_from: str | None = None
+    # Rows that the driver has, see ``schema.coded_batches``: in place of the task's input.
+    fed: bytes = b""
+    leaves_several: bool = False  # restrictions, to be processed by other tasks
+    is_round: bool = (
+        False  # its input is residuals; tasks of other Spark jobs have processed the rest
+    )
+    stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
+    # Destinations whose rows a task passes on: for later levels of the segment, or to be stored.
+    goes_on: frozenset[int] = frozenset()
+    # In a Spark job's last level: destinations whose rows the reports bring to the driver, unless
+    # those of a task exceed ``returned_bytes``.
+    returns: frozenset[int] = frozenset()
+    returned_bytes: int = 0

@@ -1,0 +1,90 @@
+"""A position in the rows that a task reads."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.keys import key_before, key_end
+
+
+class RowCursor:
+    """A position in the task's input. It joins long values, and restores long keys.
+
+    ``forward`` gets the parts of batches that are not for this level's stages.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        hosted: Iterable[int],
+        forward: Callable[[pa.RecordBatch], None],
+    ) -> None:
+        self._batches = batches
+        self._hosted = np.array(sorted(hosted), np.int32)
+        self._forward = forward
+        self._joiner = schema.PieceJoiner()
+        self._long_keys: dict[bytes, bytes] = {}
+        self.block: schema.RowBatch | None = None
+        self.position = 0
+        self._failure: BaseException | None = None
+        self._ends: list[int] = []  # where each run of rows with one destination ends
+        self._run = 0
+
+    def load(self) -> bool:
+        """Make sure that there is a row at ``position``; False at the end of the input.
+
+        An error is raised again by every later call: user code that iterates over a large group
+        calls this, and may catch it. Otherwise, the input would seem to have ended.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            while self.block is None or self.position >= len(self.block):
+                batch = next(self._batches, None)
+                if batch is None:
+                    self._joiner.check_empty()
+                    self.block = None
+                    return False
+                self._open(batch)
+        except BaseException as error:
+            self._failure = error
+            raise
+        return True
+
+    def _open(self, batch: pa.RecordBatch) -> None:
+        ids = schema.dests_of(batch)
+        mine = np.isin(ids, self._hosted)
+        if not mine.all():
+            self._forward(schema.conformed(batch.filter(pa.array(~mine))))
+            batch = batch.filter(pa.array(mine))
+        block = self._joiner.join_block(schema.block_of(batch))
+        self._restore_long_keys(block)
+        ids = block.dests & schema.DEST_MASK
+        self._ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(block)]
+        self._run = 0
+        self.block, self.position = block, 0
+
+    def _restore_long_keys(self, block: schema.RowBatch) -> None:
+        for row in np.flatnonzero(block.dests & schema.LONG_KEY).tolist():
+            digest, value = block.keys[row], block.values[row]
+            assert digest is not None
+            key = self._long_keys.get(digest)
+            if key is None:
+                # One object for all rows of the group, and of one group at a time.
+                self._long_keys.clear()
+                key = self._long_keys[digest] = key_before(value)
+            block.keys[row], block.values[row] = key, value[key_end(value) :]
+
+    @property
+    def dest(self) -> int:
+        """Destination of the row at ``position``, without flags."""
+        assert self.block is not None
+        return int(self.block.dests[self.position]) & schema.DEST_MASK
+
+    def run_end(self) -> int:
+        """Return where the run of rows with this row's destination ends in this block."""
+        while self._ends[self._run] <= self.position:
+            self._run += 1
+        return self._ends[self._run]

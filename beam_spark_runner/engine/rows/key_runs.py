@@ -1,0 +1,104 @@
+"""Runs of rows that have one route, from rows sorted by route."""
+
+import abc
+from dataclasses import dataclass
+
+import numpy as np
+from apache_beam.coders import WindowedValueCoder
+
+from beam_spark_runner.engine.program import Edge
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.cursor import RowCursor
+from beam_spark_runner.engine.rows.reading import Reader
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.values.spill import ROW_OVERHEAD_BYTES, ValueLogs
+
+
+@dataclass(slots=True)
+class RouteRun:
+    """Rows of one route, as far as they were read."""
+
+    keys: list[bytes | None]
+    values: list[bytes]
+    orders: schema.Int64Array
+
+    def size(self) -> int:
+        """Return about how many bytes the run takes in memory."""
+        return sum(map(len, self.values)) + ROW_OVERHEAD_BYTES * len(self.values)
+
+
+class RunReader(Reader):
+    """Passes on the rows of each route together.
+
+    They may hold several keys (a collision of hashes), in any order.
+
+    Args:
+        logs: the value logs of the task; a run that exceeds their limit is streamed.
+    """
+
+    def __init__(
+        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+    ) -> None:
+        super().__init__(edge, coder, bundle)
+        self._logs = logs
+
+    def _read(self, cursor: RowCursor) -> None:
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        routes = block.routes[start:end]
+        cuts = (np.flatnonzero(routes[1:] != routes[:-1]) + (start + 1)).tolist()
+        first = self._read_complete(block, start, cuts)
+        keys, values, orders = block.keys, block.values, block.orders
+        cursor.position = end
+        if end < len(block):
+            self._emit(keys[first:end], values[first:end], orders[first:end])
+        else:
+            rest = RouteRun(keys[first:end], values[first:end], orders[first:end])
+            self._finish_run(cursor, int(routes[-1]), rest)
+
+    def _read_complete(self, block: schema.RowBatch, first: int, cuts: list[int]) -> int:
+        """Take the runs that end within the block, at ``cuts``; return where the next begins."""
+        keys, values, orders = block.keys, block.values, block.orders
+        for last in cuts:
+            self._emit(keys[first:last], values[first:last], orders[first:last])
+            first = last
+        return first
+
+    def _finish_run(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
+        """Process the run at the end of a block, which may continue in the next one."""
+        size = run.size()
+        while size <= self._logs.limit_bytes:
+            taken = self._take(cursor, route)
+            if taken is None:
+                self._emit(run.keys, run.values, run.orders)
+                return
+            size += taken.size()
+            run = RouteRun(
+                run.keys + taken.keys,
+                run.values + taken.values,
+                np.concatenate([run.orders, taken.orders]),
+            )
+        self._stream(cursor, route, run)
+
+    def _take(self, cursor: RowCursor, route: int) -> RouteRun | None:
+        """Take further rows of a route; None: there are no more."""
+        if not cursor.load() or cursor.dest != self._edge.dest:
+            return None
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        if int(block.routes[start]) != route:
+            return None
+        # Routes are sorted within a destination, so equal ones are found by bisection.
+        end = start + int(np.searchsorted(block.routes[start:end], route, side="right"))
+        cursor.position = end
+        return RouteRun(block.keys[start:end], block.values[start:end], block.orders[start:end])
+
+    @abc.abstractmethod
+    def _emit(
+        self, keys: list[bytes | None], values: list[bytes], orders: schema.Int64Array
+    ) -> None:
+        """Process a whole run."""
+
+    @abc.abstractmethod
+    def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
+        """Process a run that exceeds memory: its rows so far, and those that ``_take`` returns."""

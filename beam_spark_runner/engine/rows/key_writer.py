@@ -1,0 +1,56 @@
+"""Base class of writers of rows with keys."""
+
+import numpy as np
+from apache_beam.coders import WindowedValueCoder
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.engine.program import Edge
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.keys import put_before
+from beam_spark_runner.engine.rows.writing import LONG_KEY_BYTES, Outlet, Writer
+from beam_spark_runner.portable.coders import deterministic_key_coder
+
+
+class KeyWriter(Writer):
+    """Buffers rows by key: a route has its hash; in epochs, it leads to the key's partition."""
+
+    _has_orders = True
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, outlet)
+        key_coder = coder.wrapped_value_coder.key_coder()
+        coder_impl = deterministic_key_coder(key_coder).get_impl()
+        self._encode_key = coder_impl.encode_nested if edge.key_groups else coder_impl.encode
+        self._partitions = outlet.partitions
+
+    def flush(self) -> None:
+        keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
+        if not values:
+            return
+        orders = np.array(self._orders, np.int64) if self._has_orders else None
+        self._orders = []
+        routes = self._routes(keys)
+        if max(map(len, keys)) <= LONG_KEY_BYTES:
+            self._emit_rows(0, routes, orders, keys, values)
+            return
+        for long, flag in ((False, 0), (True, schema.LONG_KEY)):
+            picked = [row for row, key in enumerate(keys) if (len(key) > LONG_KEY_BYTES) is long]
+            if not picked:
+                continue
+            some_keys = [keys[row] for row in picked]
+            some_values = [values[row] for row in picked]
+            if long:
+                some_values = [
+                    put_before(key, value)
+                    for key, value in zip(some_keys, some_values, strict=True)
+                ]
+                some_keys = [routing.digest_of(key) for key in some_keys]
+            index = np.array(picked, np.int64)
+            some_orders = None if orders is None else orders[index]
+            self._emit_rows(flag, routes[index], some_orders, some_keys, some_values)
+
+    def _routes(self, keys: list[bytes]) -> routing.Int64Array:
+        count, code, groups = len(keys), self.edge.code, self.edge.key_groups
+        if groups:
+            return routing.routes_in_key_groups(keys, count, code, groups, self._partitions)
+        return routing.routes_of_keys(keys, count, code)

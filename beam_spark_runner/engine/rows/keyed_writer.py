@@ -1,0 +1,62 @@
+"""Writes rows for a step that has state: one per element, by key."""
+
+from typing import Any
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.engine.program import Edge
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.key_writer import KeyWriter
+from beam_spark_runner.engine.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
+
+
+class KeyedWriter(KeyWriter):
+    """Writes key, value and event time of each element. All windows of a key have one route.
+
+    An element in the global window without timestamp and pane is written as its value alone, with
+    ``BARE`` as its ``order``.
+    """
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, coder, outlet)
+        value_coder = coder.wrapped_value_coder.value_coder()
+        self._encode_bare = value_coder.get_impl().encode
+        self._encode_windowed = (
+            WindowedValueCoder(value_coder, coder.window_coder).get_impl().encode
+        )
+        self._is_global = edge.is_global
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        self.accept_chunk([windowed_value.value], [windowed_value])
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        encode_key, encode_bare = self._encode_key, self._encode_bare
+        is_global, keys, coded_values, orders = (
+            self._is_global,
+            self._keys,
+            self._values,
+            self._orders,
+        )
+        first = len(coded_values)
+        element: Any = None
+        try:
+            for element, origin in zip(values, origins, strict=True):
+                key, value = element
+                coded_key = encode_key(key)
+                order = origin.timestamp_micros
+                if is_global and order == MIN_US and origin.pane_info is PANE_INFO_UNKNOWN:
+                    order, coded = schema.BARE, encode_bare(value)
+                else:
+                    coded = self._encode_windowed(origin.with_value(value))
+                keys.append(coded_key)
+                coded_values.append(coded)
+                orders.append(order)
+        except Exception as error:
+            raise self._fail("key or value", element, error) from error
+        self._size += (
+            sum(map(len, keys[first:])) + sum(map(len, coded_values[first:]))
+        ) + 2 * ROW_BYTES * len(values)
+        if self._size > FLUSH_BYTES:
+            self.flush()

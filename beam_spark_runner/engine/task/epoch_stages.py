@@ -1,0 +1,299 @@
+"""The stages of a level in an epoch: those that store something, and the watermarks of all."""
+
+import dataclasses
+import functools
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.ids import StageId, TransformId
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.engine.program import Edge, LevelProgram, StageProgram
+from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
+from beam_spark_runner.engine.side_inputs.views import EpochView
+from beam_spark_runner.engine.task.epoch_files import shared_file
+from beam_spark_runner.engine.task.epoch_stage import EpochStage
+from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
+from beam_spark_runner.engine.task.open_stage import OpenStage
+from beam_spark_runner.engine.task.open_stages import OpenStages
+from beam_spark_runner.engine.task.side_windows import looked_up_from_us
+from beam_spark_runner.engine.task.stage_kinds import kind_of, uses_shard
+from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.harness.waiting import WAITING
+from beam_spark_runner.portable.monitoring import drained_timers_counter, lateness_counter
+from beam_spark_runner.portable.window_mapping import SideWindow
+from beam_spark_runner.semantics.lateness import LateElements
+from beam_spark_runner.semantics.timers import DroppedTimers
+from beam_spark_runner.semantics.watermarks import least
+from beam_spark_runner.state.memory import CountValues
+from beam_spark_runner.state.requests import declared_states, value_counter
+from beam_spark_runner.state.shards import Shard
+from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.stored_residuals import total_size
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class EpochStages(OpenStages):
+    """The stages of a level in an epoch. See ``OpenStages`` and ``StagesOfEpoch``.
+
+    Attributes:
+        watermarks: the watermarks of all stages.
+        was_cut_off, awaits_commit, was_interrupted, awaited_us, views: those of all stages, see
+            ``EpochStage``.
+    """
+
+    def __init__(
+        self,
+        level: LevelProgram,
+        job: JobRuntime,
+        emit: Callable[[pa.RecordBatch], None],
+        partition: int,
+        now_us: Callable[[], int],
+        wait_us: Callable[[int], None],
+    ) -> None:
+        super().__init__(level, job, emit, partition, now_us, wait_us)
+        self._epoch = reports_pb2.Epoch()
+        self._shard: Shard | None = None
+        self._began_ns = 0
+        self._made: list[EpochStage] = []
+        self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
+        self._dropped: defaultdict[StageId, DroppedTimers] = defaultdict(DroppedTimers)
+        self.watermarks = EpochWatermarks(self._epoch, {})
+        self._view_files: dict[int, dict[bytes, tuple[str, ...]]] = defaultdict(dict)
+        self.was_cut_off = self.was_interrupted = self.awaits_commit = False
+        self.awaited_us: Mapping[int, int] = {}
+        self.views: list[reports_pb2.View] = []
+
+    def begin(
+        self, epoch: reports_pb2.Epoch, watermarks_us: Mapping[int, int], shard: Shard | None
+    ) -> None:
+        """Begin an epoch.
+
+        Args:
+            epoch: the epoch, as the driver's mark describes it.
+            watermarks_us: destination -> input watermark, as the levels upstream have sent it.
+            shard: the shard of the level and partition; None: no stage of the level uses one.
+        """
+        self.watermarks = EpochWatermarks(epoch, watermarks_us)
+        self._epoch = epoch
+        self.run = epoch.number
+        self._outlet = dataclasses.replace(self._outlet, epoch=epoch.number)
+        self._shard = shard
+        self._began_ns = time.monotonic_ns()
+        if epoch.clock_stands:
+            self.policy = dataclasses.replace(self.policy, clock_us=epoch.clock_us)
+        places = self._level.shards
+        assert places is not None
+        paths: set[str] = set()
+        for view in epoch.views:
+            path = f"{places.deltas}/{view.file}"
+            files = self._view_files[view.dest]
+            files[view.window] = (*files.get(view.window, ()), path)
+            paths.add(path)
+        self.job.forget_side_inputs(besides=paths)
+
+    @property
+    def epoch(self) -> reports_pb2.Epoch:
+        """The epoch, as the driver's mark describes it."""
+        return self._epoch
+
+    def spent_us(self) -> int:
+        """Return for how long the task has run, in microseconds."""
+        return (time.monotonic_ns() - self._began_ns) // 1_000
+
+    def clock_us(self) -> int:
+        """Return the processing time by which splittable DoFns wait."""
+        return self._epoch.clock_us + (0 if self._epoch.clock_stands else self.spent_us())
+
+    def store_of(self, program: StageProgram) -> StoredState:
+        """Return the data of a stage in the shard."""
+        assert self._shard is not None
+        coded_descriptor = program.description.coded_descriptor
+        return StoredState(self._shard, int(program.stage), _value_counter(coded_descriptor))
+
+    def epoch_of(self, program: StageProgram) -> StageEpoch:
+        """Return the store and the times of a stage that stores keys."""
+        before, now = self.watermarks.advance_of(program)
+        return StageEpoch(self.store_of(program), before, now, self.late_of(program))
+
+    def late_of(self, program: StageProgram) -> LateElements:
+        """Return the counter of late elements that a stage drops."""
+        return self._late[program.drops_as]
+
+    def dropped_of(self, program: StageProgram) -> DroppedTimers | None:
+        """Return the counter of timers that a drain drops; None: the pipeline is not drained."""
+        return self._dropped[program.stage] if self._epoch.drains else None
+
+    def side_inputs(
+        self, program: StageProgram
+    ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
+        """See ``StagesOfTask.side_inputs``."""
+        return {
+            reader: EpochView(
+                edge,
+                self.job.job_id,
+                self._view_files[edge.dest],
+                self.job.side_input,
+                self._view_at,
+            )
+            for reader, edge in program.views.items()
+        }
+
+    def _view_at(self, path: str) -> SharedFile:
+        places = self._level.shards
+        assert places is not None
+        return shared_file(places, path.rpartition("/")[2])
+
+    def is_expired(self, program: StageProgram, window: Any) -> bool:
+        """Whether a window of a stage's input has expired, so that its elements are dropped."""
+        return self.watermarks.is_expired(program, window)
+
+    def is_over(self, program: StageProgram, end_us: int) -> bool:
+        """See ``StagesOfEpoch``."""
+        return self.watermarks.is_over(program, end_us)
+
+    def has_view(self, edge: Edge, window: SideWindow) -> bool:
+        """Whether a window of a side input is ready.
+
+        It is, once the watermark has passed its end: without a pane, it is empty. Before that, it
+        is ready when a pane has fired; not if the side input is gathered in parts, since panes of
+        other parts may be missing.
+        """
+        if self.watermarks.before_us(edge.dest) > window.end_us:
+            return True
+        return not edge.in_parts and window.name in self._view_files[edge.dest]
+
+    def finish(self) -> list[bytes]:
+        """See ``OpenStages.finish``; before that, run what is due, stage by stage."""
+        for program in self._level.stages:
+            if uses_shard(program) and (program.stage in self._open or self._is_due(program)):
+                stage = self[program.stage]
+                assert isinstance(stage, EpochStage)
+                stage.run_due()
+        infos = super().finish()
+        for stage in self._made:
+            self.was_cut_off |= stage.was_cut_off
+            self.awaits_commit |= stage.awaits_commit
+            self.was_interrupted |= stage.was_interrupted
+            self.views += stage.views
+        interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
+        self.awaited_us = least(stage.awaited_us for stage in self._made)
+        self.watermarks.advance(self._level.stages, self.store_of, interrupted)
+        self._look_back()
+        return [*infos, *self._counted_late(), *self._counted_dropped()]
+
+    def _look_back(self) -> None:
+        """Lower ``looks_up_us``, to keep ended windows of side inputs that may be looked up."""
+        looks_up_us = self.watermarks.looks_up_us
+        for program in self._level.stages:
+            for reader, mapping in program.mappings.items():
+                dest = int(program.views[reader].dest)
+                watermark_us = looks_up_us[dest]
+                if mapping.may_look_back and mapping.coded_main and MIN_US < watermark_us < MAX_US:
+                    from_us = looked_up_from_us(
+                        self.job, mapping, watermark_us, program.lateness_us
+                    )
+                    looks_up_us[dest] = min(watermark_us, from_us)
+
+    def _counted_late(self) -> Iterator[bytes]:
+        for step, late in self._late.items():
+            if step is not None and late.dropped:
+                yield lateness_counter(step, late.dropped).SerializeToString()
+
+    def _counted_dropped(self) -> Iterator[bytes]:
+        """Warn of timers that the drain has dropped, and return their counters."""
+        for program in self._level.stages:
+            dropped = self._dropped.get(program.stage)
+            if dropped is None or not dropped.timers:
+                continue
+            step, name = next(iter(program.description.step_names.items()))
+            _LOGGER.warning(
+                "%s: the drain has dropped %s processing-time timers of %s keys, which their "
+                "callbacks have set after the end of the input. What these keys have stored until "
+                "then is lost. To keep it, stop the pipeline with a savepoint instead",
+                name,
+                f"{dropped.timers:,}",
+                f"{dropped.keys:,}",
+            )
+            yield drained_timers_counter(step, dropped.timers).SerializeToString()
+
+    def _is_due(self, program: StageProgram) -> bool:
+        if self._epoch.drains and program.description.is_splittable:
+            return not self.store_of(program).is_empty()  # restrictions are truncated
+        if program.views and self.store_of(program).timers(WAITING, b""):
+            return True
+        event_us, clock_us = self.store_of(program).next_due()
+        now = self.epoch_of(program).now
+        until_us = self.clock_us() if program.description.is_splittable else now.clock_us
+        return (event_us is not None and event_us <= now.watermark_us) or (
+            clock_us is not None and clock_us <= until_us
+        )
+
+    def finished(self) -> list[int]:
+        """Return the input destinations of stages that get no more input and store nothing."""
+        return [
+            dest
+            for program in self._level.stages
+            if self.watermarks.inputs_us[dest := int(program.input.dest)] == MAX_US
+            and not (uses_shard(program) and not self.store_of(program).is_empty())
+        ]
+
+    def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
+        """Return the restrictions in the shard, by splittable DoFn that has any."""
+        found = {}
+        for program in self._level.stages:
+            if program.description.is_splittable:
+                store = self.store_of(program)
+                hold_us = store.least_hold()
+                if hold_us is not None:
+                    (step, *_) = program.description.step_names
+                    found[str(step)] = reports_pb2.Residuals(
+                        count=store.count_holders(), hold_us=hold_us, size=total_size(store)
+                    )
+        return found
+
+    def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
+        """Return the status of each stage by its input destination; ``finish`` has run."""
+        waiting = {stage.program.stage: stage.waiting for stage in self._made}
+        return {
+            dest: reports_pb2.StageStatus(
+                output_us=self.watermarks.sent_us[dest],
+                hold_us=self.watermarks.holds_us.get(dest),
+                waiting=waiting.get(program.stage),
+            )
+            for program in self._level.stages
+            for dest in (int(program.input.dest),)
+        }
+
+    def next_due(self) -> tuple[int | None, int | None]:
+        """Return when the next timer of the level's stages is due: event time, processing time."""
+        due = [
+            self.store_of(program).next_due()
+            for program in self._level.stages
+            if uses_shard(program)
+        ]
+        events = [event_us for event_us, _ in due if event_us is not None]
+        clocks = [clock_us for _, clock_us in due if clock_us is not None]
+        return min(events, default=None), min(clocks, default=None)
+
+    def _make(self, program: StageProgram) -> OpenStage:
+        if not uses_shard(program):
+            return super()._make(program)
+        stage = kind_of(program)(self._level, program, self._outlet, self, self._now_us)
+        self._made.append(stage)
+        return stage
+
+
+@functools.lru_cache(256)
+def _value_counter(coded_descriptor: bytes) -> CountValues:
+    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(coded_descriptor)
+    return value_counter(descriptor, declared_states(descriptor))

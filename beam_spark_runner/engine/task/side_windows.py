@@ -1,0 +1,100 @@
+"""Maps windows of a stage's input to windows of a side input."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from apache_beam.coders import Coder
+from apache_beam.transforms.window import GlobalWindows, WindowFn
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.engine.program import StageProgram, WindowMapping
+from beam_spark_runner.engine.task.helper_bundle import run_helper, wrong_answer
+from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.harness.beam.side_windows import side_window_of
+from beam_spark_runner.portable.bounded import MalformedBytesError
+from beam_spark_runner.portable.window_mapping import SideWindow, answer_reader, coded_question
+from beam_spark_runner.portable.windowing import decode_window_fn
+from beam_spark_runner.semantics.timers import expiry_us
+
+MapWindows: TypeAlias = Callable[[Sequence[Any]], Sequence[SideWindow]]
+_MOST_KNOWN = 10_000
+"""How many windows that an SDK has mapped a worker caches, for each mapping."""
+
+
+def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) -> MapWindows:
+    """Return a function that maps each window of a stage's input to one of a side input.
+
+    Args:
+        job: the runtime of the job that the task belongs to.
+        mapping: the window mapping of the side input.
+        window_coder: the coder of windows of the stage's input.
+    """
+    program = mapping.asks
+    if program is None:
+        map_window = side_window_of(mapping.coded_windowing, mapping.pickled, mapping.step)
+        return lambda windows: [map_window(window) for window in windows]
+    asked = program
+
+    def ask(windows: Sequence[Any]) -> Sequence[SideWindow]:
+        coded = [window_coder.encode(window) for window in windows]
+        known = job.side_windows[asked.stage]
+        if unknown := [window for window in dict.fromkeys(coded) if window not in known]:
+            known.update(_answers(job, asked, unknown))
+        found = [known[window] for window in coded]
+        while len(known) > _MOST_KNOWN:
+            known.pop(next(iter(known)))
+        return found
+
+    return ask
+
+
+def looked_up_from_us(
+    job: JobRuntime, mapping: WindowMapping, watermark_us: int, lateness_us: int
+) -> int:
+    """Return the expiry of the earliest window of a side input that may still be looked up.
+
+    The earliest window of the stage's input that has not expired maps to it: later windows map to
+    no earlier ones.
+
+    Args:
+        job: the runtime of the job that the task belongs to.
+        mapping: the window mapping of the side input, with the windowing of the stage's input.
+        watermark_us: the event time of the earliest element that may still look it up.
+        lateness_us: the allowed lateness of the stage's input, in microseconds.
+
+    Returns:
+        Event time in microseconds.
+    """
+    window_fn = decode_window_fn(mapping.coded_main)
+    at = Timestamp(micros=max(MIN_US, watermark_us - lateness_us))
+    windows = window_fn.assign(WindowFn.AssignContext(at))
+    first = min(windows, key=lambda window: window.max_timestamp())
+    (side,) = window_mapper(job, mapping, window_fn.get_window_coder())([first])
+    return expiry_us(side.end_us, lateness_us)
+
+
+def _answers(
+    job: JobRuntime, program: StageProgram, windows: Sequence[bytes]
+) -> dict[bytes, SideWindow]:
+    """Have an SDK harness map windows, in a separate bundle.
+
+    Raises:
+        BundleFailedError: the mapping function raised.
+        FnApiProtocolError: the SDK did not answer all questions.
+    """
+    questions = [GlobalWindows.windowed_value(coded_question(window)) for window in windows]
+    answers, _ = run_helper(job, program, questions)
+    read = answer_reader(program.description)
+    try:
+        found = dict(read(answer.value) for answer in answers)
+    except MalformedBytesError as error:
+        raise wrong_answer(program, str(error)) from error
+    if found.keys() != set(windows):
+        answered = len(found.keys() & set(windows))
+        raise wrong_answer(
+            program,
+            f"of {len(windows)} windows, {answered} are mapped to windows of the side input, and "
+            f"{len(found) - answered} windows are mapped that nobody has asked about",
+        )
+    return found

@@ -1,0 +1,87 @@
+"""Opens the files of a task: its shard, at the last committed epoch, and its stored rows."""
+
+import contextlib
+from collections.abc import Iterator
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.task.epoch_files import delta_files, folder_of_copies, new_file
+from beam_spark_runner.engine.task.epoch_stages import EpochStages
+from beam_spark_runner.engine.task.stage_kinds import uses_shard
+from beam_spark_runner.engine.task.stored_rows import RowFile
+from beam_spark_runner.recovery.sweep import rows_name
+from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.local_copy import Origin
+from beam_spark_runner.state.shards import Shard, open_shard
+
+
+def open_shard_of(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+) -> contextlib.AbstractContextManager[Shard | None]:
+    """Open the shard of a level and partition, at its head in the epoch's mark.
+
+    The shard is None if no stage of the level uses one.
+    """
+    places = program.shards
+    assert places is not None
+    if not any(map(uses_shard, program.stages)):
+        return contextlib.nullcontext()
+    head = _head_of(program, epoch, partition)
+    return open_shard(
+        folder_of_copies(places),
+        delta_files(places),
+        lineage=places.lineage,
+        level=program.level,
+        partition=partition,
+        head=None if head is None else ShardVersion(head.epoch, head.attempt),
+        is_shared=program.harnesses is not None,
+    )
+
+
+@contextlib.contextmanager
+def row_file(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, attempt: int
+) -> Iterator[RowFile]:
+    """Open the file in which an attempt stores its rows for the next Spark job of the epoch."""
+    places = program.shards
+    assert places is not None
+    name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
+    with new_file(places, name) as (path, store), RowFile(path, store) as file:
+        yield file
+
+
+def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
+    """Seal the changes of an attempt, and return the report of its shard.
+
+    Args:
+        shard: the shard of the task.
+        attempt: the number of the attempt.
+        stages: the stages of the level; their ``finish`` has run.
+    """
+    next_event_us, next_clock_us = stages.next_due()
+    was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
+    stored_bytes = shard.used_bytes()
+    head = shard.seal(ShardVersion(stages.epoch.number, attempt))
+    return reports_pb2.ShardReport(
+        epoch=0 if head is None else head.epoch,
+        attempt=0 if head is None else head.attempt,
+        older=[
+            reports_pb2.DeltaId(epoch=epoch, attempt=attempt)
+            for (epoch, attempt), _, _ in shard.chain[:-1]
+        ],
+        next_event_us=next_event_us,
+        next_clock_us=next_clock_us,
+        was_cut_off=stages.was_cut_off,
+        awaited_us=stages.awaited_us,
+        was_interrupted=stages.was_interrupted,
+        awaits_commit=stages.awaits_commit,
+        was_rebuilt=was_rebuilt,
+        stored_bytes=stored_bytes,
+    )
+
+
+def _head_of(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+) -> reports_pb2.ShardHead | None:
+    place = program.level, partition
+    return next((head for head in epoch.heads if (head.level, head.partition) == place), None)

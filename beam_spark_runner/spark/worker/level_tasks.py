@@ -1,0 +1,97 @@
+"""Runs tasks of the engine as tasks of Spark, in its Python workers."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Client
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.task import epoch_server, stored_rows
+from beam_spark_runner.engine.task.first_task import FirstTask
+from beam_spark_runner.engine.task.stored_rows import StoredRows
+from beam_spark_runner.engine.task.task import LevelTask, at_home
+from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.spark.worker.hosting import stay_while_hosting
+
+
+def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a task of a level; see ``functions.level_function``."""
+    stay_while_hosting(worker.wait_for_ends)
+    with at_home(program):
+        context = TaskContext.get()
+        if context is not None and program.rows_from is not None:
+            rows = schema.batches_of_text(_property_of(context, program.rows_from))
+            batches = _in_place_of(batches, rows)
+        elif program.fed:
+            batches = rows_fed(program.fed, batches)
+        yield from LevelTask(program, *_place_of(context)).run(batches)
+
+
+def run_segment(
+    programs: Sequence[LevelProgram], batches: Iterator[pa.RecordBatch], budget_s: float
+) -> Iterator[pa.RecordBatch]:
+    """Run the only task of a segment's first Spark job; see ``functions.first_task_function``."""
+    stay_while_hosting(worker.wait_for_ends)
+    first = programs[0]
+    with at_home(first):
+        _, attempt_number = _place_of(TaskContext.get())
+        task = FirstTask(programs, budget_s, attempt_number)
+        yield from task.run(rows_fed(first.fed, batches))
+
+
+def rows_fed(fed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in a program.
+
+    Args:
+        fed: the rows, see ``schema.coded_batches``.
+        batches: the input that Spark passes to the task, which is ignored.
+    """
+    yield from _in_place_of(batches, schema.decoded_batches(fed))
+
+
+def read_stored_rows(
+    stored: StoredRows, names_from: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run a task that reads rows of an earlier Spark job; see ``functions.reading_function``."""
+    context = TaskContext.get()
+    partition, attempt_number = _place_of(context)
+    names = [name for batch in batches for name in batch.column(0).to_pylist()]
+    if context is not None and names_from is not None:
+        names = _property_of(context, names_from).split("\n")[partition : partition + 1]
+    (name,) = names
+    yield from stored_rows.read_rows(stored, name, partition, attempt_number)
+
+
+def serve_epochs(address: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a task that serves the driver; see ``functions.serving_function``."""
+    stay_while_hosting(worker.wait_for_ends)
+    with Client(address, "AF_UNIX") as driver:
+        epoch_server.serve(driver)
+    yield from _in_place_of(batches, ())
+
+
+def _in_place_of(
+    batches: Iterator[pa.RecordBatch], rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows, and ignore the input of the task: Spark ends a worker that does not read it."""
+    yield from rows
+    for _ in batches:
+        pass
+
+
+def _place_of(context: TaskContext | None) -> tuple[int, int]:
+    """Return the partition of a Spark task, and how many attempts Spark has made before it."""
+    if context is None:
+        return 0, 0
+    return context.partitionId(), context.attemptNumber()
+
+
+def _property_of(context: TaskContext, name: str) -> str:
+    """Return a local property of the Spark job."""
+    value = context.getLocalProperty(name)
+    if value is None:
+        raise InvariantError(f"the Spark job has no local property {name}")
+    return str(value)

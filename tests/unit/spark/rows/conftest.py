@@ -1,3 +1,0 @@
-"""Fixtures of the tests of writers and readers."""
-
-from tests.unit.spark.rows.written_rows import hashes, memory  # noqa: F401  (fixtures)
