@@ -189,7 +189,8 @@ class LevelProgram:
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
     # Destinations whose rows a task passes on: for later levels of the segment, or to be stored.
     goes_on: frozenset[int] = frozenset()
-    # In a Spark job's last level: destinations whose rows the reports bring to the driver, unless
-    # those of a task exceed ``returned_bytes``.
+    # In a Spark job's last level, and in all levels of a segment's first task, which may stop at
+    # any of them: destinations whose rows the reports bring to the driver, unless those of a task
+    # exceed ``returned_bytes``.
     returns: frozenset[int] = frozenset()
     returned_bytes: int = 0

@@ -12,7 +12,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 DEFAULT_ROUND_BUDGET_S = 2
-DEFAULT_SINGLE_TASK_BUDGET_S = 0.3
+DEFAULT_SINGLE_TASK_BUDGET_S = 0.1
 DEFAULT_SESSION_IDLE_S = 600
 DEFAULT_BATCH_INTERVAL_MS = 500
 DEFAULT_TIMER_BATCH = 1000
@@ -103,8 +103,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "default": str(DEFAULT_SINGLE_TASK_BUDGET_S),
         "metavar": "SECONDS",
         "help": "The time for which one task runs a part of the pipeline that reads few elements, "
-        "before the remaining work is spread over the cluster. 0: the work is spread from the "
-        "beginning. Default: 0.3.",
+        "for each shuffle in it, before the remaining work is spread over the cluster. 0: the work "
+        "is spread from the beginning. Default: 0.1.",
     },
     "group_memory_bytes": {
         "type": int,

@@ -38,8 +38,8 @@ class FirstTask:
 
     Args:
         programs: the programs of all levels of the segment.
-        budget_s: the time after which it reads no further rows: all other cores may be idle
-            meanwhile. Each level adds a third to it, since it would need a Spark stage otherwise.
+        budget_s: the time for each level after which it reads no further rows, since all other
+            cores may be idle. It is about what a Spark stage costs, which a level needs otherwise.
         attempt_number: how many attempts Spark has made before.
         max_bytes: see ``MAX_BYTES``.
     """
@@ -54,7 +54,7 @@ class FirstTask:
         self._programs = programs
         self._attempt_number = attempt_number
         self._budget_s = budget_s
-        self._ends_s = time.monotonic() + budget_s
+        self._ends_s = time.monotonic()
         self._opening_s = _no_time
         self._max_bytes = max_bytes
 
@@ -63,7 +63,7 @@ class FirstTask:
         emitted: Iterable[pa.RecordBatch] = batches
         for program in self._programs:
             level = _Level(program, emitted, self, self._attempt_number)
-            self._ends_s += self._budget_s / 3
+            self._ends_s += self._budget_s
             self._opening_s = level.opening_s
             began_s = time.monotonic()
             yield from level.run()
@@ -108,7 +108,7 @@ class _Level:
         # Other rows stay in their order, as users expect it of few elements.
         is_grouped = any(stage.input.is_grouped for stage in program.stages)
         rows = sorted_rows(program, batches) if is_grouped else joined(batches)
-        self._slices = Slices(rows, task.is_late)
+        self._slices = Slices(rows, task.left_s)
         self._level_task = LevelTask(program, 0, attempt_number, self._slices.unread)
         self.is_last = not program.has_next
         self.emitted: list[pa.RecordBatch] = []
@@ -171,7 +171,7 @@ class _Level:
                     self.is_last = True
                 if self.is_last:
                     yield from self._taken()
-        if self._task.is_late() or self._slices.unread():
+        if self._task.is_late() or len(self._slices.unread()):
             self.is_last = True
         if self.is_last:
             yield from self._taken()

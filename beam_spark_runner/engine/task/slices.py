@@ -12,26 +12,30 @@ from beam_spark_runner.engine.rows import schema
 class Slices:
     """The rows of one task, in slices of 1, 2, 4, … groups of rows with equal routes.
 
-    Rows of one group, and the pieces of one value, have equal routes and follow each other: none is
-    torn apart. Marks come before all slices, and reports after them, also if the task stops early.
+    A slice has no more groups than fit the time that is left, if they take as long as those of the
+    slice before. Rows of one group, and the pieces of one value, have equal routes and follow each
+    other: none is torn apart. Marks come before all slices, and reports after them, also if the
+    task stops early.
 
     Threads: one iterates; any may call the other methods.
 
     Args:
         rows: sorted by route, if they are read in groups.
-        is_late: whether to stop before the next slice. The first one is always fed.
+        left_s: returns the time that is left, in seconds. When it is over, no further slice is fed;
+            the first one always is.
     """
 
-    def __init__(self, rows: pa.Table, is_late: Callable[[], bool]) -> None:
+    def __init__(self, rows: pa.Table, left_s: Callable[[], float]) -> None:
         dests = rows.column("dest").to_numpy() & schema.DEST_MASK
         self._marks = rows.filter(pa.array(dests == schema.CONTROL))
         self._reports = rows.filter(pa.array(dests == schema.REPORT))
         is_control = (dests == schema.CONTROL) | (dests == schema.REPORT)
         self._rows = rows.filter(pa.array(~is_control)).combine_chunks()
+        self._dests: schema.Int32Array = dests[~is_control]
         routes = self._rows.column("route").to_numpy()
         changes = np.flatnonzero(routes[1:] != routes[:-1]) + 1
         self._ends: list[int] = [*changes.tolist(), len(routes)] if len(routes) else []
-        self._is_late = is_late
+        self._left_s = left_s
         self._lock = threading.Lock()
         self._groups = 0  # that have been fed
         self._is_stopped = False
@@ -40,13 +44,15 @@ class Slices:
         yield from self._marks.to_batches()
         count = 1
         while (piece := self._next(count)) is not None:
+            began_s = self._left_s()
             yield from piece.to_batches()
-            count *= 2
+            left_s = self._left_s()
+            count = _next_count(count, began_s - left_s, left_s)
         yield from self._reports.to_batches()
 
     def _next(self, count: int) -> pa.Table | None:
         with self._lock:
-            if self._groups and self._is_late():
+            if self._groups and self._left_s() <= 0:
                 self._is_stopped = True
             if self._is_stopped or self._groups == len(self._ends):
                 return None
@@ -63,13 +69,22 @@ class Slices:
         with self._lock:
             self._is_stopped = True
 
-    def unread(self) -> int:
-        """Return the number of rows that are not fed."""
+    def unread(self) -> schema.Int32Array:
+        """Return the destination of each row that is not fed."""
         with self._lock:
-            return len(self._rows) - self._fed
+            unread: schema.Int32Array = self._dests[self._fed :]
+        return unread
 
     def rest(self) -> list[pa.RecordBatch]:
         """Stop, and return the rows that are not fed."""
         self.stop()
         batches: list[pa.RecordBatch] = self._rows.slice(self._fed).to_batches()
         return batches
+
+
+def _next_count(count: int, took_s: float, left_s: float) -> int:
+    """Return how many groups the next slice has, after one of ``count`` groups."""
+    most = 2 * count
+    if took_s * most <= left_s * count:
+        return most
+    return max(1, int(left_s * count / took_s))

@@ -222,7 +222,9 @@ class ProgramBuilder:
             is_round=is_round,
             leaves_several=in_one_task and partitions > 1,
             goes_on=self._going_on(segment, index, is_round=is_round),
-            returns=frozenset() if has_next else self._returned(segment, in_one_task),
+            returns=frozenset()
+            if has_next and not in_one_task
+            else self._returned(segment, in_one_task),
             returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
         )
 

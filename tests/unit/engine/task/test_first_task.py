@@ -69,13 +69,21 @@ def waiting(n: int) -> int:
     return n
 
 
+def looking_up(p: beam.Pipeline) -> None:
+    spread = numbers(p) | beam.Reshuffle()
+    pairs = spread | "pair" >> beam.Map(lambda n: (n % 5, n)).with_output_types(tuple[int, int])
+    pairs | beam.GroupByKey() | beam.MapTuple(note_group)
+    entries = beam.pvalue.AsList(spread | "entry" >> beam.Map(str))
+    p | "one" >> beam.Create([1]) | "look up" >> beam.Map(lambda n, found: n, entries)
+
+
 class Segments:
-    """The only segment of a pipeline, and the programs of its levels for a first task."""
+    """The first segment of a pipeline, and the programs of its levels for a first task."""
 
     def __init__(self, build: Any, round_budget_s: float | None = None) -> None:
         plan = compile_pipeline(proto_of(build))
         self.segment: Segment
-        (self.segment,) = plan.segments
+        self.segment, *_ = plan.segments
         limits = Limits(
             max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 20, cache_bytes=0
         )
@@ -146,12 +154,12 @@ class Late(FirstTask):
 
     questions = 0
 
-    def is_late(self) -> bool:
+    def left_s(self) -> float:
         self.questions -= 1
-        return self.questions < 0
+        return LONG_S if self.questions >= 0 else 0.0
 
 
-@pytest.mark.parametrize("questions", range(12))
+@pytest.mark.parametrize("questions", range(24))
 def test_each_element_is_read_or_left(questions: int) -> None:
     given = Segments(grouping)
     _, first, grouped = (int(each.stages[0].input.dest) for each in given.programs)
@@ -165,6 +173,32 @@ def test_each_element_is_read_or_left(questions: int) -> None:
     assert last.unread_rows == (left if last.level == 1 else len(values_to(grouped, batches)))
     assert verdict(batches) == Accepted()
     assert [mark.attempt for mark in marks(batches)] == [last.attempt]
+
+
+@pytest.mark.parametrize("questions", range(0, 60, 3))
+def test_rows_for_side_inputs_are_returned_whole_or_not_at_all(questions: int) -> None:
+    given = Segments(looking_up)
+    (dest,) = map(int, given.segment.writes)
+    one = Late(given.programs, LONG_S)
+    one.questions = questions
+    batches = list(one.run(given.fed))
+    last = reports(batches)[-1]
+    if last.HasField("returned_rows"):
+        returned = values_to(dest, list(schema.decoded_batches(last.returned_rows)))
+        assert sorted(returned) == sorted(values_to(dest, batches))
+    else:
+        assert last.unread_rows  # they are among these
+
+
+def test_rows_for_side_inputs_are_returned_where_the_task_stops() -> None:
+    given = Segments(looking_up)
+    (dest,) = map(int, given.segment.writes)
+    one = Late(given.programs, LONG_S)
+    one.questions = 30
+    batches = list(one.run(given.fed))
+    last = reports(batches)[-1]
+    assert last.level < len(given.programs) - 1
+    assert values_to(dest, list(schema.decoded_batches(last.returned_rows)))
 
 
 def test_a_level_that_emits_much_is_the_last_one() -> None:

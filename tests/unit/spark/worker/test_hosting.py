@@ -3,6 +3,7 @@
 import io
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from apache_beam.utils import multi_process_shared
 from pyspark import worker as pyspark_worker
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task.worker_runtime import WorkerRuntime, worker
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
+from beam_spark_runner.spark.worker import level_tasks
 from beam_spark_runner.spark.worker.hosting import stay_while_hosting, staying
-from tests.unit.engine.task.epochs_of_tasks import Tells, epoch, programs_in
+from tests.unit.engine.task.epochs_of_tasks import Tells, programs_in, rows_of
 from tests.unit.engine.task.test_worker_runtime import Job
 
 
@@ -101,11 +104,21 @@ def test_the_function_of_each_task_is_wrapped_once(monkeypatch: pytest.MonkeyPat
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
 
 
-def test_each_task_has_its_worker_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+@pytest.mark.parametrize("kind", ["level", "segment"])
+def test_each_task_has_its_worker_stay(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     monkeypatch.setattr(pyspark_worker, "main", is_told_to_end)
     programs = programs_in(tmp_path, Tells(), job="staying")
+    rows = rows_of(programs, reports_pb2.Epoch(number=1, clock_stands=True), 1)
+    run = {
+        "level": lambda: level_tasks.run_level(programs[0], iter(rows)),
+        "segment": lambda: level_tasks.run_segment(
+            [replace(programs[0], fed=schema.coded_batches(rows))], iter([]), 0.0
+        ),
+    }
     try:
-        epoch(programs, reports_pb2.Epoch(number=1, clock_stands=True), 1)
+        assert list(run[kind]())
     finally:
         worker.end("staying", 60)
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
