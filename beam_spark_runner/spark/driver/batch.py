@@ -1,29 +1,17 @@
 """Runs a plan: one Spark job after another, each accepted before the next begins."""
 
-import logging
 from collections.abc import Iterable, Mapping
 
-from beam_spark_runner.core.errors import (
-    RunnerError,
-    SparkJobError,
-    StuckBundleError,
-)
+from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
 from beam_spark_runner.engine.program import SideInputRows
-from beam_spark_runner.engine.rows.reports import error_of
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import (
-    Accepted,
-    Ambiguous,
-    Failed,
-    Rejected,
-    Verdict,
-)
+from beam_spark_runner.scheduling.attempts import Accepted, Verdict
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.scheduling.partitions import derive_partitions
 from beam_spark_runner.spark.driver.gather import GatherSettings, gather
-from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows, Outputs
+from beam_spark_runner.spark.driver.outputs import OutputRows, Outputs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.rows_to_write import rows_to_write
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
@@ -36,10 +24,10 @@ from beam_spark_runner.spark.driver.segment_job import (
 )
 from beam_spark_runner.spark.driver.segment_run import SegmentRun, SegmentRuns, Source
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
+from beam_spark_runner.spark.driver.triage import Attempt, attempt
 
 MAX_FED_BYTES = 1 << 20
 """How many bytes of rows a program may have, which Spark sends with each task."""
-_LOGGER = logging.getLogger(__name__)
 
 
 def run_plan(plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
@@ -109,45 +97,23 @@ class _PlanRun:
             return segments.Ran(segment.id)
         title = segment_title(self._plan, segment)
         self._jobs.forget_last()
-        try:
+
+        def run() -> Verdict:
             self._gather_side_inputs(segment)
             with self._settings.job_scope(title), self._settings.materialiser.beside(segment):
-                verdict = self._run(segment, source)
-        except RunnerError:
-            raise
-        except AmbiguousRowsError as error:
-            verdict = error.verdict
-        except Exception as error:
-            self._settings.check_cancelled()
-            if stuck := StuckBundleError.found_in(str(error)):
-                raise stuck from error
-            if not machines_were_lost(error):
-                blamed = self._jobs.steps_blamed_for(segment, error)
-                raise SparkJobError(blamed, reason_of(error)) from error
-            return self._after_crash(segment, title, reason_of(error))
-        match verdict:
-            case Accepted():
-                return segments.Ran(segment.id)
-            case Failed(failure):
-                raise error_of(failure)
-            case Ambiguous():
-                return self._after_ambiguous(segment, title, verdict)
-            case Rejected(why):
-                _LOGGER.warning("%s runs again: %s", title, why)
-                return segments.Rejected(segment.id, why)
+                return self._run(segment, source)
 
-    def _after_ambiguous(
-        self, segment: Segment, title: str, verdict: Ambiguous
-    ) -> segments.Lost | segments.Rejected:
-        """Have the segments run again whose rows this one read; if there are none, only itself."""
-        if writers := self._outputs.writers_of(verdict.runs):
-            _LOGGER.warning(
-                "%s: rows of %d earlier Spark job(s) are computed again: %s",
-                *(title, len(writers), verdict.reason),
+        return attempt(
+            Attempt(
+                segment=segment.id,
+                title=title,
+                run=run,
+                check_cancelled=self._settings.check_cancelled,
+                blamed_for=lambda error: self._jobs.steps_blamed_for(segment, error),
+                writers_in=self._outputs.writers_of,
+                writers_lost=lambda: self._writers_lost(segment),
             )
-            return segments.Lost(segment.id, writers, verdict.reason)
-        _LOGGER.warning("%s runs again: %s", title, verdict.reason)
-        return segments.Rejected(segment.id, verdict.reason)
+        )
 
     def _write_table(self, segment: Segment, step: TransformId) -> segments.Event:
         """Write what other segments have materialised."""
@@ -161,21 +127,28 @@ class _PlanRun:
             return segments.Ran(segment.id)
         parts = self._outputs.for_reader(segment.reads)
         (dest,) = segment.reads
-        try:
+
+        def run() -> Verdict:
             with self._settings.job_scope(title):
                 rows = rows_to_write(OutputRows.union(parts), dest) if parts else None
                 is_again = step in tables.begun
                 tables.begun.add(step)
                 tables.results[step] = write.run(rows, is_again=is_again)
-        except AmbiguousRowsError as error:
-            return self._after_ambiguous(segment, title, error.verdict)
-        except Exception as error:
-            self._settings.check_cancelled()
-            may_run_again = step not in tables.begun or write.may_run_again()
-            if not machines_were_lost(error) or not may_run_again:
-                raise SparkJobError(write.step, write.reason_for(error)) from error
-            return self._after_crash(segment, title, reason_of(error))
-        return segments.Ran(segment.id)
+            return Accepted()
+
+        return attempt(
+            Attempt(
+                segment=segment.id,
+                title=title,
+                run=run,
+                check_cancelled=self._settings.check_cancelled,
+                blamed_for=lambda error: write.step,
+                reason_for=write.reason_for,
+                may_run_again=lambda: step not in tables.begun or write.may_run_again(),
+                writers_in=self._outputs.writers_of,
+                writers_lost=lambda: self._writers_lost(segment),
+            )
+        )
 
     def _run(self, segment: Segment, source: Source) -> Verdict:
         partitions = self._partitions(segment)
@@ -195,8 +168,8 @@ class _PlanRun:
                 )
         return verdict
 
-    def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
-        """Decide what runs again: the segment alone, or also those whose rows are lost."""
+    def _writers_lost(self, segment: Segment) -> frozenset[SegmentId]:
+        """Return the segments whose rows a segment reads, and which were lost with an executor."""
         needed = {writer for writers in segment.reads.values() for writer in writers} | {
             writer.id
             for writer in self._plan.segments
@@ -204,20 +177,11 @@ class _PlanRun:
                 dest in writer.writes and dest not in self._gathered for dest in segment.side_inputs
             )
         }
-        lost = frozenset(
+        return frozenset(
             writer
             for writer in needed
             if (rows := self._outputs.rows_of(writer)) and not self._is_complete(writer, rows)
         )
-        if lost:
-            _LOGGER.warning(
-                "%s: rows of %d earlier Spark job(s) were lost with an executor, and are computed "
-                "again: %s",
-                *(title, len(lost), reason),
-            )
-            return segments.Lost(segment.id, lost, reason)
-        _LOGGER.warning("%s runs again: %s", title, reason)
-        return segments.Crashed(segment.id, reason)
 
     def _is_complete(self, writer: SegmentId, rows: OutputRows) -> bool:
         """Whether the materialised output of a segment is still there."""

@@ -5,14 +5,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundleError
+from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import SegmentId
-from beam_spark_runner.engine.rows.reports import error_of
 from beam_spark_runner.plan.levels import LevelRange, parts
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Attempts, Failed, Report
+from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict
 from beam_spark_runner.spark.driver.anchor import AnchorPolicy
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier
@@ -20,7 +19,7 @@ from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.segment_job import segment_title
-from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
+from beam_spark_runner.spark.driver.triage import Attempt, attempt
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -151,11 +150,15 @@ class EpochSegments:
         segment = job.part.segment
         jobs = self._jobs[segment.id]
         name = self._settings.job_name
-        title = f"epoch {job.number}{f' of {name}' if name else ''}: "
+        epoch = f"epoch {job.number}"
+        title = f"{epoch}{f' of {name}' if name else ''}: "
         title += segment_title(self._plan, segment)
         self._settings.observer.began(job.number)
         began_ns = time.monotonic_ns()
-        try:
+        reports: Sequence[Report] = ()
+
+        def run() -> Verdict:
+            nonlocal reports
             with self._settings.job_scope(title):
                 if self._settings.anchors and not isinstance(job.source, Stored):  # an epoch begins
                     self._anchoring.weigh()
@@ -165,36 +168,24 @@ class EpochSegments:
                     stores_rows=job.stores_rows,
                     anchor=self._anchoring.anchor,
                 )
-                self.planning_ns += jobs.planned_ns - began_ns
-        except RunnerError:
-            raise
-        except Exception as error:
-            self._settings.check_cancelled()
-            if stuck := StuckBundleError.found_in(str(error)):
-                raise stuck from error
-            if not machines_were_lost(error):
-                raise SparkJobError(jobs.steps_blamed_for(error), reason_of(error)) from error
-            self._warn(job, reason_of(error))
-            return (), segments.Crashed(segment.id, reason_of(error))
-        infos = [info for report in reports for info in report.monitoring_infos]
-        self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
-        self._settings.observer.reported(reports)
-        match verdict:
-            case Accepted():
-                return reports, segments.Ran(segment.id)
-            case Failed(failure):
-                raise error_of(failure)
-        self._warn(job, verdict.reason)
-        if isinstance(verdict, Ambiguous) and isinstance(job.source, Stored):
-            writers = frozenset({SegmentId(segment.id - 1)})
-            return (), segments.Lost(segment.id, writers, verdict.reason)
-        return (), segments.Rejected(segment.id, verdict.reason)
+            self.planning_ns += jobs.planned_ns - began_ns
+            infos = [info for report in reports for info in report.monitoring_infos]
+            self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
+            self._settings.observer.reported(reports)
+            return verdict
 
-    def _warn(self, job: "_EpochJob", reason: str) -> None:
-        what = f"epoch {job.number}"
-        if len(self._jobs) > 1:
-            what = f"segment {job.part.segment.id} of {what}"
-        _LOGGER.warning("%s runs again: %s", what, reason)
+        before = {SegmentId(segment.id - 1)} if isinstance(job.source, Stored) else set()
+        event = attempt(
+            Attempt(
+                segment=segment.id,
+                title=f"segment {segment.id} of {epoch}" if len(self._jobs) > 1 else epoch,
+                run=run,
+                check_cancelled=self._settings.check_cancelled,
+                blamed_for=jobs.steps_blamed_for,
+                writers_in=lambda runs: frozenset(before),
+            )
+        )
+        return reports, event
 
 
 @dataclass(frozen=True, slots=True)

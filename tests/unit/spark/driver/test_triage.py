@@ -1,0 +1,139 @@
+"""What becomes of one run of a segment."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    CheckpointStorageError,
+    SparkJobError,
+    StuckBundleError,
+)
+from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.scheduling import segments
+from beam_spark_runner.scheduling.attempts import (
+    Accepted,
+    Ambiguous,
+    Failed,
+    Failure,
+    Rejected,
+    Verdict,
+)
+from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError
+from beam_spark_runner.spark.driver.triage import Attempt, attempt
+
+HERE, BEFORE = SegmentId(1), SegmentId(0)
+AMBIGUOUS = Ambiguous(frozenset({7}), "two attempts")
+LOST = "ExecutorLostFailure (executor 1 exited)"
+
+
+class CancelledError(Exception):
+    """The job is to end."""
+
+
+def nothing() -> None: ...
+
+
+def fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+def run(outcome: Verdict | Exception, **changes: Any) -> segments.Event:
+    """Run a segment that has this outcome."""
+    this = Attempt(
+        segment=HERE,
+        title="Sum",
+        run=lambda: fail(outcome) if isinstance(outcome, Exception) else outcome,
+        check_cancelled=nothing,
+        blamed_for=lambda error: "Sum/Divide",
+    )
+    return attempt(dataclasses.replace(this, **changes))
+
+
+def before(runs: Any = ()) -> frozenset[SegmentId]:
+    return frozenset({BEFORE})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "event"),
+    [
+        pytest.param(Accepted(), {}, segments.Ran(HERE), id="accepted"),
+        pytest.param(Rejected("late"), {}, segments.Rejected(HERE, "late"), id="rejected"),
+        pytest.param(
+            AMBIGUOUS, {}, segments.Rejected(HERE, "two attempts"), id="ambiguous rows of its own"
+        ),
+        pytest.param(
+            AMBIGUOUS,
+            {"writers_in": lambda runs: before() if set(runs) == {7} else None},
+            segments.Lost(HERE, before(), "two attempts"),
+            id="ambiguous rows of another segment",
+        ),
+        pytest.param(
+            AmbiguousRowsError(AMBIGUOUS),
+            {"writers_in": before},
+            segments.Lost(HERE, before(), "two attempts"),
+            id="ambiguous rows in a side input",
+        ),
+        pytest.param(
+            RuntimeError(LOST), {}, segments.Crashed(HERE, LOST), id="an executor was lost"
+        ),
+        pytest.param(
+            RuntimeError(LOST),
+            {"writers_lost": before},
+            segments.Lost(HERE, before(), LOST),
+            id="rows were lost with an executor",
+        ),
+    ],
+)
+def test_the_event_of_an_outcome(
+    outcome: Verdict | Exception,
+    changes: dict[str, Callable[..., Any]],
+    event: segments.Event,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert run(outcome, **changes) == event
+    # Users see why it runs again.
+    reasons = [] if isinstance(event, segments.Ran) else [event.reason]
+    assert [text.rpartition(": ")[2] for text in caplog.messages] == reasons
+    assert all(text.startswith("Sum") for text in caplog.messages)
+
+
+def test_a_failure_of_user_code_is_raised() -> None:
+    failure = Failure(step="Divide", cause="ZeroDivisionError", traceback_text="…", kind="")
+    with pytest.raises(BundleFailedError, match="Divide"):
+        run(Failed(failure))
+
+
+def test_errors_of_the_runner_are_raised_as_they_are() -> None:
+    error = CheckpointStorageError("/checkpoints", "disk full")
+    with pytest.raises(CheckpointStorageError) as raised:
+        run(error)
+    assert raised.value is error
+
+
+def test_other_errors_are_blamed_on_steps() -> None:
+    with pytest.raises(SparkJobError, match="Sum/Divide"):
+        run(ValueError("Spark has no plan for this"))
+
+
+def test_what_has_effects_does_not_run_again() -> None:
+    with pytest.raises(SparkJobError, match="the table is locked"):
+        run(
+            RuntimeError(LOST),
+            may_run_again=lambda: False,
+            reason_for=lambda error: "the table is locked",
+        )
+
+
+def test_a_cancelled_spark_job_is_no_failure() -> None:
+    with pytest.raises(CancelledError):
+        run(RuntimeError(LOST), check_cancelled=lambda: fail(CancelledError()))
+
+
+def test_a_stuck_bundle_is_recognised_in_the_text_of_spark() -> None:
+    stuck = StuckBundleError("Wait", 5, "in wait")
+    with pytest.raises(StuckBundleError, match="Wait"):
+        run(RuntimeError(f"StuckBundleError: {stuck}"))
