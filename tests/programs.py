@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.engine.program import LevelProgram, ShardLocations
+from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import EpochPart, LevelProgram, ShardLocations
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 
 
@@ -32,9 +32,9 @@ def programs(job: PreparedJob) -> Iterator[LevelProgram]:
         cache_bytes=1 << 20,
         options_json=job.options_json,
         harnesses=job.harnesses,
-        shards=shards if job.plan.streams else None,
     )
-    builder = ProgramBuilder(job.plan, job.job_id, limits)
+    epoch = EpochPart(shards=shards) if job.plan.streams else None
+    builder = ProgramBuilder(job.plan, job.job_id, limits, epoch)
     for segment in job.plan.segments:
         levels = range(len(segment.levels))
         for index in levels:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
+from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.main_classes import CodedClasses
-from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.stage_description import StageDescription
 
@@ -146,51 +145,85 @@ class ShardLocations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPart:
+    """What only a level of a bounded pipeline has.
+
+    Attributes:
+        round_budget_us: the time for splittable DoFns; None: they process all restrictions.
+        may_pass_on: its tasks pass their input on to a later Spark job, if a splittable DoFn
+            upstream leaves residuals.
+        leaves_several: several restrictions are left, to be processed by other tasks.
+        is_round: its input is residuals; tasks of other Spark jobs have processed the rest.
+        fed: rows that the driver has, see ``schema.coded_batches``: in place of the tasks' input.
+        returns: in a Spark job's last level, and in all levels of a segment's first task, which
+            may stop at any of them: destinations whose rows the reports bring to the driver,
+            unless those of a task exceed ``returned_bytes``.
+    """
+
+    round_budget_us: int | None = None
+    may_pass_on: bool = False
+    leaves_several: bool = False
+    is_round: bool = False
+    fed: bytes = b""
+    returns: frozenset[int] = frozenset()
+    returned_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPart:
+    """What only a level of a streaming pipeline has, which runs once in each epoch.
+
+    Attributes:
+        shards: where its tasks have their shards.
+        user_timer_batch: set where the firing of user timers may be interrupted: how many an SDK
+            harness gets at once.
+        rows_from: the local property of the Spark job that has the rows of the level, in place of
+            its tasks' input.
+        stores_rows: its rows go into a file, for a later Spark job of the epoch.
+    """
+
+    shards: ShardLocations
+    user_timer_batch: int | None = None
+    rows_from: str | None = None
+    stores_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelProgram:
     """The program of all tasks of one level.
 
-    ``partitions`` is the number of partitions of every exchange, in later segments too;
-    ``has_next`` is False in a Spark job's last level, unless that stores its rows.
+    Attributes:
+        job_id: the id of the job.
+        title: names the level.
+        run: the number of the Spark job among the pipeline's.
+        level: counted over all segments.
+        partitions: the number of partitions of every exchange, in later segments, too.
+        has_next: False in a Spark job's last level, unless that stores its rows.
+        has_exchange: in front of it.
+        stages: the stages that run in each task.
+        limits: those of all tasks of the job.
+        batch: set if the pipeline is bounded.
+        epoch: set if it streams.
+        goes_on: destinations whose rows a task passes on: for later levels of the segment, or to
+            be stored.
     """
 
     job_id: str
     title: str
-    run: int  # the number of the Spark job among the pipeline's
-    level: int  # counted over all segments
+    run: int
+    level: int
     partitions: int
     has_next: bool
-    has_exchange: bool  # in front of it
-    may_pass_on: bool  # if a splittable DoFn upstream leaves residuals
-    round_budget_us: int | None  # of splittable DoFns; None: they process all restrictions
+    has_exchange: bool
     stages: tuple[StageProgram, ...]
-    max_attempts: int  # at a task, before Spark fails the Spark job
-    row_limit_bytes: int  # longer values travel in pieces
-    max_element_bytes: int
-    cache_bytes: int  # the size of a worker's cache of decoded side inputs
-    spill_bytes: int  # a task's memory for large groups
-    options_json: str = "{}"  # pipeline options, as SDK harnesses get them
-    working_folder: str | None = None  # of the program, where tasks run on its machine
-    import_path: tuple[str, ...] = ()  # of the program, likewise
-    main_classes: CodedClasses = field(default_factory=dict)  # of the program's main module
-    route: Route | None = None  # to the driver's backchannel
-    harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
-    shards: ShardLocations | None = None  # set where the pipeline streams
-    # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
-    user_timer_batch: int | None = None
-    stuck_s: float = 0.0  # for how long user code may make no progress; 0: for ever
-    # Local property of the Spark job that has the rows of the level, in place of its input.
-    rows_from: str | None = None
-    # Rows that the driver has, see ``schema.coded_batches``: in place of the task's input.
-    fed: bytes = b""
-    leaves_several: bool = False  # restrictions, to be processed by other tasks
-    is_round: bool = (
-        False  # its input is residuals; tasks of other Spark jobs have processed the rest
-    )
-    stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
-    # Destinations whose rows a task passes on: for later levels of the segment, or to be stored.
+    limits: Limits
+    batch: BatchPart | None = None
+    epoch: EpochPart | None = None
     goes_on: frozenset[int] = frozenset()
-    # In a Spark job's last level, and in all levels of a segment's first task, which may stop at
-    # any of them: destinations whose rows the reports bring to the driver, unless those of a task
-    # exceed ``returned_bytes``.
-    returns: frozenset[int] = frozenset()
-    returned_bytes: int = 0
+
+    @property
+    def shards(self) -> ShardLocations:
+        """Where its tasks have their shards: it runs in epochs."""
+        if self.epoch is None:
+            raise InvariantError(f"{self.title} does not run in epochs")
+        return self.epoch.shards

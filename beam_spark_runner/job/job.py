@@ -16,7 +16,7 @@ from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
-from beam_spark_runner.job.limits_of_tasks import limits_of
+from beam_spark_runner.job.limits_of_tasks import epoch_part_of, limits_of
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_line import Line
 from beam_spark_runner.job.progress_lines import JobProgress
@@ -267,10 +267,11 @@ class Job:
         )
         settings = self._settings(self._telemetry)
         self._began = time.time()
-        shards = self._checkpoints = settings.limits.shards
-        if shards is None:
+        epoch = settings.epoch
+        if epoch is None:
             run_plan(self.plan, settings, self.tally)
             return str(PipelineState.DONE)
+        shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
         checkpoints = checkpoints_in(shards, self._config)
@@ -320,9 +321,10 @@ class Job:
         if storage.rows is None and not (session.is_local or self.plan.streams):
             check_that_nobody_wants_stable_input(self.plan.graph)
         limits = limits_of(self._prepared, session, storage, telemetry.route)
+        epoch = epoch_part_of(self._prepared, session, storage)
         most = self._config.max_parallelism or MAX_FROM_BYTES
-        if limits.shards is not None:
-            most = min(most, limits.shards.key_groups)
+        if epoch is not None:
+            most = min(most, epoch.shards.key_groups)
         return RunSettings(
             spark=session.spark,
             job_id=self.job_id,
@@ -339,6 +341,7 @@ class Job:
             most_partitions=most,
             counts_bytes=self._config.parallelism is None,
             limits=limits,
+            epoch=epoch,
             materialiser=CheckpointOnExecutors()
             if storage.rows is None
             else FilesInSharedStorage(session, storage.rows),

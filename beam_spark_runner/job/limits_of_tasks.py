@@ -3,13 +3,14 @@
 import dataclasses
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import EpochPart
 from beam_spark_runner.engine.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.storage import JobStorage
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)
@@ -33,22 +34,30 @@ def limits_of(
         packages = prepared.packages
         archives = share_packages(packages, prepared.job_id, storage.files, session.share)
         harnesses = dataclasses.replace(harnesses, archives=archives)
-    shards = None
-    if prepared.plan.streams:
-        shards = shard_places(config, storage.mounted, is_local=session.is_local)
     return Limits(
         max_attempts=session.max_task_attempts,
         row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if session.version < (4, 0) else ROW_LIMIT_BYTES,
         max_element_bytes=MAX_VALUE_BYTES,
         cache_bytes=config.max_cache_memory_usage_mb << 20,
-        spill_bytes=config.group_memory_bytes or MEMORY_LIMIT_BYTES,
+        group_memory_bytes=config.group_memory_bytes or MEMORY_LIMIT_BYTES,
         options_json=prepared.options_json,
         working_folder=prepared.working_folder if session.is_local else None,
         import_path=prepared.import_path if session.is_local else (),
         main_classes=prepared.main_classes,
         route=route,
         harnesses=harnesses,
-        shards=shards,
-        user_timer_batch=config.user_timer_batch,
         stuck_s=config.stuck_s(streams=prepared.plan.streams),
+    )
+
+
+def epoch_part_of(
+    prepared: PreparedJob, session: SessionHandle, storage: JobStorage
+) -> EpochPart | None:
+    """Return what all levels of a streaming plan have. None: the plan does not stream."""
+    if not prepared.plan.streams:
+        return None
+    config = prepared.config
+    return EpochPart(
+        shards=shard_places(config, storage.mounted, is_local=session.is_local),
+        user_timer_batch=config.user_timer_batch,
     )

@@ -10,6 +10,7 @@ from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import DataFrame, SparkSession
 
+from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.options import RunnerConfig
@@ -17,7 +18,6 @@ from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.driver.batch import run_plan
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
     Materialised,

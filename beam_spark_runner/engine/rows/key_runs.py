@@ -67,7 +67,7 @@ class RunReader(Reader):
     def _finish_run(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         """Process the run at the end of a block, which may continue in the next one."""
         size = run.size()
-        while size <= self._logs.limit_bytes:
+        while size <= self._logs.group_memory_bytes:
             taken = self._take(cursor, route)
             if taken is None:
                 self._emit(run.keys, run.values, run.orders)

@@ -92,7 +92,6 @@ class EpochStages(OpenStages):
         if epoch.clock_stands:
             self.policy = dataclasses.replace(self.policy, clock_us=epoch.clock_us)
         places = self._level.shards
-        assert places is not None
         paths: set[str] = set()
         for view in epoch.views:
             path = f"{places.deltas}/{view.file}"
@@ -150,7 +149,6 @@ class EpochStages(OpenStages):
 
     def _view_at(self, path: str) -> SharedFile:
         places = self._level.shards
-        assert places is not None
         return shared_file(places, path.rpartition("/")[2])
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:

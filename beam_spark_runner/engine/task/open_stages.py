@@ -53,8 +53,8 @@ class OpenStages:
         self._programs = {program.stage: program for program in level.stages}
         self._outlet = Outlet(
             emit=emit,
-            row_limit_bytes=level.row_limit_bytes,
-            max_element_bytes=level.max_element_bytes,
+            row_limit_bytes=level.limits.row_limit_bytes,
+            max_element_bytes=level.limits.max_element_bytes,
             partitions=level.partitions,
             first=partition,
         )
@@ -64,7 +64,7 @@ class OpenStages:
         self._opening_since_s: float | None = None
         self._finished: list[bytes] = []  # monitoring infos of bundles
         # Values of large groups; any stage may refer to them until all have finished.
-        self.logs = ValueLogs(level.spill_bytes)
+        self.logs = ValueLogs(level.limits.group_memory_bytes)
         self.policy = BATCH
         self.partitions = Partitions(level)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished

@@ -26,7 +26,7 @@ class Partitions:
     """
 
     def __init__(self, level: LevelProgram) -> None:
-        self._is_round = level.is_round
+        self._is_round = level.batch is not None and level.batch.is_round
         self._hosted = frozenset(int(program.input.dest) for program in level.stages)
         self._goes_on = level.goes_on
         self._feeders: dict[StageId, list[StageId]] = {}

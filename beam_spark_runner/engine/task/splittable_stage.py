@@ -8,6 +8,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated.backchannel_pb2 import Deferred
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.engine.program import BatchPart
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.readers import ElementRowReader, RestrictionReader
 from beam_spark_runner.engine.rows.writers import ResidualWriter
@@ -80,7 +81,8 @@ class SplittableInRounds(OpenSplittable):
     def _open_restrictions(self, now_us: Callable[[], int]) -> None:
         self._residuals: ResidualWriter | None = None
         self.left = Residuals(0, MAX_US)  # for a later Spark job
-        budget_us = self._level.round_budget_us
+        batch = self._level.batch or BatchPart()
+        budget_us = batch.round_budget_us
         self._input = SplittableInput(
             start_bundle=self._start_bundle,
             on_completed=self._count,
@@ -93,7 +95,7 @@ class SplittableInRounds(OpenSplittable):
                 duration_us=budget_us,
                 pieces=min(self._level.partitions, _MOST_PIECES),
                 leave=self._leave,
-                leaves_several=self._level.leaves_several,
+                leaves_several=batch.leaves_several,
             ),
         )
         self._reader = RestrictionReader(self.program.input, self._harness.input_coder, self._input)

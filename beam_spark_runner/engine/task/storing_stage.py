@@ -26,7 +26,7 @@ class StoringStage(StageWithSideInputs):
         stages = self._stages
         self._merger: AccumulatorMerger | None = None
         self._interruption: Interruption | None = None
-        batch = self._level.user_timer_batch
+        batch = self._level.epoch and self._level.epoch.user_timer_batch
         if batch is not None or not self.program.input.is_keyed:
             self._interruption = Interruption(stages.spent_us, stages.epoch.due_us, batch or 1)
         epoch = stages.epoch_of(self.program)._replace(interruption=self._interruption)

@@ -21,7 +21,7 @@ from beam_spark_runner.core.errors import (
     RunnerError,
 )
 from beam_spark_runner.engine.level_stacks import named_after
-from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.program import BatchPart, LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.marks import mark_to_keep, marks_for
@@ -62,8 +62,8 @@ def at_home(program: LevelProgram) -> Iterator[None]:
     A Python worker starts in the JVM's working folder, and may serve other programs, too.
     """
     exempt_from_collection()
-    extend_import_path(program.import_path)
-    folder = program.working_folder
+    extend_import_path(program.limits.import_path)
+    folder = program.limits.working_folder
     with working_in(folder) if folder is not None else contextlib.nullcontext():
         yield
 
@@ -92,14 +92,16 @@ class LevelTask:
         self._attempt = random.SystemRandom().getrandbits(63)
         self._partition = partition
         self._unread = unread
-        self._is_last_attempt = attempt_number + 1 >= program.max_attempts
+        self._is_last_attempt = attempt_number + 1 >= program.limits.max_attempts
         self._passes_on = False  # a later Spark job processes this task's input
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
-        self._returned = ReturnedRows(program.returns, program.returned_bytes)
+        self._batch = program.batch or BatchPart()
+        self._stores_rows = program.epoch is not None and program.epoch.stores_rows
+        self._returned = ReturnedRows(self._batch.returns, self._batch.returned_bytes)
         self._stages: OpenStages | None = None
         self._lull_watch = LullWatch(
-            program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
+            program.limits.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
     def opening_s(self) -> float:
@@ -151,7 +153,7 @@ class LevelTask:
     def _produce(self, batches: Iterator[pa.RecordBatch]) -> None:
         try:
             with worker.working_for(self._program, self._output.abandon) as job:
-                kind = OpenStages if self._program.shards is None else EpochStages
+                kind = OpenStages if self._program.epoch is None else EpochStages
                 stages = kind(
                     self._program,
                     job,
@@ -206,7 +208,7 @@ class LevelTask:
             unread = self._unread()
             report.unread_rows = len(unread)
             # Those that pass this level, and were not fed, are returned with none of the others.
-            is_whole = not np.isin(unread, list(self._program.returns)).any()
+            is_whole = not np.isin(unread, list(self._batch.returns)).any()
             if is_whole and (returned := self._returned.coded()) is not None:
                 report.returned_rows = returned
             if not IS_KEPT:  # this process gets no other task
@@ -217,7 +219,7 @@ class LevelTask:
                 epoch = None if self._epoch is None else self._epoch.number
                 report.finalizes = job.hold(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
-            if not self._program.stores_rows:
+            if not self._stores_rows:
                 self._emit_marks(
                     stages,
                     failed=report.poisoned or report.HasField("failure"),
@@ -241,7 +243,7 @@ class LevelTask:
         Returns:
             The monitoring infos of all bundles.
         """
-        if self._program.may_pass_on:
+        if self._batch.may_pass_on:
             task_input.read_marks_first()
             self._passes_on = task_input.marks.left_residuals
             if self._passes_on:
@@ -285,7 +287,7 @@ class LevelTask:
             raise InvariantError("a task of an epoch got no mark")
         self._epoch = epoch
         with contextlib.ExitStack() as opened:
-            if self._program.stores_rows:
+            if self._stores_rows:
                 self._file = opened.enter_context(
                     row_file(self._program, epoch, report.partition, self._attempt)
                 )

@@ -23,7 +23,6 @@ def open_shard_of(
     The shard is None if no stage of the level uses one.
     """
     places = program.shards
-    assert places is not None
     if not any(map(uses_shard, program.stages)):
         return contextlib.nullcontext()
     head = _head_of(program, epoch, partition)
@@ -34,7 +33,7 @@ def open_shard_of(
         level=program.level,
         partition=partition,
         head=None if head is None else ShardVersion(head.epoch, head.attempt),
-        is_shared=program.harnesses is not None,
+        is_shared=program.limits.harnesses is not None,
     )
 
 
@@ -44,7 +43,6 @@ def row_file(
 ) -> Iterator[RowFile]:
     """Open the file in which an attempt stores its rows for the next Spark job of the epoch."""
     places = program.shards
-    assert places is not None
     name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
     with new_file(places, name) as (path, store), RowFile(path, store) as file:
         yield file

@@ -29,7 +29,7 @@ class ViewStage(EpochStage):
         self._panes = PanesOfView(
             self.program.input,
             self._harness.input_coder,
-            most_element_bytes=self._level.max_element_bytes,
+            most_element_bytes=self._level.limits.max_element_bytes,
         )
         self._reader: GroupReader = GroupReader(
             self.program.input,
@@ -59,7 +59,6 @@ class ViewStage(EpochStage):
 
     def _written(self, fired: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
         places, dest = self._level.shards, self.program.input.dest
-        assert places is not None
         # The task has several parts if there were more partitions when elements came.
         files: dict[bytes, str] = {}
         for part in {place.part for place, _ in fired}:

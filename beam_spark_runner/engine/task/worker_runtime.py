@@ -59,15 +59,15 @@ class JobRuntime:
     ) -> None:
         self.job_id = program.job_id
         self.idle_since_s = 0.0
-        self._options = JobOptions(program.options_json)
+        self._options = JobOptions(program.limits.options_json)
         self._classes = DynamicClasses()
-        self._main = MainModule(program.main_classes)
-        self._harnesses = program.harnesses
+        self._main = MainModule(program.limits.main_classes)
+        self._harnesses = program.limits.harnesses
         self._cache = cache
         self._channel = None
-        if program.route is not None:
+        if program.limits.route is not None:
             self._channel = Backchannel(
-                program.route,
+                program.limits.route,
                 on_end=on_end,
                 running_transform=running_transform,
                 within=lambda: seeing(self._options),
@@ -93,13 +93,13 @@ class JobRuntime:
         self._main.serve()
         show_dill()
         options = self._options.by_name
-        self._cache.limit(program.cache_bytes)
+        self._cache.limit(program.limits.cache_bytes)
         channel = self._channel
         process_log.begin_task(None if channel is None else channel.handler, options)
         if channel is None:
             yield
             return
-        with channel.watching(attempt, look, at_end=program.shards is None):
+        with channel.watching(attempt, look, at_end=program.epoch is None):
             yield
 
     def stage(self, program: StageProgram, side_inputs: frozenset[str]) -> StageHarness:

@@ -81,7 +81,7 @@ class _Parting:
         self._decode = decode
         self._becomes = becomes
         self._task_logs = logs
-        self._limit_bytes = logs.limit_bytes
+        self._limit_bytes = logs.group_memory_bytes
 
     def groups(
         self, values: Iterable[tuple[bytes, WindowedValue]], sizes: Mapping[Any, int]

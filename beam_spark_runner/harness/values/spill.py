@@ -35,7 +35,7 @@ class ValueLogs:
     """Makes the logs of one task. They share a limit on memory, and are closed together.
 
     Args:
-        limit_bytes: The size of the values of all logs in memory; the rest is on disk.
+        group_memory_bytes: The size of the values of all logs in memory; the rest is on disk.
 
     Threads: one at a time.
 
@@ -44,10 +44,10 @@ class ValueLogs:
             since a group may have been processed in part.
     """
 
-    def __init__(self, limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
+    def __init__(self, group_memory_bytes: int = MEMORY_LIMIT_BYTES) -> None:
         self.error: OSError | None = None
-        self.limit_bytes = limit_bytes
-        self.room_bytes = limit_bytes  # the part of the limit that no log uses
+        self.group_memory_bytes = group_memory_bytes
+        self.room_bytes = group_memory_bytes  # the part of the limit that no log uses
         self._open: weakref.WeakSet[ValueLog] = weakref.WeakSet()
 
     def new(self, *, in_memory: bool = True) -> "ValueLog":

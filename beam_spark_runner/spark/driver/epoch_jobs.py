@@ -209,14 +209,13 @@ class EpochJobs:
 
     def _reading(self, stored: Stored, level: int) -> OutputRows:
         """Return the rows that the level before has stored."""
-        limits, partitions = self._settings.limits, self._settings.least_partitions
-        assert limits.shards is not None
+        partitions = self._settings.least_partitions
         reads = reading_function(
             StoredRows(
-                places=limits.shards,
+                places=self._settings.shards,
                 level=level,
                 partitions=partitions,
-                max_attempts=limits.max_attempts,
+                max_attempts=self._settings.limits.max_attempts,
             ),
             self._property,
         )

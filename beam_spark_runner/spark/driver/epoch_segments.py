@@ -53,7 +53,7 @@ class EpochSegments:
 
     def __init__(self, plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
-        builder = ProgramBuilder(plan, settings.job_id, settings.limits)
+        builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
         self._copier = PlanCopier.of(settings)
         self._resident: ResidentTask | None = None
         if settings.in_one_task and self._copier is not None:  # else threads share properties
@@ -132,8 +132,7 @@ class EpochSegments:
         self, part: LevelRange, reports: Sequence[Report], number: int, fence: int
     ) -> Stored:
         """Return the rows that the accepted tasks of a part have stored."""
-        shards = self._settings.limits.shards
-        assert shards is not None
+        shards = self._settings.shards
         last = sorted(
             (report for report in reports if report.level == part.last),
             key=lambda report: report.partition,

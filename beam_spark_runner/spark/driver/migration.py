@@ -59,10 +59,8 @@ def adapted(
         return None
     heads = last.heads
     if before != after or has_moved_state(last, version):
-        places = settings.limits.shards
-        assert places is not None
         splittable = {int(id_) for id_, stage in plan.stages.items() if stage.is_splittable}
-        resharding = resharding_after(last, version, places, after, splittable)
+        resharding = resharding_after(last, version, settings.shards, after, splittable)
         heads = heads_of(resharding, _made(settings, resharding))
         _LOGGER.info("state was redistributed: %d partitions before, %d now", before, after)
     now = migration_after(last, version, finishing, heads, after)

@@ -1,5 +1,6 @@
 """Builds the programs of tasks from a segment of the plan."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,8 +8,11 @@ import pyarrow as pa
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import (
+    BatchPart,
     Edge,
+    EpochPart,
     LevelProgram,
     SideInputRows,
     StageProgram,
@@ -31,7 +35,6 @@ from beam_spark_runner.portable.window_mapping import (
 )
 from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
 from beam_spark_runner.portable.windowing import allowed_lateness_us
-from beam_spark_runner.spark.driver.limits import Limits
 
 _ENUMERABLE = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
 """WindowFns of which the runner knows the windows at any time, whatever the elements are."""
@@ -48,12 +51,25 @@ exchange sorts, may be for more; those with one code are distinguished by the de
 
 
 class ProgramBuilder:
-    """Builds the level programs of one plan. ``edges`` is the same for all its segments."""
+    """Builds the level programs of one plan.
 
-    def __init__(self, plan: Plan, job_id: str, limits: Limits) -> None:
+    Args:
+        plan: the plan.
+        job_id: the id of its job.
+        limits: of all tasks of the job.
+        epoch: what all levels have if the plan streams.
+
+    Attributes:
+        edges: those of all segments.
+    """
+
+    def __init__(
+        self, plan: Plan, job_id: str, limits: Limits, epoch: EpochPart | None = None
+    ) -> None:
         self._plan = plan
         self._job_id = job_id
         self._limits = limits
+        self._epoch = epoch
         self._input_of = inputs(plan)
         codes: dict[DestinationId, int] = {}
         for segment in plan.segments:
@@ -88,7 +104,7 @@ class ProgramBuilder:
             and self._plan.stages[destination.stage].is_keyed,
             is_time_sorted=destination.is_time_sorted,
             is_partition=destination.is_partition,
-            key_groups=0 if self._limits.shards is None else self._limits.shards.key_groups,
+            key_groups=0 if self._epoch is None else self._epoch.shards.key_groups,
             in_parts=(
                 destination.delivery is Delivery.SIDE_INPUT
                 and self._plan.streams
@@ -180,11 +196,11 @@ class ProgramBuilder:
             job: the indices of the levels in the Spark job.
             round_budget_s: the time for splittable DoFns; None: they process all restrictions.
             run: number of the Spark job among all of the pipeline's.
-            rows_from: see ``LevelProgram``.
-            fed: see ``LevelProgram``; none: the tasks read their input.
+            rows_from: see ``EpochPart``.
+            fed: see ``BatchPart``; none: the tasks read their input.
             in_one_task: see ``SegmentJob``.
-            stores_rows: see ``LevelProgram``.
-            is_round: see ``LevelProgram``.
+            stores_rows: see ``EpochPart``.
+            is_round: see ``BatchPart``.
         """
         here = frozenset(segment.levels[index].stages)
         has_next = index + 1 in job or stores_rows
@@ -199,39 +215,28 @@ class ProgramBuilder:
             partitions=partitions,
             has_next=has_next,
             has_exchange=segment.levels[index].has_exchange,
-            may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
-            round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
             stages=programs,
-            max_attempts=self._limits.max_attempts,
-            row_limit_bytes=self._limits.row_limit_bytes,
-            max_element_bytes=self._limits.max_element_bytes,
-            cache_bytes=self._limits.cache_bytes,
-            spill_bytes=self._limits.spill_bytes,
-            options_json=self._limits.options_json,
-            working_folder=self._limits.working_folder,
-            import_path=self._limits.import_path,
-            main_classes=self._limits.main_classes,
-            route=self._limits.route,
-            harnesses=self._limits.harnesses,
-            shards=self._limits.shards,
-            user_timer_batch=self._limits.user_timer_batch,
-            stuck_s=self._limits.stuck_s,
-            rows_from=rows_from,
-            fed=schema.coded_batches(fed) if fed else b"",
-            stores_rows=stores_rows,
-            is_round=is_round,
-            leaves_several=in_one_task and partitions > 1,
+            limits=self._limits,
+            batch=None
+            if self._epoch is not None
+            else BatchPart(
+                round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
+                may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
+                leaves_several=in_one_task and partitions > 1,
+                is_round=is_round,
+                fed=schema.coded_batches(fed) if fed else b"",
+                returns=frozenset()
+                if has_next and not in_one_task
+                else self._returned(segment, in_one_task),
+                returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
+            ),
+            epoch=self._epoch
+            and dataclasses.replace(self._epoch, rows_from=rows_from, stores_rows=stores_rows),
             goes_on=self._going_on(segment, index, is_round=is_round),
-            returns=frozenset()
-            if has_next and not in_one_task
-            else self._returned(segment, in_one_task),
-            returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
         )
 
     def _returned(self, segment: Segment, in_one_task: bool) -> frozenset[int]:
-        """See ``LevelProgram.returns``."""
-        if self._plan.streams:  # its tasks gather side inputs
-            return frozenset()
+        """See ``BatchPart.returns``."""
         return frozenset(
             int(dest)
             for dest in segment.writes

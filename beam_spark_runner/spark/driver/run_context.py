@@ -10,13 +10,15 @@ from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.backchannel.offers import Offers
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import EpochPart, ShardLocations
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.tables import OpenTables
 
@@ -65,6 +67,7 @@ class RunSettings:
     single_task_budget_s: float  # see ``task.first_task``; 0: segments have no such task
     is_connect: bool  # the session is a client of Spark Connect
     job_name: str | None = None  # the user's
+    epoch: EpochPart | None = None  # set if the plan streams
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
     offers: Offers = field(default_factory=Offers)  # of tasks, to the driver
     cancel_spark_jobs: Callable[[], None] = lambda: None  # those of the pipeline that run now
@@ -74,6 +77,13 @@ class RunSettings:
     on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
     in_one_task: bool = False  # one Spark task runs many epochs, while their rows are few
+
+    @property
+    def shards(self) -> ShardLocations:
+        """Where the tasks of a streaming plan have their shards."""
+        if self.epoch is None:
+            raise InvariantError("the plan does not stream")
+        return self.epoch.shards
 
 
 @dataclass(slots=True)

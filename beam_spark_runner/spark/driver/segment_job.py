@@ -51,10 +51,10 @@ class SegmentJob:
         partitions: the number of partitions of each exchange.
         materialises: whether its output is materialised.
         round_budget_s: the time for splittable DoFns; None: they process all restrictions.
-        rows_from: see ``LevelProgram``, of the first level.
+        rows_from: see ``EpochPart``, of the first level.
         fed: rows that the driver has, which the first level reads in place of the source.
-        stores_rows: see ``LevelProgram``, of the last level.
-        is_round: see ``LevelProgram``.
+        stores_rows: see ``EpochPart``, of the last level.
+        is_round: see ``BatchPart``.
         anchor: where the tasks after an exchange are to run; None: anywhere.
     """
 
@@ -189,7 +189,7 @@ class SegmentJobs:
                     frame,
                     job.partitions,
                     self._builder.readers(job.segment, index),
-                    control_first=program.may_pass_on or self._plan.streams,
+                    control_first=program.batch is None or program.batch.may_pass_on,
                     anchor=job.anchor,
                 )
             frame = frame.mapInArrow(level_function(program), frames.SCHEMA)

@@ -22,11 +22,12 @@ def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Itera
     stay_while_hosting(worker.wait_for_ends)
     with at_home(program):
         context = TaskContext.get()
-        if context is not None and program.rows_from is not None:
-            rows = schema.batches_of_text(_property_of(context, program.rows_from))
+        batch, epoch = program.batch, program.epoch
+        if context is not None and epoch is not None and epoch.rows_from is not None:
+            rows = schema.batches_of_text(_property_of(context, epoch.rows_from))
             batches = _in_place_of(batches, rows)
-        elif program.fed:
-            batches = rows_fed(program.fed, batches)
+        elif batch is not None and batch.fed:
+            batches = rows_fed(batch.fed, batches)
         yield from LevelTask(program, *_place_of(context)).run(batches)
 
 
@@ -39,7 +40,8 @@ def run_segment(
     with at_home(first):
         _, attempt_number = _place_of(TaskContext.get())
         task = FirstTask(programs, budget_s, attempt_number)
-        yield from task.run(rows_fed(first.fed, batches))
+        assert first.batch is not None
+        yield from task.run(rows_fed(first.batch.fed, batches))
 
 
 def rows_fed(fed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -46,7 +46,7 @@ class Reading:
         )
         elements = [WindowedValue((k, v), Timestamp(0), (window,)) for k in KEYS for v in VALUES]
         batches = written(edge, WindowedValueCoder(PAIRS, window_coder), elements, limit=1 << 20)
-        self.logs = ValueLogs(limit_bytes=1000)
+        self.logs = ValueLogs(group_memory_bytes=1000)
         reader = reader_for(
             edge,
             WindowedValueCoder(GROUPS, window_coder),
@@ -191,7 +191,7 @@ def test_no_file_is_open_once_nobody_keeps_a_group(sessions: bool) -> None:
     reading = Reading(push, sessions=sessions)
     assert spill_files() == before
     assert 1 <= max(open_files) <= 2  # of the key, and of its window
-    assert reading.logs.room_bytes == reading.logs.limit_bytes
+    assert reading.logs.room_bytes == reading.logs.group_memory_bytes
 
 
 def test_input_that_fails_does_not_seem_to_end() -> None:
@@ -212,7 +212,7 @@ def test_input_that_fails_does_not_seem_to_end() -> None:
 
     cursor = RowCursor(failing(), {7}, pytest.fail)
     group_coder = WindowedValueCoder(GROUPS, GlobalWindowCoder())
-    reader = reader_for(edge, group_coder, Pushing(push), ValueLogs(limit_bytes=1000))
+    reader = reader_for(edge, group_coder, Pushing(push), ValueLogs(group_memory_bytes=1000))
 
     def read_all() -> None:
         while cursor.load():

@@ -20,11 +20,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.engine.program import LevelProgram, ShardLocations
+from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import EpochPart, LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
@@ -73,7 +73,7 @@ def programs_in(
         do_fn: of the step.
         job: its id.
         is_stable: whether it asks for stable input.
-        user_timer_batch: see ``LevelProgram``.
+        user_timer_batch: see ``EpochPart``.
     """
 
     def build(p: beam.Pipeline) -> None:
@@ -107,6 +107,8 @@ def programs_of(
         row_limit_bytes=1 << 20,
         max_element_bytes=1 << 20,
         cache_bytes=0,
+    )
+    epoch_part = EpochPart(
         shards=ShardLocations(
             lineage="main",
             deltas=str(folder / "deltas"),
@@ -118,7 +120,8 @@ def programs_of(
     (folder / "deltas").mkdir(exist_ok=True)
     (folder / "local").mkdir(exist_ok=True)
     (segment,) = plan.segments
-    builder, levels = ProgramBuilder(plan, job, limits), range(len(segment.levels))
+    levels = range(len(segment.levels))
+    builder = ProgramBuilder(plan, job, limits, epoch_part)
     return [
         builder.level(segment, index, partitions, {}, job=levels, round_budget_s=None)
         for index in levels

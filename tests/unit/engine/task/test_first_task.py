@@ -10,6 +10,7 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
+from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.reports import reports_of
@@ -19,7 +20,6 @@ from beam_spark_runner.engine.task.worker_runtime import worker
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, judge
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.segment_job import made_rows
 from tests.spark.restrictions import RESTRICTION

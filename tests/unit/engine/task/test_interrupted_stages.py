@@ -40,7 +40,7 @@ class Run:
         self.use(batch)
 
     def use(self, batch: int | None) -> None:
-        """Go on with another option: see ``LevelProgram.user_timer_batch``."""
+        """Go on with another option: see ``EpochPart.user_timer_batch``."""
         self._programs = programs_in(self._folder, Tells(), job=JOB, user_timer_batch=batch)
         (self.dest,) = (int(stage.input.dest) for stage in self._programs[1].stages)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
-from beam_spark_runner.engine.program import Edge, LevelProgram, StageProgram
+from beam_spark_runner.engine.program import BatchPart, Edge, LevelProgram, StageProgram
 from beam_spark_runner.engine.task.partitions import Partitions
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -50,7 +50,9 @@ def stage(
 
 def level(*stages: StageProgram, is_round: bool = False) -> LevelProgram:
     goes_on = frozenset({7})
-    return replace(level_named("job"), stages=stages, is_round=is_round, goes_on=goes_on)
+    return replace(
+        level_named("job"), stages=stages, batch=BatchPart(is_round=is_round), goes_on=goes_on
+    )
 
 
 FIRST = stage(

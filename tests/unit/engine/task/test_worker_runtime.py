@@ -17,12 +17,12 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.transport import FOLDER, Route
+from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.worker_runtime import WorkerRuntime, process_log
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.limits import Limits
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
@@ -97,11 +97,13 @@ class Job:
     @property
     def program(self) -> LevelProgram:
         levels = range(len(self._segment.levels))
-        return dataclasses.replace(
-            self._builder.level(self._segment, 0, 2, {}, job=levels, round_budget_s=None),
+        program = self._builder.level(self._segment, 0, 2, {}, job=levels, round_budget_s=None)
+        limits = dataclasses.replace(
+            program.limits,
             options_json=json.dumps({"beam:option:whose:v1": self.name}),
             route=self.server.route,
         )
+        return dataclasses.replace(program, limits=limits)
 
     def run_task(self) -> None:
         start = np.zeros(1, np.int64)
@@ -175,14 +177,8 @@ def program(name: str) -> LevelProgram:
         partitions=1,
         has_next=False,
         has_exchange=False,
-        may_pass_on=False,
-        round_budget_us=None,
         stages=(),
-        max_attempts=1,
-        row_limit_bytes=1,
-        max_element_bytes=1,
-        cache_bytes=0,
-        spill_bytes=0,
+        limits=LIMITS,
     )
 
 
@@ -262,7 +258,7 @@ def test_callbacks_that_wait_keep_their_job(tmp_path: Path) -> None:
 
     waiting = Waiting()
     route = Route(job_id="held", folder=str(tmp_path))
-    held = dataclasses.replace(program("held"), route=route)
+    held = dataclasses.replace(program("held"), limits=dataclasses.replace(LIMITS, route=route))
     with worker.working_for(held, lambda: None) as job:
         assert job.hold(1, [waiting])
     clock.now_s = 1000

@@ -70,7 +70,7 @@ class Epochs:
         self._values = value_coder or BytesCoder()
         self._windowed = WindowedValueCoder(self._values, windowing.windowfn.get_window_coder())
         self._before = Instant(MIN_US, 0)
-        self.logs = ValueLogs(limit_bytes=1000)
+        self.logs = ValueLogs(group_memory_bytes=1000)
         self.late = LateElements()
 
     @property

@@ -115,7 +115,7 @@ def test_small_windows_share_a_file_that_is_gone_once_they_were_taken() -> None:
     assert panes_of_merged(counted()) == panes_of_grouping(grouping, values)
     assert files == [3, 3, 2, 1, 1]
     assert spill_files() == before
-    assert logs.room_bytes == logs.limit_bytes
+    assert logs.room_bytes == logs.group_memory_bytes
 
 
 def test_no_more_files_are_open_than_a_process_may_have() -> None:

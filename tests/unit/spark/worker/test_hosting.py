@@ -11,6 +11,7 @@ from apache_beam.utils import multi_process_shared
 from pyspark import worker as pyspark_worker
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.engine.program import BatchPart
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task.worker_runtime import WorkerRuntime, worker
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
@@ -114,7 +115,7 @@ def test_each_task_has_its_worker_stay(
     run = {
         "level": lambda: level_tasks.run_level(programs[0], iter(rows)),
         "segment": lambda: level_tasks.run_segment(
-            [replace(programs[0], fed=schema.coded_batches(rows))], iter([]), 0.0
+            [replace(programs[0], batch=BatchPart(fed=schema.coded_batches(rows)))], iter([]), 0.0
         ),
     }
     try:

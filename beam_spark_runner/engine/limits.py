@@ -1,0 +1,41 @@
+"""Limits and settings that are the same for all tasks of a job."""
+
+from dataclasses import dataclass, field
+
+from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.harness.main_classes import CodedClasses
+from beam_spark_runner.harness.remote.settings import HarnessSettings
+from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What all tasks of a job obey.
+
+    Attributes:
+        max_attempts: at a task, before Spark fails the Spark job.
+        row_limit_bytes: longer values travel in pieces.
+        max_element_bytes: longer elements are refused.
+        cache_bytes: the size of a worker's cache of decoded side inputs.
+        group_memory_bytes: the memory of a task for large groups; the rest is on disk.
+        options_json: pipeline options, for user code that reads them, as SDK harnesses get them.
+        working_folder: the program's, if tasks run on its machine.
+        import_path: likewise.
+        main_classes: of the program's main module.
+        route: to the driver's backchannel; None: there is none.
+        harnesses: set where code runs in SDK harnesses.
+        stuck_s: for how long user code may make no progress; 0: for ever.
+    """
+
+    max_attempts: int
+    row_limit_bytes: int
+    max_element_bytes: int
+    cache_bytes: int
+    group_memory_bytes: int = MEMORY_LIMIT_BYTES
+    options_json: str = "{}"
+    working_folder: str | None = None
+    import_path: tuple[str, ...] = ()
+    main_classes: CodedClasses = field(default_factory=dict)
+    route: Route | None = None
+    harnesses: HarnessSettings | None = None
+    stuck_s: float = 0.0
