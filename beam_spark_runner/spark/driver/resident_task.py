@@ -42,12 +42,6 @@ class ResidentTask:
         self._threads = ThreadPoolExecutor(
             1, "beam-epochs", initializer=activate_session, initargs=(settings.spark,)
         )
-        self._folder = tempfile.TemporaryDirectory(prefix="beam-")  # only this user may enter it
-        self._address = str(Path(self._folder.name, "driver"))
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(self._address)
-        self._listener.listen(1)
-        self._listener.settimeout(_LOOK_EVERY_S)
         self._job: Future[None] | None = None
         self._task: Connection | None = None
         self._sent: list[Sequence[LevelProgram]] = []  # to this task
@@ -86,8 +80,6 @@ class ResidentTask:
         if self._task is not None:
             self._task.close()
         self._threads.shutdown()
-        self._listener.close()
-        self._folder.cleanup()
 
     def _request(self, programs: Sequence[LevelProgram], rows: str) -> Request:
         for number, sent in enumerate(self._sent):
@@ -97,21 +89,32 @@ class ResidentTask:
         return Request(len(self._sent) - 1, programs, rows, MOST_BYTES)
 
     def _started(self) -> Connection:
-        """Start a task, and return the connection to it."""
+        """Start a task, and return the connection to it.
+
+        The folder of the socket is removed at once: it does not stay if this process is killed.
+        """
         self._sent = []
-        job = self._job = self._threads.submit(self._serve)
-        while True:
-            try:
-                accepted, _ = self._listener.accept()
-            except TimeoutError:
-                self._settings.check_cancelled()
-                if job.done():
-                    job.result()
-                    raise InvariantError("a Spark task ended without an epoch") from None
-                continue
-            accepted.setblocking(True)
-            self._task = Connection(accepted.detach())
-            return self._task
+        with (
+            tempfile.TemporaryDirectory(prefix="beam-") as folder,  # only this user may enter it
+            socket.socket(socket.AF_UNIX) as listener,
+        ):
+            address = str(Path(folder, "driver"))
+            listener.bind(address)
+            listener.listen(1)
+            listener.settimeout(_LOOK_EVERY_S)
+            job = self._job = self._threads.submit(self._serve, address)
+            while True:
+                try:
+                    accepted, _ = listener.accept()
+                    break
+                except TimeoutError:
+                    self._settings.check_cancelled()
+                    if job.done():
+                        job.result()
+                        raise InvariantError("a Spark task ended without an epoch") from None
+        accepted.setblocking(True)
+        self._task = Connection(accepted.detach())
+        return self._task
 
     def _end(self) -> None:
         """Wait for the end of a task that has closed its connection; raise its error."""
@@ -121,8 +124,12 @@ class ResidentTask:
         self._task = None
         self._job.result()
 
-    def _serve(self) -> None:
-        """Run a Spark job with one task; in the thread of its own."""
+    def _serve(self, address: str) -> None:
+        """Run a Spark job with one task; in the thread of its own.
+
+        Args:
+            address: the path of the socket at which this process listens.
+        """
         with self._settings.job_scope(self._title):
             one = self._settings.spark.range(0, 1, 1, 1)
-            one.mapInArrow(serving_function(self._address), frames.SCHEMA).collect()
+            one.mapInArrow(serving_function(address), frames.SCHEMA).collect()
