@@ -62,7 +62,7 @@ def test_it_fails_with_step_and_stack_and_can_go_on(
         return {"numbers": numbers | beam.ParDo(Number())}
 
     caplog.set_level(logging.WARNING)
-    step = "ReadUnbounded" if place == "claim" else "Block"
+    step = "ReadFromUnboundedSource" if place == "claim" else "Block"
     with pytest.raises(StuckBundleError, match=step) as caught:
         harvest(spark_session, build, *options, f"--stuck_bundle_timeout={timeout_s}")
     where = "in advance\n" if place == "claim" else "in open_for_ever\n"
