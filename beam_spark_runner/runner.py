@@ -42,6 +42,7 @@ from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.environment import environment_kind
 from beam_spark_runner.options.metrics import MetricsAddress
+from beam_spark_runner.options.reading import EnvironmentOptions
 from beam_spark_runner.options.spelling import warn_of_misspelled
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.spark.driver.table_frames import schema_of
@@ -81,14 +82,15 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             OptionsError: An option is invalid.
             StagingError: A package cannot be built or downloaded.
         """
-        kind = environment_kind(options)
+        given = options.view_as(EnvironmentOptions)
+        kind = environment_kind(given)
         artifacts: Sequence[Any] = ()
         if kind in ("process", "docker", "external") and asks_for_packages(options):
             RunnerConfig.from_options(options)  # an invalid option is known before the downloads
             folder = tempfile.mkdtemp(prefix="beam-packages-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             artifacts = collect_packages(options, Path(folder))
-        return default_environment(kind, options, artifacts)
+        return default_environment(kind, given, artifacts)
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
         """See ``run_portable_pipeline``. Steps of Interactive Beam's recordings are replaced."""

@@ -23,7 +23,7 @@ from apache_beam.io import (
 )
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import common, runner
 from apache_beam.runners.portability import portable_runner
@@ -47,7 +47,8 @@ ELSEWHERE = {
     "harness/failures.py": {"_tagged_with_step"},  # errors of every room
     "import_hook.py": {"_RUNNER_MAP"},  # must not import anything else of this package
     "job/submitted.py": {"_message_stream", "_state_stream"},  # ours takes the place of a result
-    "options/config.py": {"_flags", "_all_options"},  # whether an option was set, or is a default
+    # What was set, and what is a default; all options of a view at once.
+    "options/reading.py": {"_flags", "_all_options", "_visible_options"},
     "options/spelling.py": {"_flags", "_add_argparse_args"},  # what was given, what is declared
     "portable/coders.py": {"_known_urns"},  # which coders Beam has; others become bytes
     "portable/wire.py": {"_get_component_coders"},  # whether a window has its length in front
@@ -240,6 +241,13 @@ PROOFS: dict[str, Callable[[], object]] = {
         # The module may be compiled.
         "getattr(exn, '_tagged_with_step', False)"
         in Path(inspect.getfile(common)).with_name("common.py").read_text()
+    ),
+    "_visible_options": lambda: (
+        vars(HadoopFileSystemOptions([])._visible_options).keys()
+        >= {
+            "hdfs_host",
+            "hdfs_port",
+        }
     ),
 }
 """By name: what is true of it, as far as this project relies on it."""

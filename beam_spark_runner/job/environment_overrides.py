@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import DockerEnvironment
 
@@ -13,6 +12,7 @@ from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, IN_SDK_HARNES
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options.environment import environment_kind
+from beam_spark_runner.options.reading import EnvironmentOptions
 from beam_spark_runner.portable.environments import python_version_of_beam
 
 _FORM = '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": …}}'
@@ -62,7 +62,7 @@ def _override(urn: str, value: Any) -> Override:
     if not isinstance(value, dict) or "environment_type" not in value or value.keys() - _FIELDS:
         raise OptionsError("environment_config", f"{urn}: {json.dumps(value)} is not as in {_FORM}")
     inner = value.get("environment_config")
-    options = PipelineOptions.from_dictionary(
+    options = EnvironmentOptions.from_dictionary(
         {
             "environment_type": str(value["environment_type"]),
             "environment_config": inner

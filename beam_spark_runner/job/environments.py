@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms import environments
@@ -14,11 +13,12 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, EnvironmentKind
 from beam_spark_runner.core.errors import InvalidPipelineError, OptionsError
 from beam_spark_runner.options.environment import environment_overrides
+from beam_spark_runner.options.reading import EnvironmentOptions
 from beam_spark_runner.portable.payloads import parse
 
 
 def default_environment(
-    kind: EnvironmentKind, options: PipelineOptions, artifacts: Sequence[Any] = ()
+    kind: EnvironmentKind, options: EnvironmentOptions, artifacts: Sequence[Any] = ()
 ) -> Any:
     """Return the default environment of a pipeline's steps: a Beam ``Environment``.
 
@@ -31,18 +31,17 @@ def default_environment(
     Raises:
         OptionsError: --environment_config or --environment_options is invalid for this kind.
     """
-    portable = options.view_as(PortableOptions)
     # A config that replaces environments by their URN does not describe this environment.
-    config = None if environment_overrides(options) else portable.environment_config
+    config = None if environment_overrides(options) else options.environment_config
     match kind:
         case "embedded":
             return environments.EmbeddedPythonEnvironment.default()
         case "process":
-            return _process(portable, config, artifacts)
+            return _process(options, config, artifacts)
         case "docker":
-            return _docker(portable, config, artifacts)
+            return _docker(options, config, artifacts)
         case "external":
-            return _external(portable, config, artifacts)
+            return _external(options, config, artifacts)
         case "loopback":
             return environments.PythonLoopbackEnvironment(
                 capabilities=environments.python_sdk_capabilities()

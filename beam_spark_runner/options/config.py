@@ -7,17 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    PortableOptions,
-    SetupOptions,
-    StandardOptions,
-    StreamingOptions,
-    TypeOptions,
-    WorkerOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
@@ -30,7 +20,6 @@ from beam_spark_runner.options.declared import (
     DEFAULT_SINGLE_TASK_BUDGET_S,
     DEFAULT_STUCK_S,
     DEFAULT_TIMER_BATCH,
-    SparkPortableRunnerOptions,
 )
 from beam_spark_runner.options.environment import (
     cache_s,
@@ -39,6 +28,7 @@ from beam_spark_runner.options.environment import (
     sdk_worker_parallelism,
 )
 from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
+from beam_spark_runner.options.reading import given_without_defaults, read_options
 from beam_spark_runner.options.storage import store_settings
 from beam_spark_runner.options.values import (
     MOST_BYTES,
@@ -73,13 +63,10 @@ _INSTALL_BEAM = (
 )
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
 
-_REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
-    "output_executable_path": (PortableOptions, "this runner writes no jar; leave it out"),
-    "prebuild_sdk_container_engine": (
-        SetupOptions,
-        "this runner builds no images; name one by --environment_type=DOCKER "
-        "--environment_config=IMAGE",
-    ),
+_REFUSED: Mapping[str, str] = {
+    "output_executable_path": "this runner writes no jar; leave it out",
+    "prebuild_sdk_container_engine": "this runner builds no images; name one by "
+    "--environment_type=DOCKER --environment_config=IMAGE",
 }
 _REFUSED_OF_SPARK = {
     "spark_submit_uber_jar": _OTHER_RUNNER,
@@ -155,95 +142,90 @@ class RunnerConfig:
             OptionsError: An option is wrong, conflicts with another, or is not supported;
                 the text explains what to do.
         """
-        _refuse_unsupported(options)
-        _check_log_levels(options)
-        ours = options.view_as(SparkPortableRunnerOptions)
-        flink = options.view_as(FlinkRunnerOptions)  # where Beam keeps its parallelism options
-        cloud = options.view_as(GoogleCloudOptions)  # and its temp_location and job_name
-        parallelism = positive("parallelism", flink.parallelism, MOST_PARTITIONS)
-        max_parallelism = positive("max_parallelism", flink.max_parallelism, MOST_PARTITIONS)
+        given, explicit = read_options(options), given_without_defaults(options)
+        _refuse_unsupported(given, explicit)
+        _check_log_levels(given)
+        parallelism = positive("parallelism", given.parallelism, MOST_PARTITIONS)
+        max_parallelism = positive("max_parallelism", given.max_parallelism, MOST_PARTITIONS)
         if parallelism and max_parallelism and parallelism > max_parallelism:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
             )
-        environment = environment_kind(options)
-        portable = options.view_as(PortableOptions)
-        job_endpoint = _job_endpoint(portable.job_endpoint)
+        environment = environment_kind(given)
+        job_endpoint = _job_endpoint(given.job_endpoint)
         return cls(
             job_endpoint=job_endpoint,
-            job_server_access=_job_server_access(ours, job_endpoint, portable.artifact_endpoint),
-            allow_non_deterministic_key_coders=options.view_as(
-                TypeOptions
-            ).allow_non_deterministic_key_coders,
-            expands_reshuffles=_expands_reshuffles(options),
-            spark_master_url=master(_given_of_spark(options).get("spark_master_url")),
-            spark_conf=tuple(spark_conf(getattr(ours, "spark_conf", None)).items()),
+            job_server_access=_job_server_access(given, job_endpoint),
+            allow_non_deterministic_key_coders=given.allow_non_deterministic_key_coders,
+            expands_reshuffles=_expands_reshuffles(options, given),
+            spark_master_url=master(explicit["spark_master_url"]),
+            spark_conf=tuple(spark_conf(getattr(given, "spark_conf", None)).items()),
             session_idle_s=seconds(
                 "spark_session_idle_timeout",
-                getattr(ours, "spark_session_idle_timeout", DEFAULT_SESSION_IDLE_S),
+                getattr(given, "spark_session_idle_timeout", DEFAULT_SESSION_IDLE_S),
             ),
-            class_archive=archive_folder(getattr(ours, "spark_class_archive", None)),
+            class_archive=archive_folder(getattr(given, "spark_class_archive", None)),
             parallelism=parallelism,
             max_parallelism=max_parallelism,
-            shared_storage=cloud.temp_location or None,
-            max_cache_memory_usage_mb=_cache_mb(options),
+            shared_storage=given.temp_location or None,
+            max_cache_memory_usage_mb=_cache_mb(explicit["max_cache_memory_usage_mb"]),
             environment=environment,
-            environment_overrides=_environment_overrides(options, job_endpoint),
-            sdk_worker_parallelism=sdk_worker_parallelism(options, environment),
+            environment_overrides=_environment_overrides(given, job_endpoint),
+            sdk_worker_parallelism=sdk_worker_parallelism(given, environment),
             executor_environment=one_of(
                 "executor_environment",
-                getattr(ours, "executor_environment", "auto"),
+                getattr(given, "executor_environment", "auto"),
                 ExecutorEnvironment,
             ),
-            environment_cache_s=cache_s(options, environment),
+            environment_cache_s=cache_s(given, environment),
             environment_start_timeout_s=_start_timeout_s(
-                getattr(ours, "environment_start_timeout", None)
+                getattr(given, "environment_start_timeout", None)
             ),
-            docker_executable=getattr(ours, "docker_executable", None) or DEFAULT_DOCKER,
+            docker_executable=getattr(given, "docker_executable", None) or DEFAULT_DOCKER,
             sdf_round_budget_s=seconds(
-                "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
+                "sdf_round_budget", getattr(given, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
             single_task_budget_s=seconds(
                 "single_task_budget",
-                getattr(ours, "single_task_budget", DEFAULT_SINGLE_TASK_BUDGET_S),
+                getattr(given, "single_task_budget", DEFAULT_SINGLE_TASK_BUDGET_S),
             ),
             group_memory_bytes=positive(
-                "group_memory_bytes", getattr(ours, "group_memory_bytes", None), MOST_BYTES
+                "group_memory_bytes", getattr(given, "group_memory_bytes", None), MOST_BYTES
             ),
             sort_partition_memory=size(
-                "sort_partition_memory", getattr(ours, "sort_partition_memory", None)
+                "sort_partition_memory", getattr(given, "sort_partition_memory", None)
             ),
-            drains=bool(getattr(ours, "drain", False)),
-            drains_on_sigterm=ours.drain_on_sigterm,
-            streams=bool(options.view_as(StandardOptions).streaming),
+            drains=bool(getattr(given, "drain", False)),
+            drains_on_sigterm=bool(getattr(given, "drain_on_sigterm", False)),
+            streams=bool(given.streaming),
             checkpoint_dir=checkpoint_folder(
-                "checkpoint_dir", getattr(ours, "checkpoint_dir", None)
+                "checkpoint_dir", getattr(given, "checkpoint_dir", None)
             ),
-            store_settings=store_settings(options),
+            store_settings=store_settings(given),
             savepoint_path=checkpoint_folder(
-                "savepoint_path", getattr(ours, "savepoint_path", None)
+                "savepoint_path", getattr(given, "savepoint_path", None)
             ),
             batch_interval_s=milliseconds(
                 "batch_interval_millis",
-                getattr(ours, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
+                getattr(given, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
             ),
-            user_timer_batch=_user_timer_batch(ours),
-            parallel_test_streams=bool(getattr(ours, "parallel_test_streams", False)),
+            user_timer_batch=_user_timer_batch(given),
+            parallel_test_streams=bool(getattr(given, "parallel_test_streams", False)),
             checkpoints_after_tasks_finish=boolean(
                 "checkpoints_after_tasks_finish",
-                getattr(ours, "checkpoints_after_tasks_finish", True),
+                getattr(given, "checkpoints_after_tasks_finish", True),
             ),
-            stuck_bundle_timeout_s=_stuck_s(getattr(ours, "stuck_bundle_timeout", None)),
-            renamed_steps=_renamed_steps(cloud.transform_name_mapping),
-            restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
-            job_name=cloud.job_name or None,
-            show_plan=bool(getattr(ours, "show_plan", False)),
-            progress=one_of("progress", getattr(ours, "progress", "auto"), Progress),
+            stuck_bundle_timeout_s=_stuck_s(getattr(given, "stuck_bundle_timeout", None)),
+            renamed_steps=_renamed_steps(given.transform_name_mapping),
+            restart=one_of("restart", getattr(given, "restart", "auto"), Restart),
+            job_name=given.job_name or None,
+            show_plan=bool(getattr(given, "show_plan", False)),
+            progress=one_of("progress", getattr(given, "progress", "auto"), Progress),
             backchannel=one_of(
-                "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
+                "backchannel", getattr(given, "backchannel", "auto"), BackchannelKind
             ),
-            metrics=metrics_of_program(ours, job_endpoint),
-            spark_metrics=bool(getattr(ours, "spark_metrics", False)),
+            metrics=metrics_of_program(given, job_endpoint),
+            spark_metrics=bool(getattr(given, "spark_metrics", False)),
         )
 
 
@@ -258,10 +240,10 @@ def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:
     return tuple(given.items())
 
 
-def _user_timer_batch(ours: SparkPortableRunnerOptions) -> int | None:
-    given = getattr(ours, "timer_fire_batch_size", None)
-    batch = positive("timer_fire_batch_size", given, _MOST_TIMERS)
-    if getattr(ours, "unaligned_splittable_timers", False):
+def _user_timer_batch(given: argparse.Namespace) -> int | None:
+    asked = getattr(given, "timer_fire_batch_size", None)
+    batch = positive("timer_fire_batch_size", asked, _MOST_TIMERS)
+    if getattr(given, "unaligned_splittable_timers", False):
         return batch or DEFAULT_TIMER_BATCH
     if batch is not None:
         raise OptionsError(
@@ -270,25 +252,22 @@ def _user_timer_batch(ours: SparkPortableRunnerOptions) -> int | None:
     return None
 
 
-def _refuse_unsupported(options: PipelineOptions) -> None:
-    for name, (declaring, problem) in _REFUSED.items():
-        if getattr(options.view_as(declaring), name):
+def _refuse_unsupported(given: argparse.Namespace, explicit: Mapping[str, Any]) -> None:
+    for name, problem in _REFUSED.items():
+        if getattr(given, name):
             raise OptionsError(name, problem)
-    given = _given_of_spark(options)
     for name, problem in _REFUSED_OF_SPARK.items():
-        if given.get(name):
+        if explicit[name]:
             raise OptionsError(name, problem)
-    sdk = options.view_as(SetupOptions).sdk_location
-    if sdk not in (None, "", "default", "container"):
+    if given.sdk_location not in (None, "", "default", "container"):
         raise OptionsError("sdk_location", _INSTALL_BEAM)
 
 
-def _check_log_levels(options: PipelineOptions) -> None:
+def _check_log_levels(given: argparse.Namespace) -> None:
     """Check the levels of log lines, which SDKs and workers read themselves."""
-    worker = options.view_as(WorkerOptions)
-    if worker.default_sdk_harness_log_level is not None:
-        log_level("default_sdk_harness_log_level", worker.default_sdk_harness_log_level)
-    by_name = worker.sdk_harness_log_level_overrides or {}
+    if given.default_sdk_harness_log_level is not None:
+        log_level("default_sdk_harness_log_level", given.default_sdk_harness_log_level)
+    by_name = given.sdk_harness_log_level_overrides or {}
     if not isinstance(by_name, Mapping):
         raise OptionsError("sdk_harness_log_level_overrides", "must be a JSON object")
     for level in by_name.values():
@@ -311,33 +290,32 @@ def _endpoint(option: str, given: str | None) -> str | None:
     return given or None
 
 
-def _expands_reshuffles(options: PipelineOptions) -> bool:
+def _expands_reshuffles(options: PipelineOptions, given: argparse.Namespace) -> bool:
     """Return whether ``--update_compatibility_version`` requires Beam's former Reshuffle.
 
     Up to 2.64 it lost panes, which is so in pipelines that require such a version.
     """
+    version = given.update_compatibility_version
     try:
-        return bool(options.is_compat_version_prior_to("2.65.0"))
+        return version is not None and bool(options.is_compat_version_prior_to("2.65.0"))
     except ValueError as error:
-        given = options.view_as(StreamingOptions).update_compatibility_version
         raise OptionsError(
-            "update_compatibility_version", f"{given!r} is not a version of Beam, such as 2.64.0"
+            "update_compatibility_version", f"{version!r} is not a version of Beam, such as 2.64.0"
         ) from error
 
 
-def _job_server_access(
-    ours: PipelineOptions, endpoint: str | None, artifact_endpoint: str | None
-) -> ClientAccess:
+def _job_server_access(given: argparse.Namespace, endpoint: str | None) -> ClientAccess:
     """Read the options for access to the job server."""
     names = [field.name for field in fields(ClientAccess)]
-    given = {name: getattr(ours, f"job_server_{name}", None) or None for name in names}
-    access = ClientAccess(**given)
-    check_client_access(access, endpoint, _endpoint("artifact_endpoint", artifact_endpoint))
+    access = ClientAccess(
+        **{name: getattr(given, f"job_server_{name}", None) or None for name in names}
+    )
+    check_client_access(access, endpoint, _endpoint("artifact_endpoint", given.artifact_endpoint))
     return access
 
 
-def _environment_overrides(options: PipelineOptions, job_endpoint: str | None) -> str:
-    found = environment_overrides(options)
+def _environment_overrides(given: argparse.Namespace, job_endpoint: str | None) -> str:
+    found = environment_overrides(given)
     if found and job_endpoint is not None:
         raise OptionsError(
             "environment_config",
@@ -360,32 +338,9 @@ def _stuck_s(given: object) -> float | None:
     return None if given is None else seconds("stuck_bundle_timeout", given)
 
 
-def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
-    """Return the options of Beam's ``SparkRunnerOptions`` that were set explicitly.
-
-    Beam's default of ``--spark_master_url`` (``local[4]``) is not ours. A view would
-    store it in the options, so there is none: values set by the program are used,
-    else the flags are parsed without defaults.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--spark_master_url")
-    parser.add_argument("--spark_rest_url")
-    parser.add_argument("--spark_job_server_jar")
-    parser.add_argument("--spark_submit_uber_jar", action="store_true")
-    given = vars(parser.parse_known_args(options._flags)[0])
-    for name in given:
-        given[name] = options._all_options.get(name, given[name])
-    return given
-
-
-def _cache_mb(options: PipelineOptions) -> int:
-    """Read ``--max_cache_memory_usage_mb``, whose default differs from Beam's, 0."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--max_cache_memory_usage_mb")
-    given: Any = parser.parse_known_args(options._flags)[0].max_cache_memory_usage_mb
-    if given is None:
-        # Beam's default, which a view has stored, or a value set by the program.
-        given = options._all_options.get("max_cache_memory_usage_mb") or DEFAULT_CACHE_MB
+def _cache_mb(explicit: Any) -> int:
+    """Check ``--max_cache_memory_usage_mb``, whose default differs from Beam's, 0."""
+    given = DEFAULT_CACHE_MB if explicit is None else explicit
     try:
         megabytes = -1 if isinstance(given, bool) else int(given)
     except (TypeError, ValueError, OverflowError):

@@ -1,10 +1,13 @@
-"""The options that decide where user code runs."""
+"""The options that decide where user code runs.
+
+The argument ``given`` of these functions has the options of ``reading.EnvironmentOptions`` as its
+attributes.
+"""
 
 import logging
 import re
 from collections.abc import Mapping
-
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions
+from typing import Any
 
 from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
@@ -32,20 +35,19 @@ _MOST_HARNESSES = 100  # of each Python worker; each is a process
 _OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
-def environment_kind(options: PipelineOptions) -> EnvironmentKind:
+def environment_kind(given: Any) -> EnvironmentKind:
     """Read ``--environment_type``.
 
     Raises:
         OptionsError: The type is not supported, or conflicts with other options.
     """
-    portable = options.view_as(PortableOptions)
-    given = portable.environment_type
-    needs = _needs_of_its_own(options)
-    kind = _ENVIRONMENTS.get((given or ("PROCESS" if needs else "EMBEDDED")).upper())
+    asked = given.environment_type
+    needs = _needs_of_its_own(given)
+    kind = _ENVIRONMENTS.get((asked or ("PROCESS" if needs else "EMBEDDED")).upper())
     if kind is None:
         raise OptionsError(
             "environment_type",
-            f"{given} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
+            f"{asked} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
             "option: user code then runs in the Python workers, with the packages that are "
             "installed there",
         )
@@ -61,8 +63,8 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
             "--%s has no effect with --environment_type=LOOPBACK: this process runs user code",
             needs,
         )
-    config = portable.environment_config
-    if config and (kind == "embedded" or not given) and not environment_overrides(options):
+    config = given.environment_config
+    if config and (kind == "embedded" or not asked) and not environment_overrides(given):
         reason = _NOT_EMBEDDED if kind == "embedded" else "has no effect; set --environment_type"
         raise OptionsError(
             "environment_config",
@@ -72,43 +74,41 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
     return kind
 
 
-def environment_overrides(options: PipelineOptions) -> str:
+def environment_overrides(given: Any) -> str:
     """Return the --environment_config if it replaces environments by URN; else ""."""
-    portable = options.view_as(PortableOptions)
-    config = portable.environment_config or ""
-    return config if _OVERRIDES.match(config) and not portable.environment_type else ""
+    config = given.environment_config or ""
+    return config if _OVERRIDES.match(config) and not given.environment_type else ""
 
 
-def _needs_of_its_own(options: PipelineOptions) -> str | None:
+def _needs_of_its_own(given: Any) -> str | None:
     """Return an option that requires packages or files of this pipeline alone; None: none does."""
-    setup = options.view_as(SetupOptions)
     for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
-        if getattr(setup, name):
+        if getattr(given, name):
             return name
     # With cloudpickle, only registries are saved, whose entries pickled functions include.
-    if setup.save_main_session and setup.pickle_library.startswith("dill"):
+    if given.save_main_session and given.pickle_library.startswith("dill"):
         return "save_main_session"
     return None
 
 
-def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
+def sdk_worker_parallelism(given: Any, kind: EnvironmentKind) -> int:
     """Read the number of SDK harnesses for each Python worker; 0, the runner's choice, is one.
 
     Raises:
         OptionsError: The value is no whole number, or has no effect.
     """
-    given = options.view_as(PortableOptions).sdk_worker_parallelism
-    harnesses = number("sdk_worker_parallelism", given, _MOST_HARNESSES)
+    asked = given.sdk_worker_parallelism
+    harnesses = number("sdk_worker_parallelism", asked, _MOST_HARNESSES)
     if harnesses != int(harnesses):
         raise OptionsError(
-            "sdk_worker_parallelism", f"{given} is not a whole number of SDK harnesses"
+            "sdk_worker_parallelism", f"{asked} is not a whole number of SDK harnesses"
         )
     if harnesses > 1 and kind == "embedded":
         raise OptionsError("sdk_worker_parallelism", _NOT_EMBEDDED)
     return max(1, int(harnesses))
 
 
-def cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
+def cache_s(given: Any, kind: EnvironmentKind) -> float:
     """Read ``--environment_cache_millis``, in seconds.
 
     With LOOPBACK it is 0, since the next job has a worker pool of its own.
@@ -116,7 +116,5 @@ def cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
     Raises:
         OptionsError: The value is no number of milliseconds.
     """
-    given = milliseconds(
-        "environment_cache_millis", options.view_as(PortableOptions).environment_cache_millis
-    )
-    return 0.0 if kind == "loopback" else given
+    cached_s = milliseconds("environment_cache_millis", given.environment_cache_millis)
+    return 0.0 if kind == "loopback" else cached_s

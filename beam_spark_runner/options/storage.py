@@ -1,6 +1,6 @@
 """Beam's options of S3 and HDFS, for the clients that access checkpoints."""
 
-from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions, S3Options
+import argparse
 
 _NAMES = {
     "s3_endpoint_url": "endpoint",
@@ -12,12 +12,11 @@ _NAMES = {
 HDFS_NAMES = ("hdfs_host", "hdfs_port", "hdfs_user")
 
 
-def store_settings(options: PipelineOptions) -> tuple[tuple[str, str], ...]:
-    """Return the settings of clients from pipeline options. See ``UrlFolder``."""
-    s3, hdfs = options.view_as(S3Options), options.view_as(HadoopFileSystemOptions)
-    found = {ours: getattr(s3, beams) for beams, ours in _NAMES.items()}
-    found |= {name: getattr(hdfs, name) for name in HDFS_NAMES}
+def store_settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    """Return the settings of clients, from the values of ``read_options``. See ``UrlFolder``."""
+    found = {ours: getattr(given, beams) for beams, ours in _NAMES.items()}
+    found |= {name: getattr(given, name) for name in HDFS_NAMES}
     settings = [(name, str(value)) for name, value in found.items() if value]
-    if str(s3.s3_verify).lower() == "false":
+    if str(given.s3_verify).lower() == "false":
         settings.append(("verify", "false"))
     return tuple(settings)

@@ -17,6 +17,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
 from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.reading import EnvironmentOptions
 
 GO = ["beam:version:sdk_base:go:2.77.0"]
 DOCKER = "beam:env:docker:v1"
@@ -149,6 +150,7 @@ def test_the_pipeline_s_own_environment_may_have_packages(tmp_path: Path) -> Non
     flags = [f"--environment_config={overrides(docker=process())}"]
     options = PipelineOptions([*flags, f"--requirements_file={packages}"])
     kind = RunnerConfig.from_options(options).environment
-    made = default_environment(kind, options).to_runner_api(None)
+    given = options.view_as(EnvironmentOptions)
+    made = default_environment(kind, given).to_runner_api(None)
     assert (kind, made.urn) == ("process", "beam:env:process:v1")
     assert not beam_runner_api_pb2.ProcessPayload.FromString(made.payload).command

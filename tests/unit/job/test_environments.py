@@ -28,13 +28,14 @@ from beam_spark_runner.job.environments import (
     keep_code_together,
 )
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.reading import EnvironmentOptions
 from beam_spark_runner.portable.sdk_options import options_for, options_json
 
 
 def environment(*flags: str) -> Any:
     options = PipelineOptions(list(flags))
     return default_environment(
-        RunnerConfig.from_options(options).environment, options
+        RunnerConfig.from_options(options).environment, options.view_as(EnvironmentOptions)
     ).to_runner_api(None)
 
 

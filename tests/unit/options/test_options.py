@@ -240,16 +240,32 @@ def test_our_options_are_known_to_beam(caplog: pytest.LogCaptureFixture) -> None
     assert "unparseable" not in caplog.text
 
 
+def test_all_options_are_parsed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = PipelineOptions(["--parallelism=3", "--progress=off", "--spark_conf=spark.a=1"])
+    viewed: list[type[PipelineOptions]] = []
+    view_as = PipelineOptions.view_as
+
+    def note(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
+        viewed.append(cls)
+        return view_as(self, cls)
+
+    monkeypatch.setattr(PipelineOptions, "view_as", note)
+    RunnerConfig.from_options(options)
+    assert len(viewed) == 1, "each view makes a parser, and parses all arguments"
+
+
 def test_an_option_of_the_program_wins_over_ours() -> None:
     class ProgramOptions(PipelineOptions):  # type: ignore[misc]
         @classmethod
         def _add_argparse_args(cls, parser: object) -> None:
             parser.add_argument("--progress", type=int)  # type: ignore[attr-defined]
+            parser.add_argument("--drain_on_sigterm")  # type: ignore[attr-defined]
 
     try:
-        options = PipelineOptions(["--progress=7"])
+        options = PipelineOptions(["--progress=7", "--drain_on_sigterm=SIGUSR1"])
         assert options.get_all_options()["progress"] == 7
-        assert RunnerConfig.from_options(options).progress == "auto"
+        made = RunnerConfig.from_options(options)
+        assert (made.progress, made.drains_on_sigterm) == ("auto", False)
         assert "progress" not in dir(options.view_as(SparkPortableRunnerOptions))
     finally:
         # The class must go before other tests parse: Beam finds it by __subclasses__().
