@@ -74,11 +74,6 @@ def get_conf(spark: Any, key: str, default: str | None = None) -> str | None:
     return None
 
 
-def knows_conf(spark: Any, key: str) -> bool:
-    """Whether the setting is set, or has a default in this version of Spark."""
-    return get_conf(spark, key) is not None
-
-
 def set_conf(spark: Any, key: str, value: str, changed: dict[str, str | None]) -> None:
     """Set a property, and note in ``changed`` its value before the first change."""
     before = get_conf(spark, key)

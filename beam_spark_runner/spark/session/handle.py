@@ -70,7 +70,7 @@ class SessionHandle:
         spark: Any,
         *,
         owner: Owner | None,
-        changed: dict[str, str | None],
+        changed: dict[str, str | None] | None,
         program: Any = None,
         given: Collection[str] = (),
     ) -> None:
@@ -85,7 +85,7 @@ class SessionHandle:
         self.master = get_conf(spark, "spark.master") or ""
         self.owned = owner is not None
         self._owner = owner
-        self._changed = changed  # values to restore, if the session is the user's own
+        self._changed = changed  # values to restore; None: the session is not the user's own
         self._broadcasts: list[Any] = []
         self._is_closed = False
 
@@ -187,9 +187,10 @@ class SessionHandle:
         before = context.getLocalProperty("spark.job.description")
         context.addJobTag(tag)
         context.setJobDescription(description)
-        pool_before = context.getLocalProperty(_POOL)
-        if self.pool is not None:
-            context.setLocalProperty(_POOL, self.pool)
+        pool = self.pool
+        if pool is not None:
+            pool_before = context.getLocalProperty(_POOL)
+            context.setLocalProperty(_POOL, pool)
         try:
             yield
         finally:
@@ -197,7 +198,8 @@ class SessionHandle:
             if not pyspark_internals.is_stopped(context):
                 context.removeJobTag(tag)
                 context.setJobDescription(before)
-                context.setLocalProperty(_POOL, pool_before)
+                if pool is not None:
+                    context.setLocalProperty(_POOL, pool_before)
 
     def share(self, path: Path) -> SharedFile:
         """Send a copy of a file to all executors, for use until ``close``."""
@@ -230,10 +232,10 @@ class SessionHandle:
     def set_conf(self, key: str, value: str) -> None:
         """Set a property that this pipeline needs, whatever the user's value, until ``close``."""
         self._own.add(key)
-        if self._changed:
-            set_conf(self.spark, key, value, self._changed)
-        else:
+        if self._changed is None:
             self.spark.conf.set(key, value)
+        else:
+            set_conf(self.spark, key, value, self._changed)
 
     def program_catalogs(self) -> contextlib.AbstractContextManager[None]:
         """Let this thread find tables in the catalogs that the program has set up."""
@@ -276,7 +278,7 @@ class SessionHandle:
             with contextlib.suppress(Exception):  # the user may have stopped Spark
                 broadcast.destroy()
         try:
-            for key, value in self._changed.items():
+            for key, value in (self._changed or {}).items():
                 if value is None:
                     self.spark.conf.unset(key)
                 else:

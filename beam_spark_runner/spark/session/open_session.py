@@ -16,7 +16,6 @@ from beam_spark_runner.spark.session.conf import (
     get_conf,
     has_any_python,
     is_connect,
-    knows_conf,
     session_settings,
     set_conf,
 )
@@ -211,15 +210,19 @@ def _prepared(
         changed: dict[str, str | None] = {}
         given = dict(config.spark_conf)
         for key, value in session_settings(version_of(spark.version)).items():
-            if key not in given and knows_conf(spark, key):
-                set_conf(spark, key, value, changed)
+            # None: this version of Spark has no such setting.
+            if key not in given and (before := get_conf(spark, key)) not in (None, value):
+                spark.conf.set(key, value)
+                changed[key] = before
         if WORKER_PYTHON not in given and has_any_python(spark):
             set_conf(spark, WORKER_PYTHON, sys.executable, changed)
         for key, value in given.items() if is_shared else ():
-            if get_conf(spark, key) == value:
+            before = get_conf(spark, key)
+            if before == value:
                 continue
             try:
-                set_conf(spark, key, value, changed)
+                spark.conf.set(key, value)
+                changed.setdefault(key, before)
             except Exception as error:
                 raise OptionsError(
                     "spark_conf",
@@ -229,7 +232,7 @@ def _prepared(
         handle = SessionHandle(
             spark,
             owner=owner,
-            changed=changed if restores else {},
+            changed=changed if restores else None,
             program=program,
             given=(*changed, *given),
         )

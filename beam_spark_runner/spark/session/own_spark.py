@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import default_master
@@ -80,11 +82,11 @@ class OwnSpark:
         """Return what has ended without being stopped here; None: nothing."""
         if is_connect(self.spark):
             return None
-        if not pyspark_internals.jvm_answers():
+        try:
+            has_ended = pyspark_internals.has_ended(self.spark.sparkContext)
+        except (Py4JError, OSError):
             return "its JVM has ended"
-        if pyspark_internals.has_ended(self.spark.sparkContext):
-            return "its Spark application has ended"
-        return None
+        return "its Spark application has ended" if has_ended else None
 
     def differs_from(self, master: str | None, settings: Mapping[str, str]) -> str | None:
         """Return what a pipeline wants that only another Spark has; None: this one serves it.

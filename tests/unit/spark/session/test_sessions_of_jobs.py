@@ -19,8 +19,10 @@ _CONFIG: Any = SimpleNamespace(
 class _Conf:
     def __init__(self) -> None:
         self.values = {"spark.sql.adaptive.enabled": "true"}
+        self.asked: list[str] = []
 
     def get(self, key: str, default: Any = None) -> Any:
+        self.asked.append(key)
         return self.values.get(key, default)
 
     def set(self, key: str, value: str) -> None:
@@ -115,6 +117,34 @@ def test_a_session_of_the_user_is_left_as_it_was(log: list[str]) -> None:
     open_session(_CONFIG, users).close()
     assert users.conf.values == before
     assert log == []
+
+
+def test_settings_are_asked_for_once_and_those_that_fit_are_left(log: list[str]) -> None:
+    users: Any = _Remote(log)
+    clone: Any = _Remote(log)
+    users.cloneSession = lambda: clone
+    clone.conf.values["spark.sql.unionOutputPartitioning"] = "true"
+    clone.conf.set = lambda key, value: log.append(f"{key}={value}")
+    open_session(_CONFIG, users)
+    assert log == ["spark.sql.adaptive.enabled=false"]  # the only one that is known, and differs
+    settings = [each for each in clone.conf.asked if each.startswith("spark.sql.")]
+    assert len(settings) == len({*settings})
+
+
+def test_what_a_job_sets_later_is_restored_where_nothing_had_to_be_set(log: list[str]) -> None:
+    users: Any = _Remote(log)
+
+    def cannot() -> None:
+        raise NotImplementedError
+
+    users.cloneSession = cannot
+    users.client._builder.session_id = "given"  # so that no other one can be had
+    users.conf.values["spark.sql.adaptive.enabled"] = "false"
+    before = dict(users.conf.values)
+    with open_session(_CONFIG, users) as session:
+        assert users.conf.values == before
+        session.set_conf("spark.sql.parquet.compression.codec", "zstd")
+    assert users.conf.values == before
 
 
 def test_tokens_stay_secret(log: list[str]) -> None:
