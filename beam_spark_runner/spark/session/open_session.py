@@ -209,7 +209,8 @@ def _prepared(
         _check_version(spark)
         changed: dict[str, str | None] = {}
         given = dict(config.spark_conf)
-        for key, value in session_settings(version_of(spark.version)).items():
+        ours = session_settings(version_of(spark.version))
+        for key, value in ours.items():
             # None: this version of Spark has no such setting.
             if key not in given and (before := get_conf(spark, key)) not in (None, value):
                 spark.conf.set(key, value)
@@ -234,7 +235,7 @@ def _prepared(
             owner=owner,
             changed=changed if restores else None,
             program=program,
-            given=(*changed, *given),
+            given=(*ours, *changed, *given),
         )
         if restores:
             _BUSY.append(spark)
