@@ -4,6 +4,7 @@ No other file uses a private name of PySpark's. ``tests/spark/test_pyspark_conta
 each of these functions with the oldest and the newest PySpark that is supported.
 """
 
+import atexit
 import contextlib
 import functools
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -130,16 +132,18 @@ def sigint_left_alone() -> Iterator[None]:
         module.signal = before
 
 
-def have_jvm_remove_socket() -> None:
-    """Have the JVM remove, when it ends, the socket at which Python takes values of accumulators.
+def have_socket_removed() -> None:
+    """Have the socket removed, at the end, at which Python takes values of accumulators.
 
-    PySpark removes it only if the context is stopped, which a program may not live to do. Nothing
-    is done if there is no context, or only a half of one.
+    PySpark removes it only if the context is stopped, which a program may not live to do: then the
+    JVM removes it when it ends, unless that is killed, or its call is interrupted, and so cannot
+    be asked; then this process does. Nothing is done if there is no context, or only a half of one.
     """
     context: Any = SparkContext._active_spark_context
     address = getattr(getattr(context, "_accumulatorServer", None), "server_address", None)
     java: Any = jvm()
     if isinstance(address, str):  # else it is a port
+        atexit.register(Path(address).unlink, missing_ok=True)
         with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended
             java.java.io.File(address).deleteOnExit()
 

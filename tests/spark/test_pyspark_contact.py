@@ -59,7 +59,7 @@ def test_its_handler_of_ctrl_c() -> None:
 def test_the_socket_of_accumulators(spark_session: SparkSession) -> None:
     context: Any = spark_session.sparkContext
     assert isinstance(context._accumulatorServer.server_address, str | tuple)
-    pyspark_internals.have_jvm_remove_socket()
+    pyspark_internals.have_socket_removed()
 
 
 def test_the_number_of_jobs_is_known_at_once(spark_session: SparkSession) -> None:

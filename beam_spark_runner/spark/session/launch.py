@@ -117,7 +117,7 @@ def start_classic(
                 with pyspark_internals.sigint_left_alone():
                     session = builder.getOrCreate()
             finally:  # also if Ctrl-C has come
-                pyspark_internals.have_jvm_remove_socket()
+                pyspark_internals.have_socket_removed()
         except Exception as error:
             _forget_in_jvm(own)
             raise SparkSetupError(

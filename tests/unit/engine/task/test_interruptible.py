@@ -1,3 +1,4 @@
+import gc
 import subprocess
 import sys
 import textwrap
@@ -71,11 +72,15 @@ def test_it_comes_inside_or_not_at_all() -> None:
 
 
 def test_a_thread_is_interrupted_that_starts_other_threads(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Not one of the others, which CPython 3.11 has under its number until they run."""
-    # CPython drops an error that comes within a callback of a weak reference, such as this has.
+    # CPython drops an error that comes within a callback of a weak reference, such as this has, or
+    # the threads of other tests, if they were collected now.
     monkeypatch.setattr(threading, "_dangling", set())
+    gc.collect()
+    gc.disable()
+    request.addfinalizer(gc.enable)
     interruptible = Interruptible(InterruptedByTestError)
     began, happened = threading.Event(), threading.Event()
     others: list[threading.Thread] = []  # an error that comes while one is deleted is lost
