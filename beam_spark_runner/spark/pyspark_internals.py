@@ -143,9 +143,14 @@ def have_socket_removed() -> None:
     address = getattr(getattr(context, "_accumulatorServer", None), "server_address", None)
     java: Any = jvm()
     if isinstance(address, str):  # else it is a port
-        atexit.register(Path(address).unlink, missing_ok=True)
+        atexit.register(_remove_socket, address, os.getpid())
         with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended
             java.java.io.File(address).deleteOnExit()
+
+
+def _remove_socket(address: str, pid: int) -> None:
+    if os.getpid() == pid:  # not a forked child, which has inherited the callback
+        Path(address).unlink(missing_ok=True)
 
 
 def has_context() -> bool:
