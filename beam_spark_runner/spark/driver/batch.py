@@ -23,8 +23,7 @@ from beam_spark_runner.spark.driver.segment_job import (
     segment_title,
 )
 from beam_spark_runner.spark.driver.segment_run import SegmentRun, SegmentRuns, Source
-from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
-from beam_spark_runner.spark.driver.triage import Attempt, attempt
+from beam_spark_runner.spark.driver.triage import Attempt, attempt, raise_unless_lost
 
 MAX_FED_BYTES = 1 << 20
 """How many bytes of rows a program may have, which Spark sends with each task."""
@@ -189,9 +188,9 @@ class _PlanRun:
             with self._settings.job_scope(f"Verify materialised output of segment {writer}"):
                 return rows.is_complete()
         except Exception as error:
-            self._settings.check_cancelled()
-            if not machines_were_lost(error):
-                raise SparkJobError(f"segment {writer}", reason_of(error)) from error
+            raise_unless_lost(
+                error, self._settings.check_cancelled, lambda error: f"segment {writer}"
+            )
             return False
 
     def _source(self, segment: Segment) -> Source | None:

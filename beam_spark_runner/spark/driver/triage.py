@@ -84,11 +84,30 @@ def attempt(this: Attempt) -> segments.Event:
     return segments.Rejected(this.segment, reason)
 
 
-def _after_exception(this: Attempt, error: Exception) -> segments.Event:
-    this.check_cancelled()
+def raise_unless_lost(
+    error: Exception,
+    check_cancelled: Callable[[], None],
+    blamed_for: Callable[[Exception], str],
+    reason_for: Callable[[BaseException], str] = reason_of,
+) -> None:
+    """Raise what an exception of Spark's means, unless Spark gave up because machines were lost.
+
+    Args:
+        error: the exception.
+        check_cancelled: see ``Attempt``, as for the others.
+        blamed_for: see there.
+        reason_for: see there.
+    """
+    check_cancelled()
     if stuck := StuckBundleError.found_in(str(error)):
         raise stuck from error
-    if not machines_were_lost(error) or not this.may_run_again():
+    if not machines_were_lost(error):
+        raise SparkJobError(blamed_for(error), reason_for(error)) from error
+
+
+def _after_exception(this: Attempt, error: Exception) -> segments.Event:
+    raise_unless_lost(error, this.check_cancelled, this.blamed_for, this.reason_for)
+    if not this.may_run_again():
         raise SparkJobError(this.blamed_for(error), this.reason_for(error)) from error
     reason = reason_of(error)
     if writers := this.writers_lost():
