@@ -4,6 +4,7 @@ import io
 import sys
 import threading
 from dataclasses import replace
+from multiprocessing.connection import Listener
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_the_function_of_each_task_is_wrapped_once(monkeypatch: pytest.MonkeyPat
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
 
 
-@pytest.mark.parametrize("kind", ["level", "segment"])
+@pytest.mark.parametrize("kind", ["level", "segment", "epochs"])
 def test_each_task_has_its_worker_stay(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -117,9 +118,14 @@ def test_each_task_has_its_worker_stay(
         "segment": lambda: level_tasks.run_segment(
             [replace(programs[0], batch=BatchPart(fed=schema.coded_batches(rows)))], iter([]), 0.0
         ),
+        "epochs": lambda: level_tasks.serve_epochs(str(tmp_path / "driver"), iter([])),
     }
-    try:
-        assert list(run[kind]())
-    finally:
-        worker.end("staying", 60)
+    with Listener(str(tmp_path / "driver"), "AF_UNIX") as driver:
+        if kind == "epochs":  # the driver asks for none
+            threading.Thread(target=lambda: driver.accept().close(), daemon=True).start()
+        try:
+            emitted = list(run[kind]())
+        finally:
+            worker.end("staying", 60)
+    assert bool(emitted) == (kind != "epochs")
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
