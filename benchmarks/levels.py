@@ -17,12 +17,12 @@ from apache_beam.transforms.window import SlidingWindows, TimestampedValue
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from benchmarks.cases import SumByKey
 
 COUNT = 300_000

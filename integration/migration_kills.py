@@ -7,12 +7,14 @@ import enum
 import functools
 import os
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 
-from beam_spark_runner.engine.task.resharding import Resharding, make_shards
-from beam_spark_runner.spark.driver import migration
+from beam_spark_runner.engine.task.resharding import Resharding
+from beam_spark_runner.spark.driver import cluster
+from beam_spark_runner.spark.worker import level_tasks
 from integration.stream_kills import Sealing, meet_when_storing
 from integration.strikes import DRIVER_PID, claim, kill
 
@@ -34,8 +36,11 @@ def driver_dies_at(moment: enum.Enum, marker: str) -> None:
         moment: one of ``IN_MIGRATIONS``.
         marker: a path; where the file exists, the deed is done.
     """
-    striking = functools.partial(_make_shards, moment, marker)
-    mock.patch.object(migration, "make_shards", striking).start()
+
+    def striking(resharding: Resharding) -> Any:
+        return functools.partial(_make_shards, moment, marker, resharding)
+
+    mock.patch.object(cluster, "resharding_function", striking).start()
 
 
 def _make_shards(
@@ -46,6 +51,6 @@ def _make_shards(
             kill(int(os.environ[DRIVER_PID]))
 
     meet_when_storing(meet)
-    for made in make_shards(resharding, batches):
+    for made in level_tasks.make_shards(resharding, batches):
         meet(Moving.MADE)
         yield made

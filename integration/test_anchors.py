@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.job import job
-from beam_spark_runner.spark.driver.run_context import RunSettings
+from beam_spark_runner.job import clusters
+from beam_spark_runner.spark.driver.cluster import SparkClusterSettings
 from integration.cluster import QUICK, Cluster, start_cluster, wait_for_executors
 from integration.pipelines import Counted, counters
 from integration.running import run
@@ -75,8 +75,8 @@ def test_no_shard_is_rebuilt(
     if is_cut:
         cut_at_each_exchange(monkeypatch)
     if not is_anchored:
-        without = functools.partial(_without_anchors, RunSettings)
-        monkeypatch.setattr(job, "RunSettings", without)
+        without = functools.partial(_without_anchors, SparkClusterSettings)
+        monkeypatch.setattr(clusters, "SparkClusterSettings", without)
     out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
     out.mkdir()
     passing_on = [Counted(name) for name in ("sources", "state", "sink")]
@@ -92,8 +92,8 @@ def test_no_shard_is_rebuilt(
     assert bool(rebuilt(caplog)) is not is_anchored
 
 
-def _without_anchors(settings: Any, **fields: Any) -> RunSettings:
-    made: RunSettings = settings(**{**fields, "anchors": False})
+def _without_anchors(settings: Any, **fields: Any) -> SparkClusterSettings:
+    made: SparkClusterSettings = settings(**{**fields, "anchors": False})
     return made
 
 

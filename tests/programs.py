@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart, LevelProgram, ShardLocations
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 
 
 def prepared_for_a_client(

@@ -227,3 +227,8 @@ class LevelProgram:
         if self.epoch is None:
             raise InvariantError(f"{self.title} does not run in epochs")
         return self.epoch.shards
+
+    @property
+    def reads_marks_first(self) -> bool:
+        """Whether its tasks read the marks of their input before all other rows."""
+        return self.batch is None or self.batch.may_pass_on

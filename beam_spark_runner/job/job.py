@@ -9,10 +9,15 @@ from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.errors import OptionsError, SparkJobError
+from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.epoch_loop import EpochSchedule, run_epochs
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.graph.facts import users_steps
+from beam_spark_runner.job.clusters import cluster_of
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
@@ -32,10 +37,6 @@ from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
-from beam_spark_runner.spark.driver.batch import run_plan
-from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
-from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
-from beam_spark_runner.spark.driver.streaming import EpochSchedule, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
@@ -266,17 +267,30 @@ class Job:
             self._prepared, self._session, self._storage.mounted, self.messages, self._live
         )
         settings = self._settings(self._telemetry)
+        cluster = cluster_of(
+            self._prepared,
+            self._session,
+            self._storage,
+            self._telemetry,
+            self._tables,
+            self._control.check,
+            plays_test_stream=self.plays_test_stream,
+        )
         self._began = time.time()
+        with contextlib.closing(cluster):
+            return self._run_on(cluster, settings)
+
+    def _run_on(self, cluster: Cluster, settings: RunSettings) -> str:
         epoch = settings.epoch
         if epoch is None:
-            run_plan(self.plan, settings, self.tally)
+            run_plan(self.plan, settings, cluster, self.tally)
             return str(PipelineState.DONE)
         shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
         checkpoints = checkpoints_in(shards, self._config)
         was_drained = run_epochs(
-            self.plan, settings, self.tally, checkpoints, self._pace(), self._events
+            self.plan, settings, cluster, self.tally, checkpoints, self._pace(), self._events
         )
         return str(PipelineState.DRAINED if was_drained else PipelineState.DONE)
 
@@ -312,12 +326,6 @@ class Job:
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
         session, storage = self._session, self._storage
-        if session.version < (4, 0) and session.is_connect and storage.rows is None:
-            raise OptionsError(
-                "temp_location",
-                f"Spark {'.'.join(map(str, session.version))} cannot store rows on executors for "
-                "Spark Connect clients; name storage that this machine and all executors share",
-            )
         if storage.rows is None and not (session.is_local or self.plan.streams):
             check_that_nobody_wants_stable_input(self.plan.graph)
         limits = limits_of(self._prepared, session, storage, telemetry.route)
@@ -326,7 +334,6 @@ class Job:
         if epoch is not None:
             most = min(most, epoch.shards.key_groups)
         return RunSettings(
-            spark=session.spark,
             job_id=self.job_id,
             job_name=self._config.job_name,
             least_partitions=self._config.parallelism
@@ -342,29 +349,14 @@ class Job:
             counts_bytes=self._config.parallelism is None,
             limits=limits,
             epoch=epoch,
-            materialiser=CheckpointOnExecutors()
-            if storage.rows is None
-            else FilesInSharedStorage(session, storage.rows),
-            folder=storage.files,
-            share=session.share,
-            job_scope=lambda title: session.job_scope(self.job_id, title),
             on_segment=self._progress.enter if self._progress else lambda _: None,
             on_continue=self._progress.continues if self._progress else lambda _: None,
             check_cancelled=self._control.check,
             observer=telemetry,
-            offers=telemetry.offers,
-            cancel_spark_jobs=lambda: session.cancel(self.job_id),
             on_epoch=self.watch.take,
             on_idle=self.watch.idle,
             round_budget_s=self._config.sdf_round_budget_s or None,
             single_task_budget_s=self._config.single_task_budget_s,
-            is_connect=session.is_connect,
-            tables=self._tables,
-            anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
-            in_one_task=session.is_local
-            and session.max_task_attempts == 1
-            and self.plays_test_stream
-            and not self._config.parallel_test_streams,
         )
 
     def _pace(self) -> EpochSchedule:

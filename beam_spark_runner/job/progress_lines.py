@@ -8,6 +8,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.core.tables import READ_TABLE
+from beam_spark_runner.driving.run_context import RunMetrics
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_line import Line, Parts
@@ -18,7 +19,6 @@ from beam_spark_runner.portable.written_files import written_files
 from beam_spark_runner.scheduling.batch_line import BatchLine
 from beam_spark_runner.scheduling.last_line import Outcome, last_line
 from beam_spark_runner.scheduling.stream_line import StreamLine
-from beam_spark_runner.spark.driver.run_context import RunMetrics
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.progress import TaskCounter, watch
 

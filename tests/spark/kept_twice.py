@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apache_beam as beam
@@ -10,6 +10,8 @@ from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import metrics_pb2
 from pyspark.sql import DataFrame, SparkSession
 
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.job.compile import compile_pipeline
@@ -17,13 +19,12 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark.broadcast import broadcast_file
-from beam_spark_runner.spark.driver.batch import run_plan
+from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
     Materialised,
     Materialiser,
 )
-from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.sent_files import BroadcastFile
 from beam_spark_runner.spark.session.open_session import open_session
@@ -80,30 +81,33 @@ def run(
         max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=1 << 20
     )
 
-    @contextlib.contextmanager
-    def no_scope(_: str) -> Iterator[None]:
-        yield
-
+    job_id = f"kept-{random.getrandbits(40)}"
     settings = RunSettings(
-        spark=spark,
-        job_id=f"kept-{random.getrandbits(40)}",
+        job_id=job_id,
         most_partitions=100,
         least_partitions=2,
         counts_bytes=True,
         limits=limits,
-        materialiser=materialiser,
-        folder=None if folder is None else MountedFolder(str(folder)),
-        share=lambda path: BroadcastFile(broadcast_file(spark.sparkContext, path)),
-        job_scope=no_scope,
         check_cancelled=lambda: None,
         observer=_Nobody(),
         round_budget_s=None,
         single_task_budget_s=0.0,
-        is_connect=False,
-        tables=tables,
+    )
+    cluster = SparkCluster(
+        SparkClusterSettings(
+            spark=spark,
+            is_connect=False,
+            job_id=job_id,
+            materialiser=materialiser,
+            folder=None if folder is None else MountedFolder(str(folder)),
+            share=lambda path: BroadcastFile(broadcast_file(spark.sparkContext, path)),
+            scope=lambda title: contextlib.nullcontext(),
+            check_cancelled=lambda: None,
+            tables=tables,
+        )
     )
     tally = RunMetrics()
-    run_plan(plan, settings, tally)
+    run_plan(plan, settings, cluster, tally)
     return _counts(tally)
 
 

@@ -10,7 +10,7 @@ import pytest
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 
 from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.spark.driver import streaming
+from beam_spark_runner.driving import epoch_loop
 
 
 class StoppedError(Exception):
@@ -20,7 +20,7 @@ class StoppedError(Exception):
 @contextmanager
 def stopping_after(epochs: int) -> Iterator[None]:
     """Stop a pipeline once it has committed so many epochs in this run."""
-    step, left = streaming._StreamRun.step, epochs
+    step, left = epoch_loop._StreamRun.step, epochs
 
     def counted(run: Any) -> bool:
         nonlocal left
@@ -29,7 +29,7 @@ def stopping_after(epochs: int) -> Iterator[None]:
         left -= 1
         return step(run)
 
-    with mock.patch.object(streaming._StreamRun, "step", counted):
+    with mock.patch.object(epoch_loop._StreamRun, "step", counted):
         yield
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_spark_runner.spark.driver import program_builder
+from beam_spark_runner.driving import program_builder
 
 
 def return_no_rows(patch: pytest.MonkeyPatch) -> None:

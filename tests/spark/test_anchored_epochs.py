@@ -7,9 +7,9 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.job import job
+from beam_spark_runner.job import clusters
 from beam_spark_runner.spark.driver.anchor import Anchor
-from beam_spark_runner.spark.driver.run_context import RunSettings
+from beam_spark_runner.spark.driver.cluster import SparkClusterSettings
 from beam_spark_runner.spark.pyspark_internals import physical_plan
 from tests.segments import cut_at_each_exchange
 from tests.spark.harvest import harvest
@@ -40,16 +40,16 @@ class Planned:
         monkeypatch.setattr(Anchor, "__init__", making)
         monkeypatch.setattr(Anchor, "is_outdated", lambda _: self._is_outdated())
         monkeypatch.setattr("beam_spark_runner.spark.driver.plan_copies.physical_plan", planning)
-        settings = functools.partial(_anchored, RunSettings)
-        monkeypatch.setattr(job, "RunSettings", settings)
+        settings = functools.partial(_anchored, SparkClusterSettings)
+        monkeypatch.setattr(clusters, "SparkClusterSettings", settings)
 
     def _is_outdated(self) -> bool:
         self._asked += 1
         return self._asked == self._outdated_at
 
 
-def _anchored(settings: Any, **fields: Any) -> RunSettings:
-    made: RunSettings = settings(**{**fields, "anchors": True})
+def _anchored(settings: Any, **fields: Any) -> SparkClusterSettings:
+    made: SparkClusterSettings = settings(**{**fields, "anchors": True, "in_one_task": False})
     return made
 
 

@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from apache_beam.transforms.trigger import (
 from apache_beam.transforms.window import FixedWindows, TimestampCombiner, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from beam_spark_runner.scheduling.attempts import Rejected, Report, Verdict
-from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Stored
+from beam_spark_runner.driving.cluster import EpochJob, EpochResult, Stored
+from beam_spark_runner.driving.epoch_segments import EpochSegments
+from beam_spark_runner.scheduling.attempts import Rejected, Verdict
+from beam_spark_runner.spark.driver.cluster import SparkCluster
 from tests.cli.programs import Program
 from tests.segments import CUT, cut_at_each_exchange
 from tests.spark.harvest import Harvest, harvest
@@ -186,18 +188,18 @@ def test_what_runs_again(
 ) -> None:
     """A Spark job whose tasks disagree: it alone. One that cannot read its rows: the epoch."""
     ran: list[str] = []
-    run = EpochJobs.run
+    run, judged = SparkCluster.run_epoch, EpochSegments._judged
 
-    def run_with_faults(
-        jobs: EpochJobs, source: Any, levels: range, **how: Any
-    ) -> tuple[Sequence[Report], Verdict]:
+    def run_with_faults(cluster: SparkCluster, job: EpochJob, source: Any) -> EpochResult:
         ran.append("later" if isinstance(source, Stored) else "first")
         if isinstance(source, Stored) and ran.count("later") == 4:
             (tmp_path / source.names[0]).unlink()
-        reports, verdict = run(jobs, source, levels, **how)
-        if ran.count("later") == 1 and isinstance(source, Stored):
-            return reports, Rejected("as the test says")
-        return reports, verdict
+        return run(cluster, job, source)
+
+    def reject_the_second(here: EpochSegments, reports: Any, this: Any) -> Verdict:
+        if ran.count("later") == 1 and isinstance(this.source, Stored):
+            return Rejected("as the test says")
+        return judged(here, reports, this)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         stream = Stream().with_output_types(tuple[str, int]).add_elements(pairs(1, 2))
@@ -207,7 +209,8 @@ def test_what_runs_again(
         return {"numbers": numbers, "again": again}
 
     cut_at_each_exchange(monkeypatch)
-    monkeypatch.setattr(EpochJobs, "run", run_with_faults)
+    monkeypatch.setattr(SparkCluster, "run_epoch", run_with_faults)
+    monkeypatch.setattr(EpochSegments, "_judged", reject_the_second)
     found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
     # Epoch by epoch: its second Spark job runs twice; it cannot be read, so that all of it runs
     # again; and the last one ends the stream.

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
 from beam_spark_runner.engine.shared_folder import MountedFolder
@@ -24,11 +25,11 @@ from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import gather
+from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of, reopened
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
     FilesInSharedStorage,
 )
-from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
 from beam_spark_runner.spark.sent_files import SessionFile
 from beam_spark_runner.spark.session.open_session import open_session
 from tests.spark.kept_twice import KeptTwice, run
@@ -166,7 +167,7 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
     edge = edge_to_side_input(is_multimap=is_multimap)
     found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
     frame = found.mapInArrow(rows_and_marks(int(edge.dest)), frames.SCHEMA).localCheckpoint()
-    rows = OutputRows(frame, {run: Attempts.of(each) for run, each in made_by.items()})
+    rows = OutputRows(FrameRows(frame), {run: Attempts.of(each) for run, each in made_by.items()})
     settings = gather.GatherSettings(
         job_id="job",
         partitions=3,
@@ -198,15 +199,13 @@ def test_output_in_shared_storage_can_be_reopened_by_another_session(
     output = pickle.loads(pickle.dumps(written))
     assert output == written
     with open_session(RunnerConfig(), spark_session) as another:
-        rows = OutputRows.reopen(output, FilesInSharedStorage(another, str(tmp_path)))
+        rows = reopened(output, FilesInSharedStorage(another, str(tmp_path)))
         assert rows.made_by == {7: Attempts.of([1, 2])}
         assert rows.is_complete()
-        assert rows.rows_for([5]).frame.filter("dest = 5").count() == 40
+        assert frame_of(rows.rows_for([5]).rows).filter("dest = 5").count() == 40
         # What one of the tasks wrote is lost.
         next(file for file in (tmp_path / "segment").glob("*.parquet")).unlink()
-        assert not OutputRows.reopen(
-            output, FilesInSharedStorage(another, str(tmp_path))
-        ).is_complete()
+        assert not reopened(output, FilesInSharedStorage(another, str(tmp_path))).is_complete()
 
 
 def test_output_on_executors_cannot_be_reopened(
@@ -218,7 +217,7 @@ def test_output_on_executors_cannot_be_reopened(
         storage = FilesInSharedStorage(session, str(tmp_path))
         for parts in [(on_executors,), (on_executors, in_storage), ()]:
             with pytest.raises(ValueError, match="not in shared storage"):
-                OutputRows.reopen(SegmentOutput(parts=parts), storage)
+                reopened(SegmentOutput(parts=parts), storage)
 
 
 def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

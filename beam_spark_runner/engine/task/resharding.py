@@ -9,12 +9,10 @@ import functools
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-
-import pyarrow as pa
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
@@ -28,20 +26,23 @@ from beam_spark_runner.state.resharding import copy_keys, count_nothing
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 
-SCHEMA = "level int, partition int, attempt long, place string, problem string"
-"""The schema of what tasks return: the attempt that has made a shard; or a storage problem.
 
-There is no row for an empty shard.
-"""
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("level", pa.int32()),
-        ("partition", pa.int32()),
-        ("attempt", pa.int64()),
-        ("place", pa.string()),
-        ("problem", pa.string()),
-    ]
-)
+class NewShard(NamedTuple):
+    """A shard that a task has made, or could not make.
+
+    Attributes:
+        level: the level of the shard.
+        partition: the partition of the shard.
+        attempt: the attempt that has stored it. None: it could not be stored.
+        place: the storage that does not work.
+        problem: what is wrong with it. None: nothing.
+    """
+
+    level: int
+    partition: int
+    attempt: int | None = None
+    place: str | None = None
+    problem: str | None = None
 
 
 class StageToReshard(NamedTuple):
@@ -85,28 +86,26 @@ class Resharding:
         ]
 
 
-def make_shards(
-    resharding: Resharding, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Make the shards whose indices in ``Resharding.new_shards`` a Spark task gets.
+def make_shards(resharding: Resharding, numbers: Iterable[int]) -> Iterator[NewShard]:
+    """Make shards, until one cannot be made; yield all but those that are empty.
+
+    Args:
+        resharding: which shards are made.
+        numbers: the indices of those to make in ``Resharding.new_shards``.
 
     Raises:
         CorruptDeltaError: an old shard is damaged.
     """
     shards = resharding.new_shards()
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            level, partition = shards[number]
-            row = {"level": level, "partition": partition}
-            try:
-                attempt = _make_shard(resharding, level, partition)
-            except CheckpointStorageError as error:
-                problem = {**row, "attempt": None, "place": error.place, "problem": error.problem}
-                yield pa.RecordBatch.from_pylist([problem], _ARROW_SCHEMA)
-                return
-            if attempt is not None:
-                made = {**row, "attempt": attempt, "place": None, "problem": None}
-                yield pa.RecordBatch.from_pylist([made], _ARROW_SCHEMA)
+    for number in numbers:
+        level, partition = shards[number]
+        try:
+            attempt = _make_shard(resharding, level, partition)
+        except CheckpointStorageError as error:
+            yield NewShard(level, partition, place=error.place, problem=error.problem)
+            return
+        if attempt is not None:
+            yield NewShard(level, partition, attempt)
 
 
 def _make_shard(resharding: Resharding, level: int, partition: int) -> int | None:

@@ -14,7 +14,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import marks_for
 from beam_spark_runner.engine.rows.reports import failure_proto, report_row
@@ -107,6 +107,16 @@ class StoredRows:
     level: int
     partitions: int
     max_attempts: int
+
+    @classmethod
+    def before(cls, program: LevelProgram) -> "StoredRows":
+        """Return the rows that the tasks of the level before another one have stored."""
+        return cls(
+            places=program.shards,
+            level=program.level - 1,
+            partitions=program.partitions,
+            max_attempts=program.limits.max_attempts,
+        )
 
 
 def read_rows(

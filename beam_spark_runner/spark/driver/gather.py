@@ -9,7 +9,6 @@ executors.
 import contextlib
 import os
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +22,24 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.engine.program import Edge, SideInputRows
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.marks import MarkReader, consumed_of
+from beam_spark_runner.engine.rows.marks import consumed_of
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.shared_folder import SharedFolder, share_file
 from beam_spark_runner.engine.side_inputs import files
+from beam_spark_runner.engine.side_inputs.gathered import (
+    file_name,
+    new_id,
+    small_side_input,
+    whole_rows,
+)
 from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
 from beam_spark_runner.spark import frames
+from beam_spark_runner.spark.driver.frame_rows import frame_of
 from beam_spark_runner.spark.driver.materialise import Materialiser
-from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
 
-INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
 """Of one side input: the most that is sent to executors' disks where no storage is shared."""
 SMALL_BYTES = 32 << 20
@@ -61,6 +66,10 @@ class GatherSettings:
     share: Callable[[Path], SharedFile]
     materialiser: Materialiser
 
+    def shared(self, path: Path) -> SharedFile:
+        """Send a file to all executors; see ``share_file``."""
+        return share_file(path, self.folder, self.share)
+
 
 def gather(
     rows: OutputRows | None, edges: Sequence[Edge], settings: GatherSettings
@@ -82,17 +91,16 @@ def gather(
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
     if rows is not None and rows.returned is not None:
-        for coded in rows.returned:
-            for dest, batch in files.whole_rows(iter(schema.decoded_batches(coded)), MarkReader()):
-                if dest in packed:
-                    packed[dest].append(batch)
+        returned = (batch for coded in rows.returned for batch in schema.decoded_batches(coded))
+        for dest, batch in whole_rows(returned, packed):
+            packed[dest].append(batch)
     elif rows is not None:
         tasks = sum(attempts.count for attempts in rows.made_by.values())  # as many tasks read them
         limit = max(SMALL_BYTES // max(tasks, 1), MIN_SMALL_BYTES_OF_TASK)
         reports: list[reports_pb2.SideInputReport] = []
         for dest, size, blob in (
-            rows.rows_for(packed)
-            .frame.mapInArrow(files.pack_up_to(limit), files.PACKED_SCHEMA)
+            frame_of(rows.rows.rows_for(packed))
+            .mapInArrow(files.pack_up_to(limit), files.PACKED_SCHEMA)
             .collect()
         ):
             if dest == schema.REPORT:
@@ -107,8 +115,7 @@ def gather(
     gathered: dict[DestinationId, SideInputRows] = {}
     for edge in edges:
         dest = int(edge.dest)
-        # Unique: if its writers run again, workers must not use the rows in their caches.
-        id_ = f"{settings.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
+        id_ = new_id(settings.job_id, edge.dest)
         batches = packed.pop(dest)
         if rows is not None and dest in large:
             batches.clear()
@@ -119,7 +126,7 @@ def gather(
                 else _by_tasks(mine, edge, id_, settings.folder, settings.partitions)
             )
         else:
-            gathered[edge.dest] = _small(batches, edge, id_, settings)
+            gathered[edge.dest] = small_side_input(batches, edge, id_, settings.shared)
     return gathered
 
 
@@ -138,21 +145,6 @@ def _check(
         raise AmbiguousRowsError(Ambiguous(runs, reason))
 
 
-def _small(
-    batches: Sequence[pa.RecordBatch], edge: Edge, id_: str, settings: GatherSettings
-) -> SideInputRows:
-    """Sort rows in memory, into the closure or one file."""
-    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
-        path = os.path.join(folder, f"{_name(id_)}.arrow")
-        writer = files.SortedWriter(path, is_sorted=True)
-        if batches:
-            writer.add(files.sorted_by_route(pa.concat_batches(batches)))
-        writer.close()
-        if os.path.getsize(path) > INLINE_BYTES:
-            return _shared(path, edge, id_, settings)
-        return SideInputRows(id=id_, code=edge.code, inline=Path(path).read_bytes())
-
-
 def _by_tasks(
     rows: OutputRows, edge: Edge, id_: str, folder: SharedFolder, partitions: int
 ) -> SideInputRows:
@@ -161,10 +153,10 @@ def _by_tasks(
     if is_multimap:
         frame = _by_ranges(rows, edge, min(partitions, MAX_FILES))
     elif edge.is_global:  # one key
-        frame = rows.frame.coalesce(MAX_FILES)
+        frame = frame_of(rows.rows).coalesce(MAX_FILES)
     else:
-        frame = rows.frame.coalesce(MAX_FILES).sortWithinPartitions("route")
-    task = files.write_files(folder, _name(id_), is_sorted=True)
+        frame = frame_of(rows.rows).coalesce(MAX_FILES).sortWithinPartitions("route")
+    task = files.write_files(folder, file_name(id_), is_sorted=True)
     found = frame.mapInArrow(task, "report binary").collect()
     reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
     _check(reports, rows, is_exchanged=is_multimap)
@@ -183,7 +175,7 @@ def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
     # Marks have a route for each partition already.
     placed = f"if(dest = {schema.CONTROL}, route, {column}) as place"
     return (
-        frames.spread_marks(rows.frame, partitions)
+        frames.spread_marks(frame_of(rows.rows), partitions)
         .selectExpr("*", placed)
         .repartition(partitions, "place")
         .drop("place")
@@ -203,14 +195,14 @@ def _through_driver(
             "that all executors can read",
         )
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
-    frame = rows.frame
+    frame = frame_of(rows.rows)
     if is_multimap:
         frame = _by_ranges(rows, edge, settings.partitions)
     elif not edge.is_global:
         frame = frame.sortWithinPartitions("route")
     parts = -(-size // PART_BYTES)
     packed = settings.materialiser.materialise(
-        frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), _name(id_)
+        frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), file_name(id_)
     ).frame
 
     def of_part(part: int) -> list[Any]:
@@ -220,7 +212,7 @@ def _through_driver(
     reports = [reports_pb2.SideInputReport.FromString(bytes(blob)) for blob in found]
     _check(reports, rows, is_exchanged=is_multimap)
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
-        path = os.path.join(folder, f"{_name(id_)}.arrow")
+        path = os.path.join(folder, f"{file_name(id_)}.arrow")
         with contextlib.closing(files.SortedWriter(path, is_sorted=False)) as writer:
             for part in range(parts):
                 blobs = of_part(part)
@@ -232,13 +224,4 @@ def _through_driver(
                 for _, blob in blobs:
                     for batch in files.batches_of(blob):
                         writer.add(batch)
-        return _shared(path, edge, id_, settings)
-
-
-def _shared(path: str, edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
-    file = share_file(Path(path), settings.folder, settings.share)
-    return SideInputRows(id=id_, code=edge.code, files=(file,))
-
-
-def _name(id_: str) -> str:
-    return f"side-input-{id_.replace('/', '-')}"
+        return SideInputRows(id=id_, code=edge.code, files=(settings.shared(Path(path)),))

@@ -3,41 +3,36 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
-from beam_spark_runner.backchannel.offers import Offer
+from beam_spark_runner.backchannel.offers import Offer, Offers
+from beam_spark_runner.driving.cluster import HelpFailedError, JobResult
 from beam_spark_runner.scheduling.attempts import Failed, Report
-from beam_spark_runner.spark.driver.run_context import RunSettings
-from beam_spark_runner.spark.driver.segment_job import JobResult
 
 _AGAIN_S = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
-class HelpFailedError(Exception):
-    """User code has failed in the job that helps: ``result`` is its result."""
-
-    def __init__(self, result: JobResult) -> None:
-        super().__init__(result.verdict)
-        self.result = result
-
-
 class HelpingJob:
-    """A context in which a segment's first Spark job runs, and another one if it needs help.
+    """See ``Helping``: it runs a segment's first Spark job, and another one if that needs help.
 
     The task of the first job offers the rows that it will not read. They are among its own rows,
     too: if it is another attempt that succeeds in the end, those count, and the help does not.
 
     Args:
-        settings: the settings of this run.
+        offers: of the tasks of the pipeline.
+        cancel: cancels the Spark jobs of the pipeline that run now.
         run: the number of the first Spark job.
         help_with: runs the Spark job that helps, in a thread of its own; None: no job could help.
     """
 
     def __init__(
-        self, settings: RunSettings, run: int, help_with: Callable[[Offer], JobResult] | None
+        self,
+        offers: Offers,
+        cancel: Callable[[], None],
+        run: int,
+        help_with: Callable[[Offer], JobResult] | None,
     ) -> None:
-        self._settings = settings
+        self._offers, self._cancel = offers, cancel
         self._run = run
         self._help_with = help_with
         self._offer: Offer | None = None
@@ -50,27 +45,23 @@ class HelpingJob:
 
     def __enter__(self) -> "HelpingJob":
         if self._help_with is not None:
-            self._settings.offers.open(self._run)
+            self._offers.open(self._run)
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
+        """See ``Helping``."""
         if self._help_with is None:
             return
         has_failed_here = self._error is not None
-        if error is not None and not has_failed_here:
+        if any(raised) and not has_failed_here:
             self.stop()
-        self._settings.offers.close()
+        self._offers.close()
         while self._thread.is_alive():
             # Repeated for a Spark job that was submitted after the call.
             self._thread.join(_AGAIN_S if self._is_stopped else None)
             if self._is_stopped and self._thread.is_alive():
-                self._settings.cancel_spark_jobs()
+                self._cancel()
         if self._error is not None and not self._is_stopped:
             raise self._error from None
 
@@ -78,7 +69,7 @@ class HelpingJob:
         """End the Spark job that helps, if it runs: nobody needs its result."""
         self._is_stopped = True
         if self._offer is not None:
-            self._settings.cancel_spark_jobs()
+            self._cancel()
 
     def result_for(self, reports: Sequence[Report]) -> JobResult | None:
         """Return the result of the job that has helped; None: none has helped these attempts.
@@ -93,7 +84,7 @@ class HelpingJob:
 
     def _wait_for_offer(self) -> None:
         assert self._help_with is not None
-        self._offer = self._settings.offers.take()
+        self._offer = self._offers.take()
         if self._offer is None or self._is_stopped:
             return
         _LOGGER.info("an element takes long: other tasks process those that wait for it")
@@ -104,4 +95,4 @@ class HelpingJob:
         except BaseException as error:
             self._error = error
             if not self._is_stopped:
-                self._settings.cancel_spark_jobs()  # the first one, which waits for its element
+                self._cancel()  # the first one, which waits for its element

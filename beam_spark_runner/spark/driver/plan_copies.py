@@ -4,9 +4,8 @@ import os
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.pyspark_internals import (
     activate_session,
     collect,
@@ -16,30 +15,33 @@ from beam_spark_runner.spark.pyspark_internals import (
 )
 
 
+def threads_are_pinned() -> bool:
+    """Whether each thread of Python has its own in the JVM, and with it its own local properties.
+
+    If not, the plan of each Spark job must be made anew.
+    """
+    return os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
+
+
 class PlanCopier:
     """Runs physical plans of one job again and again.
 
     Threads: the one that makes it, which runs the plans; and one of its own, which copies them.
 
     Args:
-        settings: the settings of the run.
+        spark: the session, which is not a client of Spark Connect.
+        job_id: the id of the job.
 
     Attributes:
         local_property: the name of the local property with the input of each Spark job.
     """
 
-    def __init__(self, settings: RunSettings) -> None:
-        serve_session(settings.spark)
-        self.local_property = f"beam_spark_runner.epoch.{settings.job_id}"
+    def __init__(self, spark: SparkSession, job_id: str) -> None:
+        serve_session(spark)
+        self.local_property = f"beam_spark_runner.epoch.{job_id}"
         self._threads = ThreadPoolExecutor(
-            1, "beam-plan", initializer=activate_session, initargs=(settings.spark,)
+            1, "beam-plan", initializer=activate_session, initargs=(spark,)
         )
-
-    @classmethod
-    def of(cls, settings: RunSettings) -> "PlanCopier | None":
-        """Prepare the session and this thread; None: each Spark job must be planned anew."""
-        has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
-        return cls(settings) if has_threads and not settings.is_connect else None
 
     def plan(self, frame: DataFrame) -> "CopiedPlan":
         """Return how Spark computes a frame, whose only column is binary."""

@@ -2,12 +2,14 @@
 
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
@@ -16,7 +18,6 @@ from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task.epoch_requests import Request
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark import frames
-from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.pyspark_internals import activate_session
 from beam_spark_runner.spark.worker.functions import serving_function
 
@@ -33,14 +34,20 @@ class ResidentTask:
     Threads: the one that makes it; and one of its own, which runs the Spark jobs.
 
     Args:
-        settings: the settings of the run, on a local master that repeats no tasks.
-        title: names the Spark jobs.
+        spark: the session, on a local master that repeats no tasks.
+        scope: names the Spark jobs.
+        check_cancelled: raises if the pipeline is to end.
     """
 
-    def __init__(self, settings: RunSettings, title: str) -> None:
-        self._settings, self._title = settings, title
+    def __init__(
+        self,
+        spark: SparkSession,
+        scope: Callable[[], AbstractContextManager[None]],
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        self._spark, self._scope, self._check_cancelled = spark, scope, check_cancelled
         self._threads = ThreadPoolExecutor(
-            1, "beam-epochs", initializer=activate_session, initargs=(settings.spark,)
+            1, "beam-epochs", initializer=activate_session, initargs=(spark,)
         )
         self._job: Future[None] | None = None
         self._task: Connection | None = None
@@ -67,7 +74,7 @@ class ResidentTask:
             try:
                 task.send(self._request(programs, text))
                 while not task.poll(_LOOK_EVERY_S):
-                    self._settings.check_cancelled()
+                    self._check_cancelled()
                 response = task.recv()
             except (EOFError, OSError):
                 # It has failed, or has ended before it got the request.
@@ -108,7 +115,7 @@ class ResidentTask:
                     accepted, _ = listener.accept()
                     break
                 except TimeoutError:
-                    self._settings.check_cancelled()
+                    self._check_cancelled()
                     if job.done():
                         job.result()
                         raise InvariantError("a Spark task ended without an epoch") from None
@@ -130,6 +137,6 @@ class ResidentTask:
         Args:
             address: the path of the socket at which this process listens.
         """
-        with self._settings.job_scope(self._title):
-            one = self._settings.spark.range(0, 1, 1, 1)
+        with self._scope():
+            one = self._spark.range(0, 1, 1, 1)
             one.mapInArrow(serving_function(address), frames.SCHEMA).collect()

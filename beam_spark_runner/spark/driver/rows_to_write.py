@@ -12,11 +12,12 @@ from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import attempts_in
 from beam_spark_runner.engine.rows.table_rows import writing_function
 from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, ambiguous_runs
-from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
+from beam_spark_runner.spark.driver.frame_rows import frame_of
 from beam_spark_runner.spark.driver.table_schemas import struct_type
 from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
 
@@ -47,7 +48,7 @@ class RowsToWrite:
         columns = columns_of(table_schema)
         wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         write_table = writing_function(int(self._dest), wanted, self._attempts)
-        return self._rows.frame.mapInArrow(write_table, struct_type(table_schema))
+        return frame_of(self._rows.rows).mapInArrow(write_table, struct_type(table_schema))
 
     def ambiguous(self) -> AmbiguousRowsError:
         """Return the error for a write whose tasks have read rows of other attempts."""
@@ -72,7 +73,8 @@ def rows_to_write(rows: OutputRows, dest: DestinationId) -> RowsToWrite:
     is_mine = f"(dest & {schema.DEST_MASK}) = {int(dest)} and ({is_first})"
     is_mark = f"dest = {schema.CONTROL}"
     (found,) = (
-        rows.frame.filter(f"{is_mark} or ({is_mine})")
+        frame_of(rows.rows)
+        .filter(f"{is_mark} or ({is_mine})")
         .selectExpr(
             f"coalesce(sum(if({is_mark}, 0, `order`)), cast(0 as bigint)) as count",
             f"collect_list(if({is_mark}, value, null)) as marks",

@@ -8,11 +8,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
 from beam_spark_runner.core.tables import WITHOUT_TYPES, TableWrite
+from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.engine.rows.table_rows import OtherAttemptError
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite
+from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite, rows_to_write
 from beam_spark_runner.spark.driver.table_reasons import (
     is_about_connection,
     is_about_nothing_there,
@@ -33,7 +35,7 @@ _COMMITTER = "mapreduce.fileoutputcommitter.algorithm.version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWrite:
-    """A write that has passed its checks.
+    """A write that has passed its checks; see ``TableToWrite``.
 
     Attributes:
         write: the target and mode of the write.
@@ -93,24 +95,18 @@ class OpenWrite:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether nothing is to be done, since the target exists."""
+        """See ``TableToWrite``."""
         return self.write.mode == "ignore" and self.is_there
 
     def skip(self) -> bytes:
-        """Return JSON of the ``SparkWriteResult`` of a write that is skipped."""
+        """See ``TableToWrite``."""
         return self._result(0, [])
 
-    def run(self, rows: RowsToWrite | None, *, is_again: bool) -> bytes:
-        """Write, and return JSON of a ``SparkWriteResult``.
+    def run(self, rows: OutputRows | None, dest: DestinationId, *, is_again: bool) -> bytes:
+        """See ``TableToWrite``."""
+        return self._written(None if rows is None else rows_to_write(rows, dest), is_again)
 
-        Args:
-            rows: the rows to write. None: there are none.
-            is_again: the same write has failed before.
-
-        Raises:
-            AmbiguousRowsError: tasks have read rows of other attempts; nothing was written.
-            Exception: what Spark raises.
-        """
+    def _written(self, rows: RowsToWrite | None, is_again: bool) -> bytes:
         before = set(self.files()) if self.write.mode == "append" else set()
         try:
             with self.session.program_catalogs():

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.errors import PipelineError, PipelineRefusedError, TableError
-from beam_spark_runner.core.ids import DestinationId, TransformId
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
+from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.plan.model import Plan, Segment
-from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of
 from beam_spark_runner.spark.driver.overwritten_sources import check_overwrites
 from beam_spark_runner.spark.driver.shared_targets import check_targets
 from beam_spark_runner.spark.driver.table_frames import OpenRead, open_frame, rows_of_tables
@@ -17,9 +18,9 @@ from beam_spark_runner.spark.driver.table_writes import OpenWrite, open_write
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenTables:
-    """The tables that a pipeline reads and writes, by step.
+    """The tables that a pipeline reads and writes, by step; see ``Tables``.
 
     Attributes:
         frames: the tables that are read, as frames of the pipeline's session.
@@ -33,22 +34,17 @@ class OpenTables:
     begun: set[TransformId] = field(default_factory=set)
     results: dict[TransformId, bytes] = field(default_factory=dict)
 
-    def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
-        """Return the rows that a segment reads, with those of tables.
+    def to_write(self, step: TransformId) -> OpenWrite:
+        """See ``Tables``."""
+        return self.writes[step]
 
-        Args:
-            segment: the segment.
-            rows: the rows that are not of tables; None: there are none.
-        """
+    def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
+        """See ``Tables``."""
         tables = {dest: self.frames[step] for dest, step in segment.tables.items()}
         if not tables:
             return rows
-        frame = rows_of_tables(tables, None if rows is None else rows.frame)
-        return OutputRows(frame, {} if rows is None else rows.made_by)
-
-    def results_for(self, segment: Segment) -> dict[DestinationId, bytes]:
-        """Return the elements that a segment gets from writes."""
-        return {dest: self.results[step] for dest, step in segment.results.items()}
+        frame = rows_of_tables(tables, None if rows is None else frame_of(rows.rows))
+        return OutputRows(FrameRows(frame), {} if rows is None else rows.made_by)
 
 
 def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from beam_spark_runner.engine.program import LevelProgram
 
 if TYPE_CHECKING:
+    from beam_spark_runner.engine.task.resharding import Resharding
     from beam_spark_runner.engine.task.stored_rows import StoredRows
 
 ForMapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -94,3 +95,22 @@ def serving_function(address: str) -> ForMapInArrow:
         yield from level_tasks.serve_epochs(address, batches)
 
     return serve_epochs
+
+
+NEW_SHARDS = "level int, partition int, attempt long, place string, problem string"
+"""The fields of ``engine.task.resharding.NewShard``."""
+
+
+def resharding_function(resharding: "Resharding") -> ForMapInArrow:
+    """Return the function for ``mapInArrow`` whose tasks make new shards; see ``NEW_SHARDS``.
+
+    Args:
+        resharding: which shards are made. The input has the indices of those of a task.
+    """
+
+    def make_shards(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from beam_spark_runner.spark.worker import level_tasks
+
+        yield from level_tasks.make_shards(resharding, batches)
+
+    return make_shards

@@ -9,12 +9,23 @@ from pyspark import TaskContext
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task import epoch_server, stored_rows
+from beam_spark_runner.engine.task import epoch_server, resharding, stored_rows
 from beam_spark_runner.engine.task.first_task import FirstTask
+from beam_spark_runner.engine.task.resharding import Resharding
 from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.engine.task.task import LevelTask, at_home
 from beam_spark_runner.engine.task.worker_runtime import worker
 from beam_spark_runner.spark.worker.hosting import stay_while_hosting
+
+_NEW_SHARDS = pa.schema(
+    [
+        ("level", pa.int32()),
+        ("partition", pa.int32()),
+        ("attempt", pa.int64()),
+        ("place", pa.string()),
+        ("problem", pa.string()),
+    ]
+)
 
 
 def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,6 +76,13 @@ def read_stored_rows(
         names = _property_of(context, names_from).split("\n")[partition : partition + 1]
     (name,) = names
     yield from stored_rows.read_rows(stored, name, partition, attempt_number)
+
+
+def make_shards(wanted: Resharding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a task that makes new shards; see ``functions.resharding_function``."""
+    numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+    for made in resharding.make_shards(wanted, numbers):
+        yield pa.RecordBatch.from_pylist([made._asdict()], _NEW_SHARDS)
 
 
 def serve_epochs(address: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

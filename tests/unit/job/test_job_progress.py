@@ -9,11 +9,11 @@ import pytest
 from apache_beam.metrics.monitoring_infos import create_monitoring_info
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_spark_runner.driving.run_context import RunMetrics
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.job.progress_line import Parts
 from beam_spark_runner.job.progress_lines import JobProgress
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.driver.run_context import RunMetrics
 
 
 class Shown:

@@ -9,6 +9,13 @@ from typing import Protocol, TypeVar
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.driving.migration import (
+    heads_of,
+    migration_after,
+    resharding_after,
+)
+from beam_spark_runner.driving.playback import KnownEvents, Playback
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task.resharding import Resharding
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
@@ -21,13 +28,6 @@ from beam_spark_runner.scheduling.epochs import (
     wait_us,
 )
 from beam_spark_runner.scheduling.playback import Elements, End, not_played
-from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
-from beam_spark_runner.spark.driver.migration import (
-    heads_of,
-    migration_after,
-    resharding_after,
-)
-from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
 from tests.unit.simulation.elements import (
     COUNTED,
     GROUPED,

@@ -8,8 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.engine.task.resharding import Resharding, make_shards
 from beam_spark_runner.recovery.manifest import Head
@@ -197,14 +195,12 @@ class Moving:
             self._has_begun = True
             return
         self.has_ended = True
-        numbers = pa.RecordBatch.from_pydict({"id": [self.number]})
         try:
-            batches = list(make_shards(self.resharding, iter([numbers])))
+            shards = list(make_shards(self.resharding, [self.number]))
         except (RunnerError, KilledError):
             return
-        rows = [row for batch in batches for row in batch.to_pylist()]
-        if not any(row["problem"] for row in rows):
-            attempt = rows[0]["attempt"] if rows else None
+        if not any(each.problem for each in shards):
+            attempt = shards[0].attempt if shards else None
             self.report = MadeShard(*self.resharding.new_shards()[self.number], attempt)
 
     def kill(self) -> None:

@@ -27,6 +27,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import Edge, SideInputRows
 from beam_spark_runner.engine.rows import schema
@@ -40,7 +41,6 @@ from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.unit.engine.rows.written_rows import LIMIT, as_spark_would, edge_of, written
 
 PAIRS = TupleCoder([BytesCoder(), BytesCoder()])

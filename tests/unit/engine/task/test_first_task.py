@@ -10,6 +10,8 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
+from beam_spark_runner.driving.program_builder import ProgramBuilder
+from beam_spark_runner.driving.segment_job import made_rows
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
@@ -20,8 +22,6 @@ from beam_spark_runner.engine.task.worker_runtime import worker
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, judge
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.segment_job import made_rows
 from tests.spark.restrictions import RESTRICTION
 from tests.unit.engine.task.emitted import reports_in, values_to
 from tests.unit.portable.pipelines import proto_of

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from beam_spark_runner.core.key_groups import hashes_of
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.resharding import Resharding, StageToReshard, make_shards
+from beam_spark_runner.engine.task.resharding import (
+    NewShard,
+    Resharding,
+    StageToReshard,
+    make_shards,
+)
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.migration import MovedStage
 from beam_spark_runner.state.backend import Bag, Cell
@@ -62,11 +66,14 @@ def resharding(places: ShardLocations, heads: dict[int, ShardVersion], after: in
 
 def made(resharding: Resharding) -> dict[int, ShardVersion]:
     """Return the heads of the shards that a task makes, which gets all of them."""
-    numbers = pa.array(range(len(resharding.new_shards())), pa.int64())
-    batches = make_shards(resharding, iter([pa.RecordBatch.from_arrays([numbers], ["id"])]))
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    assert {row["level"] for row in rows} <= {2}
-    return {row["partition"]: ShardVersion(3, row["attempt"]) for row in rows}
+    shards = list(make_shards(resharding, range(len(resharding.new_shards()))))
+    assert {each.level for each in shards} <= {2}
+    return {each.partition: version_of(each) for each in shards}
+
+
+def version_of(made: NewShard) -> ShardVersion:
+    assert made.attempt is not None
+    return ShardVersion(3, made.attempt)
 
 
 def bag(key: bytes) -> Bag:
@@ -124,18 +131,16 @@ def test_a_stage_may_come_to_another_level_and_name(places: ShardLocations) -> N
             2: (StageToReshard(MovedStage(other, other._replace(transform="now")), False),),
         },
     )
-    numbers = pa.array(range(4), pa.int64())
-    batches = make_shards(resharding_, iter([pa.RecordBatch.from_arrays([numbers], ["id"])]))
     found: dict[int, list[bytes]] = {}
-    for row in (row for batch in batches for row in batch.to_pylist()):
-        level, stage, transform = (4, 5, "step") if row["level"] == 4 else (2, 7, "now")
+    for each in make_shards(resharding_, range(4)):
+        level, stage, transform = (4, 5, "step") if each.level == 4 else (2, 7, "now")
         with open_shard(
             Path(str(places.local)),
             FolderOfDeltas(Path(places.deltas)),
             lineage="main",
             level=level,
-            partition=row["partition"],
-            head=ShardVersion(3, row["attempt"]),
+            partition=each.partition,
+            head=version_of(each),
         ) as new:
             store = StoredState(new, stage, count_values)
             bags = (Bag(Cell(transform, "state", b"w", key)) for key in KEYS)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
@@ -18,7 +19,6 @@ from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.input import TaskInput
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.spark.restrictions import RESTRICTION
 from tests.unit.engine.task.emitted import reports_in, values_to
 from tests.unit.portable.pipelines import proto_of

@@ -6,13 +6,13 @@ import pytest
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.harness.beam.stage import EmbeddedBundle
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
 

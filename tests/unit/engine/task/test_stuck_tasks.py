@@ -11,6 +11,7 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import RunnerError, StuckBundleError
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.reports import _report_of, error_of
@@ -18,7 +19,6 @@ from beam_spark_runner.engine.task import lull_watch, task
 from beam_spark_runner.engine.task.worker_runtime import worker
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling import lull
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.unit.engine.task.emitted import values_to
 from tests.unit.portable.pipelines import proto_of
 

@@ -17,13 +17,13 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.transport import FOLDER, Route
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.worker_runtime import WorkerRuntime, process_log
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
 

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.backchannel.offers import Offer, Offers
+from beam_spark_runner.driving.cluster import HelpFailedError
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Report
-from beam_spark_runner.spark.driver.helping_job import HelpFailedError, HelpingJob
+from beam_spark_runner.spark.driver.helping_job import HelpingJob
 
 OFFER = Offer(run=5, level=2, attempt=70, rows=b"rows")
 RESULT: Any = SimpleNamespace(verdict=Accepted())
 
 
 class Spark:
-    """The settings that the context uses."""
+    """What the context uses of Spark."""
 
     def __init__(self) -> None:
         self.offers = Offers()
@@ -27,8 +28,7 @@ class Spark:
 
 
 def helping(spark: Spark, help_with: Callable[[Offer], Any] | None) -> HelpingJob:
-    settings: Any = SimpleNamespace(offers=spark.offers, cancel_spark_jobs=spark.cancel_spark_jobs)
-    return HelpingJob(settings, OFFER.run, help_with)
+    return HelpingJob(spark.offers, spark.cancel_spark_jobs, OFFER.run, help_with)
 
 
 def run_first(

@@ -67,12 +67,8 @@ def resident(
         if cancelled:
             raise Cancelled
 
-    settings: Any = SimpleNamespace(
-        spark=spark,
-        job_scope=lambda _: contextlib.nullcontext(),
-        check_cancelled=check_cancelled,
-    )
-    made = ResidentTask(settings, "epochs")
+    session: Any = spark
+    made = ResidentTask(session, contextlib.nullcontext, check_cancelled)
     yield made
     made.close()
     worker.end(JOB, 60)

@@ -4,6 +4,7 @@ import pytest
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.playback import EventsInTurn, KnownEvents, Playback
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.playback import (
@@ -13,7 +14,6 @@ from beam_spark_runner.scheduling.playback import (
     EndOfOne,
     Event,
 )
-from beam_spark_runner.spark.driver.playback import EventsInTurn, KnownEvents, Playback
 
 EVENTS = (AdvanceWatermark("a", 7), AdvanceClock(10), End())
 

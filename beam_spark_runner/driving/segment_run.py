@@ -1,4 +1,4 @@
-"""Runs the Spark jobs that one segment takes.
+"""Runs the jobs that one segment takes.
 
 It takes one, unless its first task stops before the end, or splittable DoFns leave something.
 """
@@ -14,32 +14,27 @@ import pyarrow as pa
 from beam_spark_runner.backchannel.offers import Offer
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.cluster import Cluster, HelpFailedError, JobResult
+from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.program_builder import ProgramBuilder
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.segment_job import SegmentJob, SegmentJobs, segment_title
 from beam_spark_runner.engine.program import SideInputRows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling import rounds
 from beam_spark_runner.scheduling.attempts import Accepted, Report, Verdict
-from beam_spark_runner.spark.driver.helping_job import HelpFailedError, HelpingJob
-from beam_spark_runner.spark.driver.outputs import OutputRows
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
-from beam_spark_runner.spark.driver.segment_job import (
-    JobResult,
-    SegmentJob,
-    SegmentJobs,
-    frame_of_rows,
-    segment_title,
-)
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRuns:
-    """What the runs of all segments of a plan have in common. ``numbers``: of Spark jobs."""
+    """What the runs of all segments of a plan have in common. ``numbers``: of jobs."""
 
     plan: Plan
     settings: RunSettings
+    cluster: Cluster
     builder: ProgramBuilder
     tally: RunMetrics
     jobs: SegmentJobs
@@ -51,9 +46,9 @@ class Source:
     """What a segment reads.
 
     Attributes:
-        rows: the rows, as a frame.
+        rows: the rows.
         fed: rows that the driver has, which tasks read in place of those.
-        in_one_task: see ``SegmentJob``, of the first Spark job.
+        in_one_task: see ``SegmentJob``, of the first job.
     """
 
     rows: OutputRows
@@ -65,7 +60,7 @@ class SegmentRun:
     """One run of one segment.
 
     Attributes:
-        made: the results of its Spark jobs that were accepted.
+        made: the results of its jobs that were accepted.
         infos: the monitoring infos of those.
 
     Args:
@@ -102,10 +97,10 @@ class SegmentRun:
             self._budget_s = self._settings.round_budget_s
 
     def run(self) -> Verdict:
-        """Run the Spark jobs, one after another, until one is not accepted.
+        """Run the jobs, one after another, until one is not accepted.
 
         Raises:
-            Exception: what Spark raises; see ``spark_errors``.
+            Exception: what the cluster raises; see ``Failures``.
         """
         machine = rounds.Rounds(len(self._segment.levels), self._budget_s or 0.0)
         action = machine.start()
@@ -164,7 +159,7 @@ class SegmentRun:
     def _run_in_one_task(self, job: SegmentJob) -> rounds.Ran | rounds.Stopped | Verdict:
         """Run the first task of the segment, and help it if a level takes long."""
         can_help = self._partitions > 1
-        helping = HelpingJob(self._settings, job.run, self._help if can_help else None)
+        helping = self._runs.cluster.helping(job.run, self._help if can_help else None)
         try:
             with helping:
                 result = self._runs.jobs.run(job)
@@ -190,19 +185,19 @@ class SegmentRun:
             run=next(self._runs.numbers),
             segment=self._segment,
             levels=range(level, level + 1),
-            source=OutputRows(frame_of_rows(self._settings.spark, offer.rows), {}),
+            source=OutputRows(self._runs.cluster.rows_of(offer.rows), {}),
             side_inputs=self._side_inputs,
             partitions=self._partitions,
             materialises=True,
             round_budget_s=None,
             spreads_source=True,
         )
-        jobs = SegmentJobs(self._runs.plan, self._settings, self._builder)
-        with self._settings.job_scope(segment_title(self._runs.plan, self._segment)):
+        jobs = SegmentJobs(self._runs.plan, self._settings, self._runs.cluster, self._builder)
+        with self._runs.cluster.scope(segment_title(self._runs.plan, self._segment)):
             return jobs.run(job, is_beside=True)
 
     def _accept(self, result: JobResult) -> bool:
-        """Count a Spark job that has ended; return whether its output is accepted."""
+        """Count a job that has ended; return whether its output is accepted."""
         reports = self._last = result.reports
         infos = [info for report in reports for info in report.monitoring_infos]
         if self.made or _left(reports):

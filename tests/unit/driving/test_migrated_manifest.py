@@ -1,6 +1,7 @@
 """The manifest with which a changed pipeline begins."""
 
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.migration import empty_side_inputs, migration_after
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.compatibility import stage_places, step_names
@@ -8,7 +9,6 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.finish import Finishing
-from beam_spark_runner.spark.driver.migration import empty_side_inputs, migration_after
 from tests.golden.notation import parse
 
 BEFORE = """Events: test_stream() -> events

@@ -1,4 +1,4 @@
-"""Runs a segment once, and says what became of it: the one place that judges a failed Spark job."""
+"""Runs a segment once, and says what became of it: the one place that judges a failed job."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundleError
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.driving.cluster import Failures
+from beam_spark_runner.driving.output_rows import AmbiguousRowsError
 from beam_spark_runner.engine.rows.reports import error_of
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
@@ -15,8 +17,6 @@ from beam_spark_runner.scheduling.attempts import (
     Rejected,
     Verdict,
 )
-from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError
-from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -31,12 +31,13 @@ class Attempt:
 
     Attributes:
         segment: which segment.
+        cluster: on which it runs.
         title: names it in warnings.
-        run: runs its Spark jobs, and returns whether their output is accepted.
-        check_cancelled: raises if the job is to end; then the Spark job has failed since it was
+        run: runs its jobs, and returns whether their output is accepted.
+        check_cancelled: raises if the pipeline is to end; then the run has failed since it was
             cancelled.
-        blamed_for: returns the names of the steps that an exception of Spark's is blamed on.
-        reason_for: says why Spark has failed, for users.
+        blamed_for: returns the names of the steps that an exception of the cluster is blamed on.
+        reason_for: says why it has failed, for users. None: the cluster does.
         may_run_again: whether it has no effects that a further run would repeat; asked only once
             machines were lost.
         writers_in: returns the segments that have materialised rows in these runs (Spark jobs).
@@ -44,11 +45,12 @@ class Attempt:
     """
 
     segment: SegmentId
+    cluster: Failures
     title: str
     run: Callable[[], Verdict]
     check_cancelled: Callable[[], None]
     blamed_for: Callable[[Exception], str]
-    reason_for: Callable[[BaseException], str] = reason_of
+    reason_for: Callable[[BaseException], str] | None = None
     may_run_again: Callable[[], bool] = lambda: True
     writers_in: Callable[[Iterable[int]], frozenset[SegmentId]] = _none
     writers_lost: Callable[[], frozenset[SegmentId]] = _none
@@ -86,30 +88,34 @@ def attempt(this: Attempt) -> segments.Event:
 
 def raise_unless_lost(
     error: Exception,
+    cluster: Failures,
     check_cancelled: Callable[[], None],
     blamed_for: Callable[[Exception], str],
-    reason_for: Callable[[BaseException], str] = reason_of,
+    reason_for: Callable[[BaseException], str] | None = None,
 ) -> None:
-    """Raise what an exception of Spark's means, unless Spark gave up because machines were lost.
+    """Raise what an exception of the cluster means, unless it gave up since machines were lost.
 
     Args:
         error: the exception.
-        check_cancelled: see ``Attempt``, as for the others.
+        cluster: see ``Attempt``, as for the others.
+        check_cancelled: see there.
         blamed_for: see there.
         reason_for: see there.
     """
     check_cancelled()
     if stuck := StuckBundleError.found_in(str(error)):
         raise stuck from error
-    if not machines_were_lost(error):
-        raise SparkJobError(blamed_for(error), reason_for(error)) from error
+    if not cluster.machines_were_lost(error):
+        reason = (reason_for or cluster.reason_of)(error)
+        raise SparkJobError(blamed_for(error), reason) from error
 
 
 def _after_exception(this: Attempt, error: Exception) -> segments.Event:
-    raise_unless_lost(error, this.check_cancelled, this.blamed_for, this.reason_for)
+    raise_unless_lost(error, this.cluster, this.check_cancelled, this.blamed_for, this.reason_for)
     if not this.may_run_again():
-        raise SparkJobError(this.blamed_for(error), this.reason_for(error)) from error
-    reason = reason_of(error)
+        reason = (this.reason_for or this.cluster.reason_of)(error)
+        raise SparkJobError(this.blamed_for(error), reason) from error
+    reason = this.cluster.reason_of(error)
     if writers := this.writers_lost():
         return _lost(this, writers, reason)
     _LOGGER.warning("%s runs again: %s", this.title, reason)

@@ -1,25 +1,30 @@
-"""Runs an epoch of a streaming plan: its segments, one Spark job after another."""
+"""Runs an epoch of a streaming plan: its segments, one job after another."""
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.driving.cluster import Cluster, EpochJob, Rows, Stored
+from beam_spark_runner.driving.program_builder import ProgramBuilder
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.segment_job import blamed_levels, segment_title
+from beam_spark_runner.driving.triage import Attempt, attempt
 from beam_spark_runner.plan.levels import LevelRange, parts
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict
-from beam_spark_runner.spark.driver.anchor import AnchorPolicy
-from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored
-from beam_spark_runner.spark.driver.plan_copies import PlanCopier
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.resident_task import ResidentTask
-from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
-from beam_spark_runner.spark.driver.segment_job import segment_title
-from beam_spark_runner.spark.driver.triage import Attempt, attempt
+from beam_spark_runner.scheduling.attempts import (
+    IN_THIS_JOB,
+    Attempts,
+    Failed,
+    Report,
+    Verdict,
+    judge,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,28 +49,22 @@ class EpochSegments:
 
     Args:
         plan: the streaming plan.
-        settings: where and how it runs.
+        settings: how it runs.
+        cluster: on which it runs.
         tally: gets the metrics of all attempts.
 
     Attributes:
-        planning_ns: the time that it took to submit the Spark jobs of the last epoch.
+        planning_ns: the time that it took to submit the jobs of the last epoch.
     """
 
-    def __init__(self, plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
+    def __init__(
+        self, plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics
+    ) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
-        builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
-        self._copier = PlanCopier.of(settings)
-        self._resident: ResidentTask | None = None
-        if settings.in_one_task and self._copier is not None:  # else threads share properties
-            name = settings.job_name
-            title = f"epochs{f' of {name}' if name else ''}: "
-            title += segment_title(plan, plan.segments[0])
-            self._resident = ResidentTask(settings, title)
-        self._jobs = {
-            segment.id: EpochJobs(plan, segment, settings, builder, self._copier, self._resident)
-            for segment in plan.segments
-        }
-        self._anchoring = AnchorPolicy(settings.spark, settings.least_partitions)
+        self._cluster = cluster
+        self._builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
+        # The last job of each segment: the same one as long as its levels are.
+        self._jobs: dict[SegmentId, tuple[_Kind, EpochJob]] = {}
         self.planning_ns = 0
 
     def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
@@ -82,8 +81,9 @@ class EpochSegments:
             The reports of the accepted attempts.
 
         Raises:
-            BundleFailedError: user code failed in all attempts that Spark makes at a task.
-            SparkJobError: Spark failed a segment, or it has run too often without being accepted.
+            BundleFailedError: user code failed in all attempts at a task.
+            SparkJobError: the cluster failed a segment, or it has run too often without being
+                accepted.
             CheckpointStorageError: rows or shards cannot be read or stored.
         """
         self.planning_ns = 0
@@ -109,7 +109,7 @@ class EpochSegments:
             if place:
                 before = running[place - 1]
                 source = self._stored(before, accepted[before.segment.id], number, fence)
-            job = _EpochJob(number, part, source, stores_rows=part is not running[-1])
+            job = _Run(number, part, source, stores_rows=part is not running[-1])
             reports, event = self._attempt(job)
             if isinstance(event, segments.Ran):
                 accepted[part.segment.id] = reports
@@ -119,14 +119,6 @@ class EpochSegments:
         if rebuilt := sum(shard.was_rebuilt for shard in shards):
             _LOGGER.info("epoch %d: %d of %d shards rebuilt", number, rebuilt, len(shards))
         return found
-
-    def close(self) -> None:
-        """Release Spark's resources for the jobs."""
-        if self._resident is not None:
-            self._resident.close()
-        if self._copier is not None:
-            self._copier.close()
-        self._anchoring.release()
 
     def _stored(
         self, part: LevelRange, reports: Sequence[Report], number: int, fence: int
@@ -145,53 +137,101 @@ class EpochSegments:
             made_by=Attempts.of(each.attempt for each in last),
         )
 
-    def _attempt(self, job: "_EpochJob") -> tuple[Sequence[Report], segments.Event]:
-        segment = job.part.segment
-        jobs = self._jobs[segment.id]
+    def _attempt(self, run: "_Run") -> tuple[Sequence[Report], segments.Event]:
+        segment, source = run.part.segment, run.source
         name = self._settings.job_name
-        epoch = f"epoch {job.number}"
+        epoch = f"epoch {run.number}"
         title = f"{epoch}{f' of {name}' if name else ''}: "
         title += segment_title(self._plan, segment)
-        self._settings.observer.began(job.number)
+        self._settings.observer.began(run.number)
         began_ns = time.monotonic_ns()
         reports: Sequence[Report] = ()
 
-        def run() -> Verdict:
+        def run_levels() -> Verdict:
             nonlocal reports
-            with self._settings.job_scope(title):
-                if self._settings.anchors and not isinstance(job.source, Stored):  # an epoch begins
-                    self._anchoring.weigh()
-                reports, verdict = jobs.run(
-                    job.source,
-                    job.part.levels,
-                    stores_rows=job.stores_rows,
-                    anchor=self._anchoring.anchor,
-                )
-            self.planning_ns += jobs.planned_ns - began_ns
+            with self._cluster.scope(title):
+                result = self._cluster.run_epoch(self._job(run), source)
+            reports = result.reports
+            self.planning_ns += result.submitted_ns - began_ns
             infos = [info for report in reports for info in report.monitoring_infos]
             self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
             self._settings.observer.reported(reports)
-            return verdict
+            return self._judged(reports, run)
 
-        before = {SegmentId(segment.id - 1)} if isinstance(job.source, Stored) else set()
+        before = {SegmentId(segment.id - 1)} if isinstance(source, Stored) else set()
         event = attempt(
             Attempt(
                 segment=segment.id,
-                title=f"segment {segment.id} of {epoch}" if len(self._jobs) > 1 else epoch,
-                run=run,
+                cluster=self._cluster,
+                title=f"segment {segment.id} of {epoch}" if len(self._plan.segments) > 1 else epoch,
+                run=run_levels,
                 check_cancelled=self._settings.check_cancelled,
-                blamed_for=jobs.steps_blamed_for,
+                blamed_for=lambda error: blamed_levels(
+                    self._plan, segment, run.part.levels, self._cluster, error
+                ),
                 writers_in=lambda runs: frozenset(before),
             )
         )
         return reports, event
 
+    def _job(self, run: "_Run") -> EpochJob:
+        """Return the job of a run: the last one of its segment, if that was of the same kind."""
+        segment, levels = run.part.segment, run.part.levels
+        kind = _Kind(levels, isinstance(run.source, Stored), run.stores_rows)
+        known = self._jobs.get(segment.id)
+        if known is not None and known[0] == kind:
+            return known[1]
+        programs = [
+            self._builder.level(
+                segment,
+                index,
+                self._settings.least_partitions,
+                {},
+                job=levels,
+                round_budget_s=None,
+                run=0,  # the same in all epochs, so that workers get the same closures
+                stores_rows=run.stores_rows and index == levels[-1],
+            )
+            for index in levels
+        ]
+        job = EpochJob(
+            title=segment_title(self._plan, segment),
+            programs=programs,
+            reads_stored=kind.reads_stored,
+        )
+        self._jobs[segment.id] = kind, job
+        return job
+
+    def _judged(self, reports: Sequence[Report], run: "_Run") -> Verdict:
+        part, source = run.part, run.source
+        for report in reports:
+            if report.level < part.first and report.failure is not None:
+                return Failed(report.failure)  # stored rows could not be read
+        made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
+        return judge(reports, self._tasks_of(part), first=part.first, materialised=made_by)
+
+    def _tasks_of(self, part: LevelRange) -> Mapping[int, int]:
+        """Return the number of tasks after each exchange, by the number of the level after it."""
+        return {
+            part.segment.first_level + index: self._settings.least_partitions
+            for index in part.levels
+            if part.segment.levels[index].has_exchange
+        }
+
 
 @dataclass(frozen=True, slots=True)
-class _EpochJob:
-    """One Spark job of an epoch: see ``EpochJobs.run``."""
+class _Run:
+    """One run of some levels of a segment, for one epoch."""
 
     number: int  # of the epoch
     part: LevelRange
     source: Rows | Stored
+    stores_rows: bool
+
+
+class _Kind(NamedTuple):
+    """What the programs of a segment's levels depend on."""
+
+    levels: range
+    reads_stored: bool
     stores_rows: bool

@@ -1,42 +1,43 @@
-"""Runs a plan: one Spark job after another, each accepted before the next begins."""
+"""Runs a bounded plan: one job after another, each accepted before the next begins."""
 
 from collections.abc import Iterable, Mapping
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
+from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.outputs import Outputs
+from beam_spark_runner.driving.program_builder import ProgramBuilder
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.segment_job import SegmentJobs, made_rows, segment_title
+from beam_spark_runner.driving.segment_run import SegmentRun, SegmentRuns, Source
+from beam_spark_runner.driving.tables import results_for
+from beam_spark_runner.driving.triage import Attempt, attempt, raise_unless_lost
 from beam_spark_runner.engine.program import SideInputRows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Verdict
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.scheduling.partitions import derive_partitions
-from beam_spark_runner.spark.driver.gather import GatherSettings, gather
-from beam_spark_runner.spark.driver.outputs import OutputRows, Outputs
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.rows_to_write import rows_to_write
-from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
-from beam_spark_runner.spark.driver.segment_job import (
-    SegmentJobs,
-    fed_rows,
-    made_rows,
-    one_row,
-    segment_title,
-)
-from beam_spark_runner.spark.driver.segment_run import SegmentRun, SegmentRuns, Source
-from beam_spark_runner.spark.driver.triage import Attempt, attempt, raise_unless_lost
 
 MAX_FED_BYTES = 1 << 20
-"""How many bytes of rows a program may have, which Spark sends with each task."""
+"""How many bytes of rows a program may have, which is sent with each task."""
 
 
-def run_plan(plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
+def run_plan(plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics) -> None:
     """Run all segments.
 
+    Args:
+        plan: a bounded plan.
+        settings: how it runs.
+        cluster: on which it runs.
+        tally: gets its metrics.
+
     Raises:
-        BundleFailedError: user code failed in all attempts that Spark makes at a task.
-        SparkJobError: Spark failed a segment, or it has run too often without being accepted.
+        BundleFailedError: user code failed in all attempts at a task.
+        SparkJobError: the cluster failed a segment, or it has run too often without being accepted.
     """
-    run = _PlanRun(plan, settings, tally)
+    run = _PlanRun(plan, settings, cluster, tally)
     by_id = {segment.id: segment for segment in plan.segments}
     order = segments.SegmentOrder(_reads(plan))
     action = order.start()
@@ -65,16 +66,24 @@ def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
 
 
 class _PlanRun:
-    def __init__(self, plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
+    def __init__(
+        self, plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics
+    ) -> None:
         self._plan = plan
         self._settings = settings
+        self._cluster = cluster
         self._tally = tally
         self._builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._outputs = Outputs()
         self._gathered: dict[DestinationId, SideInputRows] = {}
-        self._jobs = SegmentJobs(plan, settings, self._builder)
+        self._jobs = SegmentJobs(plan, settings, cluster, self._builder)
         self._runs = SegmentRuns(
-            plan=plan, settings=settings, builder=self._builder, tally=tally, jobs=self._jobs
+            plan=plan,
+            settings=settings,
+            cluster=cluster,
+            builder=self._builder,
+            tally=tally,
+            jobs=self._jobs,
         )
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
@@ -99,12 +108,13 @@ class _PlanRun:
 
         def run() -> Verdict:
             self._gather_side_inputs(segment)
-            with self._settings.job_scope(title), self._settings.materialiser.beside(segment):
+            with self._cluster.scope(title), self._cluster.reading(segment):
                 return self._run(segment, source)
 
         return attempt(
             Attempt(
                 segment=segment.id,
+                cluster=self._cluster,
                 title=title,
                 run=run,
                 check_cancelled=self._settings.check_cancelled,
@@ -116,10 +126,10 @@ class _PlanRun:
 
     def _write_table(self, segment: Segment, step: TransformId) -> segments.Event:
         """Write what other segments have materialised."""
-        tables = self._settings.tables
+        tables = self._cluster.tables
         if step in tables.results:
             return segments.Ran(segment.id)  # its rows were computed again for others
-        write = tables.writes[step]
+        write = tables.to_write(step)
         title = segment_title(self._plan, segment)
         if write.is_skipped:
             tables.results[step] = write.skip()
@@ -128,16 +138,17 @@ class _PlanRun:
         (dest,) = segment.reads
 
         def run() -> Verdict:
-            with self._settings.job_scope(title):
-                rows = rows_to_write(OutputRows.union(parts), dest) if parts else None
+            with self._cluster.scope(title):
+                rows = OutputRows.union(parts) if parts else None
                 is_again = step in tables.begun
                 tables.begun.add(step)
-                tables.results[step] = write.run(rows, is_again=is_again)
+                tables.results[step] = write.run(rows, dest, is_again=is_again)
             return Accepted()
 
         return attempt(
             Attempt(
                 segment=segment.id,
+                cluster=self._cluster,
                 title=title,
                 run=run,
                 check_cancelled=self._settings.check_cancelled,
@@ -185,31 +196,37 @@ class _PlanRun:
     def _is_complete(self, writer: SegmentId, rows: OutputRows) -> bool:
         """Whether the materialised output of a segment is still there."""
         try:
-            with self._settings.job_scope(f"Verify materialised output of segment {writer}"):
+            with self._cluster.scope(f"Verify materialised output of segment {writer}"):
                 return rows.is_complete()
         except Exception as error:
             raise_unless_lost(
-                error, self._settings.check_cancelled, lambda error: f"segment {writer}"
+                error,
+                self._cluster,
+                self._settings.check_cancelled,
+                lambda error: f"segment {writer}",
             )
             return False
 
     def _source(self, segment: Segment) -> Source | None:
         """Return what a segment reads; None: no segment upstream has any rows for it."""
-        spark, tables = self._settings.spark, self._settings.tables
-        elements = dict.fromkeys(segment.impulses, b"") | tables.results_for(segment)
+        tables = self._cluster.tables
+        elements = {**dict.fromkeys(segment.impulses, b""), **results_for(tables, segment)}
         fed = made_rows(elements)
         if self._may_begin_in_one_task(segment):
             returned = self._outputs.returned_for(segment.reads, MAX_FED_BYTES)
             if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):
-                return Source(OutputRows(one_row(spark), {}), [*fed, *returned], in_one_task=True)
+                return Source(self._no_rows(), [*fed, *returned], in_one_task=True)
         parts = self._outputs.for_reader(segment.reads)
-        # In the program, they save Spark a plan, but only where no other rows are read.
+        # In the program, they need no job of their own, but only where no other rows are read.
         if fed and not (parts or segment.tables or segment.levels[0].has_exchange):
-            return Source(OutputRows(one_row(spark), {}), fed)
+            return Source(self._no_rows(), fed)
         if fed:
-            parts.append(fed_rows(spark, elements))
+            parts.append(OutputRows(self._cluster.elements(elements), {}))
         rows = tables.source(segment, OutputRows.union(parts) if parts else None)
         return None if rows is None else Source(rows)
+
+    def _no_rows(self) -> OutputRows:
+        return OutputRows(self._cluster.no_rows(), {})
 
     def _may_begin_in_one_task(self, segment: Segment) -> bool:
         settings = self._settings
@@ -245,12 +262,7 @@ class _PlanRun:
         gathered = OutputRows.union(parts) if parts else None
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
-        with self._settings.job_scope(f"side input of {names}"):
-            settings = GatherSettings(
-                job_id=self._settings.job_id,
-                partitions=self._settings.least_partitions,
-                folder=self._settings.folder,
-                share=self._settings.share,
-                materialiser=self._settings.materialiser,
+        with self._cluster.scope(f"side input of {names}"):
+            self._gathered.update(
+                self._cluster.gather(gathered, edges, self._settings.least_partitions)
             )
-            self._gathered.update(gather(gathered, edges, settings))

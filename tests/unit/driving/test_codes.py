@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from beam_spark_runner.core import routing
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.graph.passes import BATCH, run_passes
 from beam_spark_runner.plan.build import build
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from tests.golden.notation import parse
 
 

@@ -22,6 +22,12 @@ from beam_spark_runner.core.errors import (
     OptionsError,
 )
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
+from beam_spark_runner.driving.cluster import Cluster, Rows
+from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.driving.epoch_segments import EpochSegments
+from beam_spark_runner.driving.migration import adapted, finished_now
+from beam_spark_runner.driving.playback import Events, Playback
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Plan
@@ -37,12 +43,6 @@ from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.scheduling.slow_clock import SlowClock
 from beam_spark_runner.scheduling.stream_status import StreamStatus
-from beam_spark_runner.spark.driver.epoch_jobs import Rows
-from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
-from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
-from beam_spark_runner.spark.driver.migration import adapted, finished_now
-from beam_spark_runner.spark.driver.playback import Events, Playback
-from beam_spark_runner.spark.driver.run_context import RunMetrics, RunSettings
 from beam_spark_runner.state.blocks import DamagedFileError
 
 _LOGGER = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class EpochSchedule:
 def run_epochs(
     plan: Plan,
     settings: RunSettings,
+    cluster: Cluster,
     tally: RunMetrics,
     checkpoints: Checkpoints,
     pace: EpochSchedule,
@@ -83,7 +84,8 @@ def run_epochs(
 
     Args:
         plan: the streaming plan.
-        settings: where and how it runs.
+        settings: how it runs.
+        cluster: on which it runs.
         tally: gets its metrics.
         checkpoints: where epochs are committed.
         pace: when epochs run.
@@ -93,14 +95,14 @@ def run_epochs(
         Whether the pipeline was drained, in this run or an earlier one.
 
     Raises:
-        BundleFailedError: user code failed in all attempts that Spark makes at a task.
-        SparkJobError: Spark failed a segment, or it has run too often without being accepted.
+        BundleFailedError: user code failed in all attempts at a task.
+        SparkJobError: the cluster failed a segment, or it has run too often without being accepted.
         IncompatibleCheckpointError: the checkpoint belongs to another pipeline.
         FencedError: another driver has taken the pipeline over.
     """
     if not plan.segments:  # a TestStream, and nothing that reads it
         return pace.drains()
-    run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
+    run = _StreamRun(plan, settings, cluster, tally, checkpoints, pace, events)
     with run.leaving_nothing():
         run.adapt()
         while run.step():
@@ -113,13 +115,15 @@ class _StreamRun:
         self,
         plan: Plan,
         settings: RunSettings,
+        cluster: Cluster,
         tally: RunMetrics,
         checkpoints: Checkpoints,
         pace: EpochSchedule,
         events: Events | None,
     ) -> None:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
-        self._segments = EpochSegments(plan, settings, tally)
+        self._cluster = cluster
+        self._segments = EpochSegments(plan, settings, cluster, tally)
         self._metrics_of = plan.segments[0].id  # under it are the metrics of all segments
         self._playback, self._played = _played(plan, settings, events)
         self._lags = [
@@ -181,7 +185,14 @@ class _StreamRun:
         self._tally.accepted[self._metrics_of] = self._last.metrics
 
     def _adapted(self) -> Manifest | None:
-        return adapted(self._plan, self._settings, self._last, self._version, self._finishing)
+        return adapted(
+            self._plan,
+            self._settings,
+            self._cluster,
+            self._last,
+            self._version,
+            self._finishing,
+        )
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
@@ -242,7 +253,7 @@ class _StreamRun:
 
     @contextlib.contextmanager
     def leaving_nothing(self) -> Iterator[None]:
-        """Release Spark's resources; after an error, delete the rows of the epoch that ran."""
+        """End the thread that sweeps; after an error, delete the rows of the epoch that ran."""
         try:
             yield
         except BaseException:
@@ -254,7 +265,6 @@ class _StreamRun:
             raise
         finally:
             self._sweeper.shutdown()
-            self._segments.close()
 
     def _end_sweep(self) -> None:
         """Wait until the files that the last commit superseded are deleted."""

@@ -1,26 +1,18 @@
 """Settings of a run, its observer, and its metrics."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from apache_beam.portability.api import metrics_pb2
-from pyspark.sql import SparkSession
 
-from beam_spark_runner.backchannel.offers import Offers
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart, ShardLocations
-from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
-from beam_spark_runner.spark.driver.materialise import Materialiser
-from beam_spark_runner.spark.driver.tables import OpenTables
 
 _MOST_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""
@@ -49,34 +41,23 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """Where and how a plan runs."""
+    """How a plan runs, on any cluster."""
 
-    spark: SparkSession
     job_id: str
     least_partitions: int  # of each exchange
     most_partitions: int
     counts_bytes: bool  # more partitions for more data; False: the user has set their number
     limits: Limits
-    materialiser: Materialiser
-    folder: SharedFolder | None  # that driver and workers share
-    share: Callable[[Path], SharedFile]  # see ``SessionHandle.share``
-    job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
     single_task_budget_s: float  # see ``task.first_task``; 0: segments have no such task
-    is_connect: bool  # the session is a client of Spark Connect
     job_name: str | None = None  # the user's
     epoch: EpochPart | None = None  # set if the plan streams
-    tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
-    offers: Offers = field(default_factory=Offers)  # of tasks, to the driver
-    cancel_spark_jobs: Callable[[], None] = lambda: None  # those of the pipeline that run now
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     on_segment: Callable[[SegmentId], None] = lambda segment: None  # is called before each one
     on_continue: Callable[[int], None] = lambda epoch: None  # after which a stream continues
     on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
-    anchors: bool = False  # each partition of a streaming pipeline stays on its host
-    in_one_task: bool = False  # one Spark task runs many epochs, while their rows are few
 
     @property
     def shards(self) -> ShardLocations:

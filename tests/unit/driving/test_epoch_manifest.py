@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.epoch_manifest import manifest_after
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
 from beam_spark_runner.scheduling.attempts import Report, ShardReport, ViewReport
 from beam_spark_runner.scheduling.epochs import Epoch
 from beam_spark_runner.scheduling.finish import Finishing
-from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
 from tests.golden.notation import parse
 
 GATHERS = 9

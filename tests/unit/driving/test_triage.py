@@ -13,6 +13,8 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.driving.output_rows import AmbiguousRowsError
+from beam_spark_runner.driving.triage import Attempt, attempt
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
@@ -22,8 +24,7 @@ from beam_spark_runner.scheduling.attempts import (
     Rejected,
     Verdict,
 )
-from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError
-from beam_spark_runner.spark.driver.triage import Attempt, attempt
+from beam_spark_runner.spark.driver import spark_errors
 
 HERE, BEFORE = SegmentId(1), SegmentId(0)
 AMBIGUOUS = Ambiguous(frozenset({7}), "two attempts")
@@ -32,6 +33,19 @@ LOST = "ExecutorLostFailure (executor 1 exited)"
 
 class CancelledError(Exception):
     """The job is to end."""
+
+
+class Spark:
+    """Explains its exceptions."""
+
+    def machines_were_lost(self, error: BaseException) -> bool:
+        return spark_errors.machines_were_lost(error)
+
+    def reason_of(self, error: BaseException) -> str:
+        return spark_errors.reason_of(error)
+
+    def levels_after(self, error: BaseException) -> int | None:
+        return None
 
 
 def nothing() -> None: ...
@@ -45,6 +59,7 @@ def run(outcome: Verdict | Exception, **changes: Any) -> segments.Event:
     """Run a segment that has this outcome."""
     this = Attempt(
         segment=HERE,
+        cluster=Spark(),
         title="Sum",
         run=lambda: fail(outcome) if isinstance(outcome, Exception) else outcome,
         check_cancelled=nothing,

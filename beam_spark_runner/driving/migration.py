@@ -1,15 +1,16 @@
 """Continues a streaming pipeline that has changed, or has another number of partitions."""
 
 import dataclasses
-import functools
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, SparkJobError
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.resharding import SCHEMA, Resharding, StageToReshard, make_shards
+from beam_spark_runner.engine.task.resharding import Resharding, StageToReshard
 from beam_spark_runner.plan.compatibility import SIDE_INPUT
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
@@ -23,8 +24,6 @@ from beam_spark_runner.recovery.migration import (
     step_ids,
 )
 from beam_spark_runner.scheduling.finish import Finished, Finishing
-from beam_spark_runner.spark.driver.run_context import RunSettings
-from beam_spark_runner.spark.driver.spark_errors import reason_of
 from beam_spark_runner.state import chain
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,6 +33,7 @@ _TITLE = "Redistribute state"
 def adapted(
     plan: Plan,
     settings: RunSettings,
+    cluster: Cluster,
     last: Manifest,
     version: PipelineVersion,
     finishing: Finishing,
@@ -43,6 +43,7 @@ def adapted(
     Args:
         plan: the plan of this run.
         settings: the settings of this run, with its number of partitions.
+        cluster: makes the new shards.
         last: the newest manifest.
         version: the version of the plan, see ``recovery.migration``.
         finishing: the rules for the plan, see ``scheduling.finish``.
@@ -61,7 +62,7 @@ def adapted(
     if before != after or has_moved_state(last, version):
         splittable = {int(id_) for id_, stage in plan.stages.items() if stage.is_splittable}
         resharding = resharding_after(last, version, settings.shards, after, splittable)
-        heads = heads_of(resharding, _made(settings, resharding))
+        heads = heads_of(resharding, _made(settings, cluster, resharding))
         _LOGGER.info("state was redistributed: %d partitions before, %d now", before, after)
     now = migration_after(last, version, finishing, heads, after)
     for name in empty_side_inputs(last, version, finishing, now.finished):
@@ -185,22 +186,24 @@ def heads_of(
     }
 
 
-def _made(settings: RunSettings, resharding: Resharding) -> list[tuple[int, int, int]]:
+def _made(
+    settings: RunSettings, cluster: Cluster, resharding: Resharding
+) -> list[tuple[int, int, int]]:
     """Make the new shards, and return those that are not empty, with their attempts."""
-    count = len(resharding.new_shards())
-    if not (count and resharding.heads):
+    if not (resharding.new_shards() and resharding.heads):
         return []
     try:
-        with settings.job_scope(_TITLE):
-            numbers = settings.spark.range(0, count, 1, count)
-            frame = numbers.mapInArrow(functools.partial(make_shards, resharding), SCHEMA)
-            rows = frame.collect()
+        with cluster.scope(_TITLE):
+            made = cluster.reshard(resharding)
     except RunnerError:
         raise
     except Exception as error:
         settings.check_cancelled()
-        raise SparkJobError(_TITLE, reason_of(error)) from error
-    for row in rows:
-        if row.problem is not None:
-            raise CheckpointStorageError(row.place, row.problem)
-    return [(row.level, row.partition, row.attempt) for row in rows]
+        raise SparkJobError(_TITLE, cluster.reason_of(error)) from error
+    shards = []
+    for each in made:
+        if each.problem is not None:
+            raise CheckpointStorageError(each.place or "", each.problem)
+        if each.attempt is not None:
+            shards.append((each.level, each.partition, each.attempt))
+    return shards

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from beam_spark_runner.driving.segment_job import SegmentJobs
 from beam_spark_runner.plan.model import Level, Segment, Stage
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.driver.segment_job import SegmentJobs
+from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 
 _CRASH = Exception(
     "Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, most recent failure: "
@@ -51,9 +52,18 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> SegmentJobs:
         for number in range(3)
     }
     plan: Any = SimpleNamespace(stages=stages, graph=None)
-    settings: Any = SimpleNamespace(spark=SimpleNamespace(sparkContext=None), job_id="job")
-    builder: Any = None
-    return SegmentJobs(plan, settings, builder)
+    nothing: Any = None
+    where = SparkClusterSettings(
+        spark=SimpleNamespace(sparkContext=None),  # type: ignore[arg-type]
+        is_connect=False,
+        job_id="job",
+        materialiser=nothing,
+        folder=None,
+        share=nothing,
+        scope=nothing,
+        check_cancelled=nothing,
+    )
+    return SegmentJobs(plan, nothing, SparkCluster(where), nothing)
 
 
 def test_the_steps_of_the_stage_that_failed(jobs: SegmentJobs) -> None:

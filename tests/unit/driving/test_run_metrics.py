@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import pytest
 from apache_beam.metrics import monitoring_infos
 
+from beam_spark_runner.driving import run_context
+from beam_spark_runner.driving.run_context import RunMetrics
 from beam_spark_runner.portable.monitoring import merge
-from beam_spark_runner.spark.driver import run_context
-from beam_spark_runner.spark.driver.run_context import RunMetrics
 
 
 def counted(name: str, value: int) -> bytes:

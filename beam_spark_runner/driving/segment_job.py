@@ -1,0 +1,220 @@
+"""Runs one job on the cluster: some levels of a segment, over the rows that they read.
+
+Nothing is decided here: the caller, ``segment_run``, chooses the levels, and acts on the verdict.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.driving.cluster import Cluster, Failures, JobResult, LevelsJob
+from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.program_builder import ProgramBuilder
+from beam_spark_runner.driving.run_context import RunSettings
+from beam_spark_runner.engine.level_stacks import level_in
+from beam_spark_runner.engine.program import LevelProgram, SideInputRows
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.plan.levels import LevelRange
+from beam_spark_runner.plan.model import Level, Plan, Segment
+from beam_spark_runner.scheduling.attempts import Attempts, Report, judge
+from beam_spark_runner.scheduling.outputs import OutputPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentJob:
+    """What one job is to do.
+
+    Attributes:
+        run: its number among the jobs of the pipeline.
+        segment: the segment that runs.
+        levels: the consecutive levels of the segment that run.
+        source: the rows that the first level reads.
+        in_one_task: one task runs the levels, as far as it comes; see ``task.first_task``.
+        spreads_source: see ``LevelsJob``.
+        side_inputs: the gathered side inputs that the levels read.
+        partitions: the number of partitions of each exchange.
+        materialises: whether its output is materialised.
+        round_budget_s: the time for splittable DoFns; None: they process all restrictions.
+        fed: rows that the driver has, which the first level reads in place of the source.
+        is_round: see ``BatchPart``.
+    """
+
+    run: int
+    segment: Segment
+    levels: range
+    source: OutputRows
+    side_inputs: Mapping[DestinationId, SideInputRows]
+    partitions: int
+    materialises: bool
+    round_budget_s: float | None
+    in_one_task: bool = False
+    spreads_source: bool = False
+    fed: Sequence[pa.RecordBatch] = ()
+    is_round: bool = False
+
+
+class SegmentJobs:
+    """Runs the jobs of one plan.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self, plan: Plan, settings: RunSettings, cluster: Cluster, builder: ProgramBuilder
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._cluster = cluster
+        self._builder = builder
+        self._last: SegmentJob | None = None
+
+    def run(self, job: SegmentJob, *, is_beside: bool = False) -> JobResult:
+        """Run a job to its end.
+
+        Args:
+            job: the job.
+            is_beside: see ``Observer.began``.
+
+        Raises:
+            Exception: what the cluster raises; see ``Failures``.
+        """
+        self._settings.observer.began(job.run, is_beside=is_beside)
+        self._last = job
+        result = self._cluster.run(
+            LevelsJob(
+                title=segment_title(self._plan, job.segment),
+                name=f"segment-{job.segment.id}-run-{job.run}" if job.materialises else None,
+                programs=self._programs(job),
+                source=job.source.rows,
+                has_marks=bool(job.source.made_by),
+                spreads_source=job.spreads_source,
+                single_task_budget_s=self._settings.single_task_budget_s
+                if job.in_one_task
+                else None,
+            )
+        )
+        reports = result.reports
+        ran, stopped_at = job.levels, None
+        if job.in_one_task:
+            ran, stopped_at = _levels_run(job, reports)
+        part = LevelRange(job.segment, ran)
+        last = [report for report in reports if report.level == part.last]
+        made_by = Attempts.of(report.attempt for report in last)
+        returned = [report.returned_rows for report in last if report.returned_rows is not None]
+        return JobResult(
+            rows=OutputRows(
+                result.rows,
+                {job.run: made_by},
+                tuple(returned) if len(returned) == len(last) else None,
+                returns_all=job.in_one_task,
+            ),
+            part=OutputPart(job.run, made_by, result.path),
+            reports=reports,
+            verdict=judge(
+                reports, _tasks_of(job, ran), first=part.first, materialised=job.source.made_by
+            ),
+            emitted_bytes=sum(report.emitted_bytes for report in last),
+            stopped_at=stopped_at,
+        )
+
+    def forget_last(self) -> None:
+        """Forget the last job: errors from now on have nothing to do with it."""
+        self._last = None
+
+    def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
+        """Return the names of the steps of the level that failed, or else of the segment."""
+        if self._last is None:
+            return segment_title(self._plan, segment)
+        if self._last.in_one_task:
+            number = level_in(str(error))
+            levels = segment.levels
+            if number is not None:
+                levels = (levels[number - segment.first_level],)
+            return title_of(self._plan, levels)
+        return blamed_levels(self._plan, segment, self._last.levels, self._cluster, error)
+
+    def _programs(self, job: SegmentJob) -> Sequence[LevelProgram]:
+        """Return the programs of the levels."""
+        return [
+            self._builder.level(
+                job.segment,
+                index,
+                job.partitions,
+                job.side_inputs,
+                job=job.levels,
+                round_budget_s=job.round_budget_s,
+                run=job.run,
+                fed=job.fed if index == job.levels[0] else (),
+                in_one_task=job.in_one_task,
+                is_round=job.is_round,
+            )
+            for index in job.levels
+        ]
+
+
+def blamed_levels(
+    plan: Plan, segment: Segment, levels: range, cluster: Failures, error: Exception
+) -> str:
+    """Return the names of the steps of the level that failed, or else of the segment.
+
+    Args:
+        plan: the plan.
+        segment: the segment that has failed.
+        levels: its levels that were running.
+        cluster: on which they ran.
+        error: the cluster's exception.
+    """
+    after = cluster.levels_after(error)
+    if after is None or after >= len(levels):
+        return segment_title(plan, segment)
+    return title_of(plan, [segment.levels[levels[-1 - after]]])
+
+
+def _tasks_of(job: SegmentJob, levels: range) -> Mapping[int, int]:
+    """Return the number of tasks after each exchange, by the number of the level after it.
+
+    Args:
+        job: the job.
+        levels: the indices of the levels that run.
+    """
+    tasks = 1 if job.in_one_task else job.partitions
+    return {
+        job.segment.first_level + index: tasks
+        for index in levels
+        if job.segment.levels[index].has_exchange or (job.spreads_source and index == job.levels[0])
+    }
+
+
+def _levels_run(job: SegmentJob, reports: Sequence[Report]) -> tuple[range, int | None]:
+    """Return the levels that the only task has run, and at which one it has stopped."""
+    number = max((report.level for report in reports), default=job.segment.first_level)
+    reached = number - job.segment.first_level
+    ran = job.levels[: job.levels.index(reached) + 1]
+    if any(each.level == number and (each.unread_rows or each.residuals) for each in reports):
+        return ran, reached
+    return ran, None if reached == job.levels[-1] else reached + 1
+
+
+def made_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:
+    """Return rows of encoded elements that the driver makes, by destination."""
+    return [
+        schema.batch_of(dest, np.zeros(1, np.int64), None, None, [element])
+        for dest, element in elements.items()
+    ]
+
+
+def segment_title(plan: Plan, segment: Segment) -> str:
+    """Name a segment by the steps it runs, for Spark's page and for messages."""
+    if segment.table_write is not None:
+        return plan.graph.transforms[segment.table_write].name
+    return title_of(plan, segment.levels)
+
+
+def title_of(plan: Plan, levels: Sequence[Level]) -> str:
+    """Name levels by the steps they run."""
+    names = [plan.stages[stage].name for level in levels for stage in level.stages]
+    text = " → ".join(names)
+    return text if len(text) <= 200 else text[:199] + "…"

@@ -1,0 +1,94 @@
+"""The Spark tables of a pipeline, as the loop over its segments sees them."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from beam_spark_runner.core.ids import DestinationId, TransformId
+from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.plan.model import Segment
+
+
+class TableToWrite(Protocol):
+    """A write of a table that has passed its checks."""
+
+    @property
+    def step(self) -> str:
+        """The name of the step."""
+        ...
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether nothing is to be done, since the target exists."""
+        ...
+
+    def skip(self) -> bytes:
+        """Return JSON of the ``SparkWriteResult`` of a write that is skipped."""
+        ...
+
+    def run(self, rows: OutputRows | None, dest: DestinationId, *, is_again: bool) -> bytes:
+        """Write, and return JSON of a ``SparkWriteResult``.
+
+        Args:
+            rows: materialised rows, of all destinations. None: there are none.
+            dest: the destination of the table.
+            is_again: the same write has failed before.
+
+        Raises:
+            AmbiguousRowsError: tasks have read rows of other attempts; nothing was written.
+            Exception: what the cluster raises.
+        """
+        ...
+
+    def may_run_again(self) -> bool:
+        """Whether a failed write has left no rows."""
+        ...
+
+    def reason_for(self, error: BaseException) -> str:
+        """Say why the write has failed."""
+        ...
+
+
+class Tables(Protocol):
+    """The tables that a pipeline reads and writes, by step.
+
+    Attributes:
+        begun: the writes that have been tried.
+        results: the results of writes that were done or skipped, as JSON.
+    """
+
+    begun: set[TransformId]
+    results: dict[TransformId, bytes]
+
+    def to_write(self, step: TransformId) -> TableToWrite:
+        """Return the write of a step."""
+        ...
+
+    def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
+        """Return the rows that a segment reads, with those of tables.
+
+        Args:
+            segment: the segment.
+            rows: the rows that are not of tables; None: there are none.
+        """
+        ...
+
+
+def results_for(tables: Tables, segment: Segment) -> Mapping[DestinationId, bytes]:
+    """Return the elements that a segment gets from writes."""
+    return {dest: tables.results[step] for dest, step in segment.results.items()}
+
+
+class NoTables:
+    """The tables of a pipeline that has none; see ``Tables``."""
+
+    def __init__(self) -> None:
+        self.begun: set[TransformId] = set()
+        self.results: dict[TransformId, bytes] = {}
+
+    def to_write(self, step: TransformId) -> TableToWrite:
+        """See ``Tables``."""
+        raise KeyError(step)
+
+    def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
+        """See ``Tables``."""
+        return rows

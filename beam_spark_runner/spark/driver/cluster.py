@@ -1,0 +1,198 @@
+"""Runs the tasks of a pipeline on Spark; see ``driving.cluster``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from beam_spark_runner.backchannel.offers import Offer, Offers
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.driving.cluster import (
+    EpochJob,
+    EpochResult,
+    JobResult,
+    LevelsJob,
+    LevelsResult,
+    Rows,
+    Stored,
+)
+from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.tables import Tables
+from beam_spark_runner.engine.program import Edge, SideInputRows
+from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.engine.shared_folder import SharedFolder
+from beam_spark_runner.engine.task.resharding import NewShard, Resharding
+from beam_spark_runner.plan.model import Segment
+from beam_spark_runner.spark import frames
+from beam_spark_runner.spark.driver import spark_errors
+from beam_spark_runner.spark.driver.epochs import Epochs
+from beam_spark_runner.spark.driver.frame_rows import (
+    FrameRows,
+    frame_of,
+    frame_of_elements,
+    frame_of_rows,
+    one_row,
+)
+from beam_spark_runner.spark.driver.gather import GatherSettings, gather
+from beam_spark_runner.spark.driver.helping_job import HelpingJob
+from beam_spark_runner.spark.driver.level_frames import level_frame
+from beam_spark_runner.spark.driver.materialise import Materialiser
+from beam_spark_runner.spark.driver.plan_copies import PlanCopier, threads_are_pinned
+from beam_spark_runner.spark.driver.tables import OpenTables
+from beam_spark_runner.spark.worker.functions import (
+    NEW_SHARDS,
+    first_task_function,
+    resharding_function,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkClusterSettings:
+    """Where the tasks of one pipeline run.
+
+    Attributes:
+        spark: the session of the pipeline.
+        is_connect: whether it is a client of Spark Connect.
+        job_id: the id of the job.
+        job_name: the user's name of the pipeline.
+        materialiser: stores the rows of segments.
+        folder: a folder that driver and workers share. None: there is none.
+        share: see ``SessionHandle.share``.
+        scope: names Spark jobs, and lets them be cancelled with the pipeline.
+        check_cancelled: raises if the pipeline is to end.
+        cancel: cancels the Spark jobs of the pipeline that run now.
+        offers: of tasks, to the driver.
+        tables: that the plan reads and writes.
+        anchors: each partition of a streaming pipeline stays on its host.
+        in_one_task: one Spark task runs many epochs, while their rows are few.
+    """
+
+    spark: SparkSession
+    is_connect: bool
+    job_id: str
+    materialiser: Materialiser
+    folder: SharedFolder | None
+    share: Callable[[Path], SharedFile]
+    scope: Callable[[str], AbstractContextManager[None]]
+    check_cancelled: Callable[[], None]
+    job_name: str | None = None
+    cancel: Callable[[], None] = lambda: None
+    offers: Offers = field(default_factory=Offers)
+    tables: OpenTables = field(default_factory=OpenTables)
+    anchors: bool = False
+    in_one_task: bool = False
+
+
+class SparkCluster:
+    """See ``Cluster``: each job is a Spark job."""
+
+    def __init__(self, settings: SparkClusterSettings) -> None:
+        self._settings = settings
+        self._spark = settings.spark
+        self._epochs: Epochs | None = None
+        self.tables: Tables = settings.tables
+
+    def scope(self, title: str) -> AbstractContextManager[None]:
+        """See ``Cluster``."""
+        return self._settings.scope(title)
+
+    def run(self, job: LevelsJob) -> LevelsResult:
+        """See ``Cluster``."""
+        frame, path = self._frame(job), None
+        if job.name is not None:
+            frame, path = self._settings.materialiser.materialise(frame, job.name)
+        return LevelsResult(FrameRows(frame), path, frames.collect_reports(frame))
+
+    def reading(self, segment: Segment) -> AbstractContextManager[None]:
+        """See ``Cluster``."""
+        return self._settings.materialiser.beside(segment)
+
+    def helping(self, run: int, help_with: Callable[[Offer], JobResult] | None) -> HelpingJob:
+        """See ``Cluster``."""
+        return HelpingJob(self._settings.offers, self._settings.cancel, run, help_with)
+
+    def no_rows(self) -> FrameRows:
+        """See ``Cluster``."""
+        return FrameRows(one_row(self._spark))
+
+    def rows_of(self, coded: bytes) -> FrameRows:
+        """See ``Cluster``."""
+        return FrameRows(frame_of_rows(self._spark, coded))
+
+    def elements(self, elements: Mapping[DestinationId, bytes]) -> FrameRows:
+        """See ``Cluster``."""
+        return FrameRows(frame_of_elements(self._spark, elements))
+
+    def gather(
+        self, rows: OutputRows | None, edges: Sequence[Edge], partitions: int
+    ) -> Mapping[DestinationId, SideInputRows]:
+        """See ``Cluster``."""
+        settings = GatherSettings(
+            job_id=self._settings.job_id,
+            partitions=partitions,
+            folder=self._settings.folder,
+            share=self._settings.share,
+            materialiser=self._settings.materialiser,
+        )
+        return gather(rows, edges, settings)
+
+    def run_epoch(self, job: EpochJob, source: Rows | Stored) -> EpochResult:
+        """See ``Cluster``."""
+        if self._epochs is None:
+            self._epochs = self._new_epochs()
+        return self._epochs.run(job, source)
+
+    def reshard(self, resharding: Resharding) -> Sequence[NewShard]:
+        """See ``Cluster``."""
+        count = len(resharding.new_shards())
+        numbers = self._spark.range(0, count, 1, count)
+        made = numbers.mapInArrow(resharding_function(resharding), NEW_SHARDS).collect()
+        return [NewShard(*row) for row in made]
+
+    def machines_were_lost(self, error: BaseException) -> bool:
+        """See ``Failures``."""
+        return spark_errors.machines_were_lost(error)
+
+    def reason_of(self, error: BaseException) -> str:
+        """See ``Failures``."""
+        return spark_errors.reason_of(error)
+
+    def levels_after(self, error: BaseException) -> int | None:
+        """See ``Failures``."""
+        if self._epochs is not None and self._epochs.in_one_task:
+            return None
+        return spark_errors.stages_after(self._spark, self._settings.job_id, error)
+
+    def close(self) -> None:
+        """See ``Cluster``."""
+        if self._epochs is not None:
+            self._epochs.close()
+
+    def _frame(self, job: LevelsJob) -> DataFrame:
+        frame = frame_of(job.source)
+        if job.single_task_budget_s is not None:
+            function = first_task_function(job.programs, job.title, job.single_task_budget_s)
+            return frame.mapInArrow(function, frames.SCHEMA)
+        return level_frame(
+            frame,
+            job.programs,
+            exchanges_source=job.programs[0].has_exchange or job.spreads_source,
+            has_marks=job.has_marks,
+        )
+
+    def _new_epochs(self) -> Epochs:
+        settings = self._settings
+        copier = None
+        if threads_are_pinned() and not settings.is_connect:
+            copier = PlanCopier(self._spark, settings.job_id)
+        return Epochs(
+            self._spark,
+            copier,
+            settings.scope,
+            settings.check_cancelled,
+            anchors=settings.anchors,
+            in_one_task=settings.in_one_task,
+            job_name=settings.job_name,
+        )
