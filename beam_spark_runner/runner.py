@@ -17,8 +17,9 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import OptionsError, TableError
 from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
 from beam_spark_runner.harness.beam.recording import (
     play_what_was_recorded,
@@ -44,9 +45,9 @@ from beam_spark_runner.options.environment import environment_kind
 from beam_spark_runner.options.metrics import MetricsAddress
 from beam_spark_runner.options.reading import EnvironmentOptions
 from beam_spark_runner.options.spelling import warn_of_misspelled
+from beam_spark_runner.options.values import IN_PROCESS
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.spark.driver.table_frames import schema_of
-from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.spark.session.own_spark import stop_session
 
@@ -139,6 +140,10 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         config = RunnerConfig.from_options(options)
         if config.job_endpoint is not None:
             return None
+        if config.spark_master_url == IN_PROCESS:
+            raise TableError(
+                f"--spark_master_url={IN_PROCESS} has no Spark that could read it", str(read)
+            )
         with open_session(config, self._spark) as session:
             return schema_of(read, session)
 
@@ -159,7 +164,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
 
     def _open(
         self, config: RunnerConfig, closing: contextlib.ExitStack, line: Line | None
-    ) -> SessionHandle:
+    ) -> Session:
         session = open_shown(config, self._spark, line)
         closing.callback(session.close)
         return session
@@ -175,7 +180,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     ) -> "SparkPipelineResult":
         """Prepare and start the job, which closes ``closing`` at its end."""
         is_notebook = _is_called_by_interactive_beam()
-        session: SessionHandle | None = None
+        session: Session | None = None
         loopback: LoopbackPool | None = None
 
         def start_loopback(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:

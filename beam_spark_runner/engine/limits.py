@@ -24,6 +24,8 @@ class Limits:
         main_classes: of the program's main module.
         route: to the driver's backchannel; None: there is none.
         harnesses: set where code runs in SDK harnesses.
+        in_program: tasks run in the process that has built the pipeline, whose log, main module and
+            classes they share.
         stuck_s: for how long user code may make no progress; 0: for ever.
     """
 
@@ -38,4 +40,5 @@ class Limits:
     main_classes: CodedClasses = field(default_factory=dict)
     route: Route | None = None
     harnesses: HarnessSettings | None = None
+    in_program: bool = False
     stuck_s: float = 0.0

@@ -79,8 +79,11 @@ def share_file(
         folder: the folder that all of them reach, if there is one.
         share: see ``SessionHandle.share``.
     """
-    if folder is None:
-        return share(source)
+    return share(source) if folder is None else copied_to(folder, source)
+
+
+def copied_to(folder: SharedFolder, source: Path) -> SharedFile:
+    """Copy a file to a folder. Its name is unique there."""
     with folder.new_file(source.name) as path:
         shutil.copyfile(source, path)
     return folder.file(source.name)

@@ -1,24 +1,34 @@
-"""The cluster that runs the tasks of a job: Spark."""
+"""What runs the tasks of a job: Spark, or this process. The one place that knows both."""
 
 from collections.abc import Callable
+from typing import cast
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError, TableError
+from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.session import Session
+from beam_spark_runner.driving.tables import NoTables, Tables
+from beam_spark_runner.engine.shared_folder import copied_to
+from beam_spark_runner.in_process.cluster import InProcessCluster
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.telemetry import TaskTelemetry
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.values import IN_PROCESS
+from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
-from beam_spark_runner.spark.driver.tables import OpenTables
+from beam_spark_runner.spark.driver.tables import OpenTables, open_tables
 from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.preflight import check_executors
 
 
 def cluster_of(
     prepared: PreparedJob,
-    session: SessionHandle,
+    session: Session,
     storage: JobStorage,
     telemetry: TaskTelemetry,
-    tables: OpenTables,
+    tables: Tables,
     check_cancelled: Callable[[], None],
     *,
     plays_test_stream: bool,
@@ -37,6 +47,12 @@ def cluster_of(
     Raises:
         OptionsError: This Spark cannot store rows without shared storage.
     """
+    if not isinstance(session, SessionHandle):
+        folder = storage.files
+        assert folder is not None  # tasks run on this machine
+        return InProcessCluster(
+            prepared.job_id, lambda path: copied_to(folder, path), check_cancelled
+        )
     if session.version < (4, 0) and session.is_connect and storage.rows is None:
         raise OptionsError(
             "temp_location",
@@ -59,7 +75,7 @@ def cluster_of(
             check_cancelled=check_cancelled,
             cancel=lambda: session.cancel(job_id),
             offers=telemetry.offers,
-            tables=tables,
+            tables=cast("OpenTables", tables),  # of ``tables_of``
             anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
             in_one_task=session.is_local
             and session.max_task_attempts == 1
@@ -67,3 +83,30 @@ def cluster_of(
             and not config.parallel_test_streams,
         )
     )
+
+
+def tables_of(plan: Plan, session: Session) -> Tables:
+    """Open the Spark tables of a plan, see ``open_tables``.
+
+    Raises:
+        PipelineRefusedError: A table cannot be read or written, or there is no Spark.
+    """
+    if isinstance(session, SessionHandle):
+        return open_tables(plan, session)
+    if problems := [
+        TableError(
+            f"it uses a Spark table, and --spark_master_url={IN_PROCESS} runs the pipeline without "
+            "Spark; name a master, such as local[2]",
+            step.name,
+        )
+        for step in plan.graph.transforms.values()
+        if step.urn in (READ_TABLE, WRITE_TABLE)
+    ]:
+        raise PipelineRefusedError(problems)
+    return NoTables()
+
+
+def check_tasks_can_run(session: Session, config: RunnerConfig) -> None:
+    """Check the executors of a Spark, see ``check_executors``."""
+    if isinstance(session, SessionHandle):
+        check_executors(session, config.shared_storage, config.executor_environment)

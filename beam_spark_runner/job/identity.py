@@ -5,8 +5,8 @@ import uuid
 from pathlib import Path
 
 from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.session.handle import SessionHandle
 
 
 def new_job_id() -> str:
@@ -19,7 +19,7 @@ def name_of(job_id: str) -> str:
     return f"beam-{job_id}"
 
 
-def folder_of(job_id: str, config: RunnerConfig, session: SessionHandle) -> Path | None:
+def folder_of(job_id: str, config: RunnerConfig, session: Session) -> Path | None:
     """Return the folder that driver and workers of a job share; the job makes and removes it.
 
     Args:

@@ -15,9 +15,10 @@ from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_loop import EpochSchedule, run_epochs
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.graph.facts import users_steps
-from beam_spark_runner.job.clusters import cluster_of
+from beam_spark_runner.job.clusters import check_tasks_can_run, cluster_of, tables_of
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
@@ -37,9 +38,6 @@ from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
-from beam_spark_runner.spark.driver.tables import open_tables
-from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.preflight import check_executors
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ class Job:
     def __init__(
         self,
         prepared: PreparedJob,
-        session: SessionHandle,
+        session: Session,
         *,
         folder: Path | None,
         close_session: Callable[[], None],
@@ -71,7 +69,7 @@ class Job:
 
         Args:
             prepared: The compiled pipeline.
-            session: The Spark session in which it runs.
+            session: The session in which it runs.
             folder: See ``identity.folder_of``; made when the job begins, removed when it ends.
             close_session: Is called at the end of the job.
             line: Where its progress is shown. None: nowhere.
@@ -100,7 +98,7 @@ class Job:
         )
         self._live = LiveTasks()
         self._session = session
-        self._tables = open_tables(plan, session)
+        self._tables = tables_of(plan, session)
         self._storage = JobStorage(
             self.job_id,
             folder,
@@ -258,9 +256,7 @@ class Job:
                 attempted=self.attempted,
             )
         with self._session.job_scope(self.job_id, "Verify executors"):
-            check_executors(
-                self._session, self._config.shared_storage, self._config.executor_environment
-            )
+            check_tasks_can_run(self._session, self._config)
             self._control.check()
             self._storage.open()
         self._telemetry = listen(

@@ -3,15 +3,16 @@
 import dataclasses
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart
 from beam_spark_runner.engine.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.in_process.session import InProcessSession
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.storage import JobStorage
-from beam_spark_runner.spark.session.handle import SessionHandle
 
 ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
@@ -19,7 +20,7 @@ ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 
 
 def limits_of(
-    prepared: PreparedJob, session: SessionHandle, storage: JobStorage, route: Route | None
+    prepared: PreparedJob, session: Session, storage: JobStorage, route: Route | None
 ) -> Limits:
     """Return the limits of all tasks. Packages of SDK harnesses are sent to the executors.
 
@@ -46,13 +47,12 @@ def limits_of(
         main_classes=prepared.main_classes,
         route=route,
         harnesses=harnesses,
+        in_program=isinstance(session, InProcessSession),
         stuck_s=config.stuck_s(streams=prepared.plan.streams),
     )
 
 
-def epoch_part_of(
-    prepared: PreparedJob, session: SessionHandle, storage: JobStorage
-) -> EpochPart | None:
+def epoch_part_of(prepared: PreparedJob, session: Session, storage: JobStorage) -> EpochPart | None:
     """Return what all levels of a streaming plan have. None: the plan does not stream."""
     if not prepared.plan.streams:
         return None

@@ -9,6 +9,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.core.tables import READ_TABLE
 from beam_spark_runner.driving.run_context import RunMetrics
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_line import Line, Parts
@@ -46,7 +47,7 @@ class JobProgress:
 
     def begin(
         self,
-        session: SessionHandle,
+        session: Session,
         stream: StreamWatch,
         *,
         deferred: Callable[[], int],
@@ -55,7 +56,7 @@ class JobProgress:
         """Show the job from now on.
 
         Args:
-            session: The Spark session in which it runs.
+            session: The session in which it runs.
             stream: The status of a streaming pipeline.
             deferred: Returns the number of restrictions that are reported as waiting.
             attempted: Returns the metrics of all attempts: serialised MonitoringInfos.
@@ -64,9 +65,11 @@ class JobProgress:
             epochs = StreamLine(users_steps(self._plan.graph))
             self._line.show(lambda: stream.parts(epochs), lambda: picture(self._plan))
             return
-        with contextlib.suppress(Exception):  # without it, it shows no progress of Spark's tasks
-            job_id = self._prepared.job_id
-            self._counter = watch(session.spark, job_id, is_connect=session.is_connect)
+        if isinstance(session, SessionHandle):
+            # Without it, it shows no progress of Spark's tasks.
+            with contextlib.suppress(Exception):
+                job_id = self._prepared.job_id
+                self._counter = watch(session.spark, job_id, is_connect=session.is_connect)
         self._line.show(
             lambda: self._parts(deferred, attempted),
             lambda: picture(self._plan, self._batch.filled()),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from beam_spark_runner.core.rendering import message_of
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
 from beam_spark_runner.spark.session.gauges import set_gauges
@@ -12,7 +13,7 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 
 
 def show_in_spark(
-    prepared: PreparedJob, session: SessionHandle, warn: Callable[[str], None]
+    prepared: PreparedJob, session: Session, warn: Callable[[str], None]
 ) -> Callable[[EpochStatus], None]:
     """Return a function that sets the gauges, for the status of each epoch.
 
@@ -20,10 +21,13 @@ def show_in_spark(
 
     Args:
         prepared: The pipeline.
-        session: The Spark session in which it runs.
+        session: The session in which it runs.
         warn: Is called with the reason if there are no gauges although the option is set.
     """
     if not prepared.config.spark_metrics:
+        return lambda status: None
+    if not isinstance(session, SessionHandle):
+        warn("--spark_metrics has no effect without Spark; --metrics_port serves metrics")
         return lambda status: None
     if session.is_connect or not prepared.plan.streams:
         where = "on Spark Connect" if session.is_connect else "in batch"

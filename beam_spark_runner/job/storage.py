@@ -6,6 +6,7 @@ from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.shared_folder import MountedFolder, SharedFolder, StoredFolder
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.identity import make_folder, name_of
@@ -41,7 +42,7 @@ class JobStorage:
         job_id: str,
         folder: Path | None,
         location: str | None,
-        session: SessionHandle,
+        session: Session,
         options_json: str,
         warn: Callable[[str], None],
     ) -> None:
@@ -83,6 +84,7 @@ class JobStorage:
             self._open_url(self._location)
 
     def _open_url(self, location: str) -> None:
+        assert isinstance(self._session, SessionHandle)  # others are local, and have a folder
         try:
             url = parse_storage_url(location)
         except ValueError as error:
@@ -103,7 +105,7 @@ class JobStorage:
         """Delete the folder with its content, if ``open`` has made it."""
         if self.mounted is not None:
             shutil.rmtree(self.mounted, ignore_errors=True)
-        elif self._url is not None:
+        elif self._url is not None and isinstance(self._session, SessionHandle):
             try:
                 remove_stored_folder(self._session, self._url, self._options_json)
             except Exception as error:

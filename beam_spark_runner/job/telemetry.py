@@ -12,11 +12,11 @@ from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.offers import Offer, Offers
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.spark.session.handle import SessionHandle
 
 _HARNESS_GRACE_S = 0.1
 _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
@@ -196,7 +196,7 @@ class TaskTelemetry:
 
 def listen(
     prepared: PreparedJob,
-    session: SessionHandle,
+    session: Session,
     folder: Path | None,
     messages: JobMessages,
     live: LiveTasks,

@@ -9,6 +9,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.access import ServerAccess, check_server_access, is_loopback
 from beam_spark_runner.options.metrics import LOOPBACK, MetricsAddress, metrics_address
 from beam_spark_runner.options.values import (
+    IN_PROCESS,
     MOST_BYTES,
     MOST_SECONDS,
     archive_folder,
@@ -51,6 +52,15 @@ class ServerConfig:
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 
+def _master(given: str | None) -> str | None:
+    if given == IN_PROCESS:
+        raise OptionsError(
+            "spark_master_url",
+            f"{IN_PROCESS} runs a pipeline in the program that builds it, without a job server",
+        )
+    return master(given)
+
+
 def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
     """Parse and validate a command line.
 
@@ -89,7 +99,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         max_waiting_jobs=at_least_one("max_waiting_jobs", given.max_waiting_jobs, _MOST_JOBS),
         max_waiting_bytes=at_least_one("max_waiting_bytes", given.max_waiting_bytes, MOST_BYTES),
         prepare_timeout_s=at_least_one("prepare_timeout", given.prepare_timeout, MOST_SECONDS),
-        spark_master_url=master(given.spark_master_url),
+        spark_master_url=_master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         class_archive=archive_folder(given.spark_class_archive),
         shared_storage=given.temp_location or None,

@@ -108,15 +108,19 @@ def boolean(option: str, given: Any) -> bool:
     return said == "true"
 
 
+IN_PROCESS = "in-process"
+"""The value of ``--spark_master_url`` with which a pipeline runs in its program, without Spark."""
+
+
 def master(url: str | None) -> str | None:
     """Check ``--spark_master_url``."""
-    if url is None:
-        return None
+    if url is None or url == IN_PROCESS:
+        return url
     if not _MASTER.fullmatch(url):
         raise OptionsError(
             "spark_master_url",
             f"{url!r} is not a Spark master; use local[*], spark://HOST:PORT, yarn, k8s://…, "
-            "or sc://HOST:PORT for Spark Connect",
+            f"sc://HOST:PORT for Spark Connect, or {IN_PROCESS} for none",
         )
     return url
 

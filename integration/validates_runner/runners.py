@@ -70,6 +70,14 @@ def _options(*flags: str) -> Mapping[str, Any]:
 
 
 def _spark_with(given: Mapping[str, Any]) -> PipelineRunner:
+    return _with(given, _session())
+
+
+def _in_process() -> PipelineRunner:
+    return _with(_options(f"--spark_master_url={IN_PROCESS}"), None)
+
+
+def _with(given: Mapping[str, Any], spark: Any) -> PipelineRunner:
     from beam_spark_runner import SparkPortableRunner
 
     class Runner(SparkPortableRunner):
@@ -79,7 +87,7 @@ def _spark_with(given: Mapping[str, Any]) -> PipelineRunner:
             options._all_options.update(given)
             return super().default_environment(options)
 
-    return Runner(spark=_session())
+    return Runner(spark=spark)
 
 
 @functools.cache
@@ -128,6 +136,8 @@ SPARK_ONE_PARTITION = "spark-one-partition"
 """A few elements are one bundle."""
 SPARK_ONE_PROCESS = "spark-one-process"
 """User code runs in the test's own process, too, as with FnApiRunner."""
+IN_PROCESS = "in-process"
+"""Without Spark: all tasks run in the test's own process."""
 NOTHING = "nothing"
 FN_API = "FnApiRunner"
 DIRECT = "DirectRunner"
@@ -164,6 +174,7 @@ RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_DOCKER: lambda: _spark_with(_environment(SPARK_DOCKER)),
     SPARK_ONE_PARTITION: functools.partial(_spark_with, _options(_ONE_PARTITION)),
     SPARK_ONE_PROCESS: functools.partial(_spark_with, _options(_LOOPBACK, _ONE_PARTITION)),
+    IN_PROCESS: _in_process,
     NOTHING: DoNothingRunner,
     FN_API: _fn_api,
     DIRECT: _direct,
@@ -191,7 +202,7 @@ def choose_environment(options: PipelineOptions) -> None:
 
 def is_spark_under_test() -> bool:
     """Whether the runner under test is this package's, in whatever environment."""
-    return _installed[-1].startswith("spark-")
+    return _installed[-1] == IN_PROCESS or _installed[-1].startswith("spark-")
 
 
 def install(name: str, *, in_place_of: Collection[str] = ()) -> None:

@@ -75,11 +75,17 @@ def exchanged(
         outputs: the rows that the tasks of the level before have emitted.
     """
     rows = sorted_rows(program, (batch for emitted in outputs for batch in emitted))
-    routes = rows.column("route").to_numpy()
-    partitions = routing.partitions_of_routes(routes, program.partitions)
+    return partitioned(rows, program.partitions)
+
+
+def partitioned(rows: pa.Table, partitions: int) -> list[list[pa.RecordBatch]]:
+    """Return the rows of each partition, in their order."""
+    if partitions == 1:
+        return [rows.to_batches()]
+    places = routing.partitions_of_routes(rows.column("route").to_numpy(), partitions)
     return [
-        rows.take(pa.array(np.flatnonzero(partitions == partition))).combine_chunks().to_batches()
-        for partition in range(program.partitions)
+        rows.take(pa.array(np.flatnonzero(places == partition))).combine_chunks().to_batches()
+        for partition in range(partitions)
     ]
 
 

@@ -211,7 +211,7 @@ class LevelTask:
             is_whole = not np.isin(unread, list(self._batch.returns)).any()
             if is_whole and (returned := self._returned.coded()) is not None:
                 report.returned_rows = returned
-            if not IS_KEPT:  # this process gets no other task
+            if not (IS_KEPT or self._program.limits.in_program):  # it gets no other task
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
             if callbacks:

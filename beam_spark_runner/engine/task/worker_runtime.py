@@ -65,6 +65,7 @@ class JobRuntime:
         self._harnesses = program.limits.harnesses
         self._cache = cache
         self._channel = None
+        self._in_program = program.limits.in_program
         if program.limits.route is not None:
             self._channel = Backchannel(
                 program.limits.route,
@@ -72,7 +73,8 @@ class JobRuntime:
                 running_transform=running_transform,
                 within=lambda: seeing(self._options),
             )
-            process_log.begin_job()
+            if not self._in_program:
+                process_log.begin_job()
         self._stages: dict[StageId, EmbeddedStage | RemoteStage] = {}
         self._side_inputs: dict[str, GatheredRows] = {}
         # Windows of side inputs that SDKs have mapped, by helper stage: see ``side_windows``.
@@ -88,19 +90,26 @@ class JobRuntime:
             look: see ``Backchannel.watching``.
         """
         use_options(self._options)
+        if not self._in_program:
+            self._become_the_program()
+        self._cache.limit(program.limits.cache_bytes)
+        channel = self._channel
+        # In a process of its own, other threads of user code see them, too.
+        with seeing(self._options) if self._in_program else contextlib.nullcontext():
+            if channel is None:
+                yield
+                return
+            with channel.watching(attempt, look, at_end=program.epoch is None):
+                yield
+
+    def _become_the_program(self) -> None:
+        """Give this process the classes of the program, and its log to the driver."""
         coded_types.serve(self.job_id)
         self._classes.serve()
         self._main.serve()
         show_dill()
-        options = self._options.by_name
-        self._cache.limit(program.limits.cache_bytes)
-        channel = self._channel
-        process_log.begin_task(None if channel is None else channel.handler, options)
-        if channel is None:
-            yield
-            return
-        with channel.watching(attempt, look, at_end=program.epoch is None):
-            yield
+        handler = None if self._channel is None else self._channel.handler
+        process_log.begin_task(handler, self._options.by_name)
 
     def stage(self, program: StageProgram, side_inputs: frozenset[str]) -> StageHarness:
         """Return a stage, from the cache if an earlier task of the job has made it.
@@ -197,11 +206,12 @@ class JobRuntime:
     def end(self) -> None:
         """Release everything. User code that this runs sees the options of its own job."""
         with seeing(self._options):
-            if self._channel is None:
+            if self._channel is None or self._in_program:
                 self.tear_down()
             else:
                 with logging_to(self._channel.handler):
                     self.tear_down()
+            if self._channel is not None:
                 self._channel.close()
         self._side_inputs.clear()
         self._cache.forget(self.job_id)
