@@ -1,13 +1,11 @@
-"""Runs a streaming plan in epochs, each committed before the next one begins."""
+"""Runs a streaming pipeline in epochs, each committed before the next one begins."""
 
 import contextlib
 import functools
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
@@ -16,33 +14,24 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import (
-    CheckpointStorageError,
-    OptionsError,
-)
-from beam_spark_runner.core.ids import DestinationId, PCollectionId
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.driving.clock import Background, Clock, Pending
 from beam_spark_runner.driving.cluster import Cluster, Rows
 from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
-from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.driving.migration import adapted, finished_now
-from beam_spark_runner.driving.playback import Events, Playback
-from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.playback import Playback
+from beam_spark_runner.driving.run_context import RunSettings
+from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.plan.compatibility import stage_places, step_names
-from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
-from beam_spark_runner.recovery.migration import PipelineVersion
+from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.budgets import Budgets
 from beam_spark_runner.scheduling.epoch_status import EpochTimes
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
-from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.scheduling.slow_clock import SlowClock
-from beam_spark_runner.scheduling.stream_status import StreamStatus
 from beam_spark_runner.state.blocks import DamagedFileError
 
 _LOGGER = logging.getLogger(__name__)
@@ -62,6 +51,7 @@ class EpochSchedule:
         wait: sleeps for so many seconds, or until the job is to end.
         drains: whether the job is to be drained.
         drain: requests a drain, to complete that of an earlier run.
+        background: deletes files that a commit has superseded, while the next epoch runs.
     """
 
     interval_us: int
@@ -69,105 +59,131 @@ class EpochSchedule:
     wait: Callable[[float], object]
     drains: Callable[[], bool]
     drain: Callable[[], None]
+    background: Background
 
 
-def run_epochs(
-    plan: Plan,
-    settings: RunSettings,
-    cluster: Cluster,
-    tally: RunMetrics,
-    checkpoints: Checkpoints,
-    pace: EpochSchedule,
-    events: Events | None,
-) -> bool:
-    """Run epochs until the pipeline is done; go on after the newest one that is committed.
+class EpochRunner(Protocol):
+    """Runs the tasks of epochs.
+
+    Attributes:
+        planning_ns: the time that it took to submit the jobs of the last epoch.
+    """
+
+    planning_ns: int
+
+    def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
+        """Run an epoch until its output is accepted; see ``EpochSegments.run``."""
+        ...
+
+
+class EpochObserver(Protocol):
+    """Is notified of commits. Methods do not raise."""
+
+    def continues(self, manifest: Manifest) -> None:
+        """The pipeline goes on after the last commit of an earlier run."""
+        ...
+
+    def merged(self, before: Sequence[bytes], infos: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Return the metrics of all epochs.
+
+        Args:
+            before: those of all epochs before.
+            infos: those of the tasks of an epoch: serialised MonitoringInfos.
+        """
+        ...
+
+    def committed(self, manifest: Manifest) -> None:
+        """An epoch is committed, by this driver or an earlier start of it."""
+        ...
+
+    def took(self, manifest: Manifest, reports: Sequence[Report], took: EpochTimes) -> None:
+        """This driver has committed an epoch.
+
+        Args:
+            manifest: its manifest.
+            reports: those of its accepted tasks.
+            took: how long its parts took.
+        """
+        ...
+
+
+class EpochLoop:
+    """Runs one epoch after another, on a cluster.
+
+    Threads: one.
 
     Args:
-        plan: the streaming plan.
-        settings: how it runs.
-        cluster: on which it runs.
-        tally: gets its metrics.
+        rules: the rules of the plan.
+        settings: how the pipeline runs.
+        cluster: makes new shards, if the number of partitions has changed.
+        runner: runs the tasks of epochs.
+        observer: is notified of commits.
         checkpoints: where epochs are committed.
         pace: when epochs run.
-        events: the events of the plan's TestStreams; None: it has none.
-
-    Returns:
-        Whether the pipeline was drained, in this run or an earlier one.
+        clock: of this machine.
+        playback: the TestStreams of the plan; None: it has none.
 
     Raises:
-        BundleFailedError: user code failed in all attempts at a task.
-        SparkJobError: the cluster failed a segment, or it has run too often without being accepted.
         IncompatibleCheckpointError: the checkpoint belongs to another pipeline.
         FencedError: another driver has taken the pipeline over.
     """
-    if not plan.segments:  # a TestStream, and nothing that reads it
-        return pace.drains()
-    run = _StreamRun(plan, settings, cluster, tally, checkpoints, pace, events)
-    with run.leaving_nothing():
-        run.adapt()
-        while run.step():
-            settings.check_cancelled()
-    return run.was_drained
 
-
-class _StreamRun:
     def __init__(
         self,
-        plan: Plan,
+        rules: StreamRules,
         settings: RunSettings,
         cluster: Cluster,
-        tally: RunMetrics,
+        runner: EpochRunner,
+        observer: EpochObserver,
         checkpoints: Checkpoints,
         pace: EpochSchedule,
-        events: Events | None,
+        clock: Clock,
+        playback: Playback | None,
     ) -> None:
-        self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
-        self._cluster = cluster
-        self._segments = EpochSegments(plan, settings, cluster, tally)
-        self._metrics_of = plan.segments[0].id  # under it are the metrics of all segments
-        self._playback, self._played = _played(plan, settings, events)
-        self._lags = [
-            int(id_)
-            for id_, destination in plan.destinations.items()
-            if destination.stage is not None
-            and plan.stages[destination.stage].is_stable
-            and not plan.stages[destination.stage].is_splittable
-        ]
+        self._rules, self._settings, self._cluster = rules, settings, cluster
+        self._runner, self._observer = runner, observer
+        self._pace, self._clock, self._playback = pace, clock, playback
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
-        self._since_ns = time.monotonic_ns()  # the same; when the driver began, before the first
+        self._since_ns = clock.monotonic_ns()  # the same; when the driver began, before the first
         self._slow_clock = SlowClock()
         self._budgets = Budgets(pace.interval_us)
-        self._status = StreamStatus(plan)
-        partitions = settings.least_partitions
-        self._finishing = finishing = Finishing(plan, partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
-        self._version = version = PipelineVersion(
-            plan=stage_places(plan, forms_of), steps=step_names(plan), renamed=checkpoints.renamed
-        )
+        version, finishing = rules.version, rules.finishing
         self._start = DriverStart(
             checkpoints,
             version,
-            partitions,
+            rules.partitions,
             lambda last: finishing.contradictions(finished_now(last, version, finishing)),
         )
         if self._last.epoch:
-            _LOGGER.info("continuing after epoch %d", self._last.epoch)
-            settings.on_continue(self._last.epoch)
+            observer.continues(self._last)
         self._start.sweep()  # the driver before may have ended without it
-        self._sweeper = ThreadPoolExecutor(1, "beam-sweep")
-        self._sweep: Future[None] | None = None  # after the last commit, while the next epoch runs
+        self._sweep: Pending | None = None  # after the last commit, while the next epoch runs
+
+    def run(self) -> bool:
+        """Run epochs until the pipeline is done; go on after the newest one that is committed.
+
+        Returns:
+            Whether the pipeline was drained, in this run or an earlier one.
+
+        Raises:
+            BundleFailedError: user code failed in all attempts at a task.
+            SparkJobError: the cluster failed a segment, or it has run too often without being
+                accepted.
+            FencedError: another driver has taken the pipeline over.
+        """
+        with self._leaving_nothing():
+            self._adapt()
+            while self.step():
+                self._settings.check_cancelled()
+        return self._last.drains
 
     @property
     def _last(self) -> Manifest:
         """The newest manifest."""
         return self._start.manifest
 
-    @property
-    def was_drained(self) -> bool:
-        """Whether the pipeline was drained by now."""
-        return self._last.drains
-
-    def adapt(self) -> None:
+    def _adapt(self) -> None:
         """Adapt the checkpoint of an earlier run with another version or number of partitions."""
         if left := self._outlasting(self._start.superseding):
             self._outlasting(lambda: self._start.commit(left))
@@ -182,17 +198,10 @@ class _StreamRun:
             )
         elif self._last.drains:
             self._pace.drain()
-        self._tally.accepted[self._metrics_of] = self._last.metrics
+        self._observer.committed(self._last)
 
     def _adapted(self) -> Manifest | None:
-        return adapted(
-            self._plan,
-            self._settings,
-            self._cluster,
-            self._last,
-            self._version,
-            self._finishing,
-        )
+        return adapted(self._rules, self._settings, self._cluster, self._last)
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
@@ -201,70 +210,58 @@ class _StreamRun:
             self._end_sweep()
             return False
         last = self._last
-        self._began_ns = self._since_ns = time.monotonic_ns()
+        self._began_ns = self._since_ns = self._clock.monotonic_ns()
         budget_us = self._budgets.longest_us
-        levels = self._finishing.levels(last.finished)
+        levels = self._rules.finishing.levels(last.finished)
         rows = self._rows(epoch)
-        given_ns = time.monotonic_ns()
-        reports = self._outlasting(
-            lambda: self._segments.run(epoch.number, last.fence, rows, levels)
-        )
-        ran_ns = time.monotonic_ns()
+        given_ns = self._clock.monotonic_ns()
+        reports = self._outlasting(lambda: self._runner.run(epoch.number, last.fence, rows, levels))
+        ran_ns = self._clock.monotonic_ns()
         infos = [info for report in reports for info in report.monitoring_infos]
         mine = manifest_after(
             last,
             epoch,
             reports,
-            metrics=self._tally.merged([*last.metrics, *infos]),
-            finishing=self._finishing,
-            lags=self._lags,
+            metrics=self._observer.merged(last.metrics, infos),
+            finishing=self._rules.finishing,
+            lags=self._rules.lags,
         )
         self._check_finished(mine)
         self._end_sweep()
         committed = self._outlasting(lambda: self._start.commit(mine))
-        self._tally.accepted[self._metrics_of] = committed.metrics
-        self._sweep = self._sweeper.submit(self._start.sweep)
-        took_us = (time.monotonic_ns() - self._began_ns) // 1_000
+        self._observer.committed(committed)
+        self._sweep = self._pace.background.submit(self._start.sweep)
+        took_us = self._passed_us(self._began_ns)
         if committed == mine:
-            self._settings.observer.accepted(reports)
-            planning_ns = self._segments.planning_ns
+            planning_ns = self._runner.planning_ns
             took = EpochTimes(
                 total_us=took_us,
                 planning_us=(given_ns - self._began_ns + planning_ns) // 1_000,
                 jobs_us=(ran_ns - given_ns - planning_ns) // 1_000,
                 budget_us=budget_us,
             )
-            self._settings.on_epoch(
-                self._status.after(
-                    mine.epoch,
-                    reports,
-                    clock_us=mine.clock_us,
-                    watermarks_us=mine.watermarks_us,
-                    finished=mine.finished,
-                    took=took,
-                )
-            )
+            self._observer.took(mine, reports, took)
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
             self._end_sweep()
-            self.adapt()
+            self._adapt()
         self._budgets.after(took_us, reports)
         return True
 
     @contextlib.contextmanager
-    def leaving_nothing(self) -> Iterator[None]:
-        """End the thread that sweeps; after an error, delete the rows of the epoch that ran."""
+    def _leaving_nothing(self) -> Iterator[None]:
+        """After an error, delete the rows of the epoch that ran."""
         try:
             yield
         except BaseException:
-            self._sweeper.shutdown()
+            if self._sweep is not None:
+                with contextlib.suppress(CheckpointStorageError):
+                    self._sweep.result()
             try:
                 self._start.give_up()
             except CheckpointStorageError as error:
                 _LOGGER.warning("stored rows of an epoch remain until the next start: %s", error)
             raise
-        finally:
-            self._sweeper.shutdown()
 
     def _end_sweep(self) -> None:
         """Wait until the files that the last commit superseded are deleted."""
@@ -279,10 +276,16 @@ class _StreamRun:
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
         """Do work that may be repeated, and repeat it while storage is full or unavailable."""
         try:
-            return outlasting(work, time.monotonic, _LOGGER.warning, self._pause)
+            return outlasting(work, self._now_s, _LOGGER.warning, self._pause)
         except DamagedFileError:
             self._start.check_fence()  # a later driver deletes what it does not need
             raise
+
+    def _passed_us(self, since_ns: int) -> int:
+        return (self._clock.monotonic_ns() - since_ns) // 1_000
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
 
     def _pause(self, seconds: float) -> None:
         with contextlib.suppress(CheckpointStorageError):
@@ -293,7 +296,7 @@ class _StreamRun:
     def _check_finished(self, mine: Manifest) -> None:
         if self._checkpoints_after_tasks_finish:
             return
-        if names := self._finishing.finished_early(mine.finished):
+        if names := self._rules.finishing.finished_early(mine.finished):
             raise OptionsError(
                 "checkpoints_after_tasks_finish",
                 f"is false, so epoch {mine.epoch} cannot be committed: {', '.join(names)} has "
@@ -306,7 +309,7 @@ class _StreamRun:
         if self._playback is not None:
             return self._playback.next_epoch(progress, self._pace.drains)
         while True:
-            now_us = time.time_ns() // 1_000
+            now_us = self._clock.now_us()
             warning = self._slow_clock.warning(processing_us=self._last.clock_us, now_us=now_us)
             if warning is not None:
                 _LOGGER.warning(warning)
@@ -315,8 +318,10 @@ class _StreamRun:
                 return None
             rest_us = 0
             if self._budgets.were_enough:
-                rest_us = self._pace.interval_us - (time.monotonic_ns() - self._began_ns) // 1_000
-            passed_us = (time.monotonic_ns() - self._since_ns) // 1_000
+                rest_us = (
+                    self._pace.interval_us - (self._clock.monotonic_ns() - self._began_ns) // 1_000
+                )
+            passed_us = (self._clock.monotonic_ns() - self._since_ns) // 1_000
             left_us = wait_us(progress, epoch, now_us, rest_us, passed_us=passed_us)
             if not left_us:
                 return epoch
@@ -327,6 +332,7 @@ class _StreamRun:
     def _rows(self, epoch: Epoch) -> Rows:
         """Return the rows for the first level: the epoch's mark, and elements of its sources."""
         watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
+        played = self._rules.played.items()
         mark = reports_pb2.AttemptMark(
             epoch=reports_pb2.Epoch(
                 number=epoch.number,
@@ -352,17 +358,17 @@ class _StreamRun:
                     for id_, view in sorted(self._last.views.items())
                 ],
             ),
-            watermarks_us={int(dest): watermarks[output] for dest, output in self._played.items()},
+            watermarks_us={int(dest): watermarks[output] for dest, output in played},
         )
         rows = [(schema.CONTROL, mark.SerializeToString())]
         if epoch.feeds_impulses:
-            rows += [(int(dest), b"") for dest in self._plan.segments[0].impulses]
+            rows += [(dest, b"") for dest in self._rules.impulses]
         else:
             rows += [(dest, b"") for dest in self._last.unfed]
         if isinstance(epoch.event, Elements):
             rows += [
                 (int(dest) | schema.WINDOWED, _ELEMENT_CODER.encode(_windowed(*element)))
-                for dest, output in self._played.items()
+                for dest, output in played
                 if output == epoch.event.output
                 for element in epoch.event.elements
             ]
@@ -371,20 +377,3 @@ class _StreamRun:
 
 def _windowed(coded: bytes, timestamp_us: int) -> WindowedValue:
     return WindowedValue(coded, Timestamp(micros=timestamp_us), (GlobalWindow(),))
-
-
-def _played(
-    plan: Plan, settings: RunSettings, events: Events | None
-) -> tuple[Playback | None, Mapping[DestinationId, PCollectionId]]:
-    """Return how far the plan's TestStreams are played, and the output that each destination reads.
-
-    None: the plan has none.
-    """
-    streams = [each for each in plan.graph.transforms.values() if each.urn == urns.TEST_STREAM]
-    if not streams:
-        return None, {}
-    assert events is not None
-    outputs = [output for each in streams for output in each.outputs.values()]
-    steps = ", ".join(each.name for each in streams)
-    read = {dest: plan.destinations[dest].arriving for dest in plan.segments[0].test_streams}
-    return Playback(events, outputs, steps, settings.check_cancelled), read

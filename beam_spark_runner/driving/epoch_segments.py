@@ -1,13 +1,13 @@
 """Runs an epoch of a streaming plan: its segments, one job after another."""
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster, EpochJob, Rows, Stored
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
@@ -52,16 +52,22 @@ class EpochSegments:
         settings: how it runs.
         cluster: on which it runs.
         tally: gets the metrics of all attempts.
+        clock: of this machine.
 
     Attributes:
         planning_ns: the time that it took to submit the jobs of the last epoch.
     """
 
     def __init__(
-        self, plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        cluster: Cluster,
+        tally: RunMetrics,
+        clock: Clock,
     ) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
-        self._cluster = cluster
+        self._cluster, self._clock = cluster, clock
         self._builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
         # The last job of each segment: the same one as long as its levels are.
         self._jobs: dict[SegmentId, tuple[_Kind, EpochJob]] = {}
@@ -144,7 +150,7 @@ class EpochSegments:
         title = f"{epoch}{f' of {name}' if name else ''}: "
         title += segment_title(self._plan, segment)
         self._settings.observer.began(run.number)
-        began_ns = time.monotonic_ns()
+        began_ns = self._clock.monotonic_ns()
         reports: Sequence[Report] = ()
 
         def run_levels() -> Verdict:

@@ -9,10 +9,10 @@ from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, S
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunSettings
+from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task.resharding import Resharding, StageToReshard
 from beam_spark_runner.plan.compatibility import SIDE_INPUT
-from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
 from beam_spark_runner.recovery.migration import (
@@ -31,22 +31,15 @@ _TITLE = "Redistribute state"
 
 
 def adapted(
-    plan: Plan,
-    settings: RunSettings,
-    cluster: Cluster,
-    last: Manifest,
-    version: PipelineVersion,
-    finishing: Finishing,
+    rules: StreamRules, settings: RunSettings, cluster: Cluster, last: Manifest
 ) -> Manifest | None:
     """Adapt the last manifest to this run; redistribute state whose place has changed.
 
     Args:
-        plan: the plan of this run.
-        settings: the settings of this run, with its number of partitions.
+        rules: the rules of the plan of this run.
+        settings: the settings of this run.
         cluster: makes the new shards.
         last: the newest manifest.
-        version: the version of the plan, see ``recovery.migration``.
-        finishing: the rules for the plan, see ``scheduling.finish``.
 
     Returns:
         A manifest of the next epoch, in which nothing else happens. None: nothing has changed.
@@ -55,13 +48,13 @@ def adapted(
         CheckpointStorageError: a disk or the checkpoint's storage does not work.
         SparkJobError: the redistribution failed. The checkpoint is unchanged.
     """
-    before, after = last.partitions, settings.least_partitions
+    version, finishing = rules.version, rules.finishing
+    before, after = last.partitions, rules.partitions
     if (before == after or last.is_final) and not has_changed(last, version):
         return None
     heads = last.heads
     if before != after or has_moved_state(last, version):
-        splittable = {int(id_) for id_, stage in plan.stages.items() if stage.is_splittable}
-        resharding = resharding_after(last, version, settings.shards, after, splittable)
+        resharding = resharding_after(last, version, settings.shards, after, rules.splittable)
         heads = heads_of(resharding, _made(settings, cluster, resharding))
         _LOGGER.info("state was redistributed: %d partitions before, %d now", before, after)
     now = migration_after(last, version, finishing, heads, after)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
+from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.outputs import Outputs
@@ -24,7 +25,9 @@ MAX_FED_BYTES = 1 << 20
 """How many bytes of rows a program may have, which is sent with each task."""
 
 
-def run_plan(plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics) -> None:
+def run_plan(
+    plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics, clock: Clock
+) -> None:
     """Run all segments.
 
     Args:
@@ -32,12 +35,13 @@ def run_plan(plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetr
         settings: how it runs.
         cluster: on which it runs.
         tally: gets its metrics.
+        clock: of this machine.
 
     Raises:
         BundleFailedError: user code failed in all attempts at a task.
         SparkJobError: the cluster failed a segment, or it has run too often without being accepted.
     """
-    run = _PlanRun(plan, settings, cluster, tally)
+    run = _PlanRun(plan, settings, cluster, tally, clock)
     by_id = {segment.id: segment for segment in plan.segments}
     order = segments.SegmentOrder(_reads(plan))
     action = order.start()
@@ -67,7 +71,12 @@ def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
 
 class _PlanRun:
     def __init__(
-        self, plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        cluster: Cluster,
+        tally: RunMetrics,
+        clock: Clock,
     ) -> None:
         self._plan = plan
         self._settings = settings
@@ -84,6 +93,7 @@ class _PlanRun:
             builder=self._builder,
             tally=tally,
             jobs=self._jobs,
+            clock=clock,
         )
 
     def forget(self, stale: Iterable[SegmentId]) -> None:

@@ -5,7 +5,6 @@ It takes one, unless its first task stops before the end, or splittable DoFns le
 
 import itertools
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from beam_spark_runner.backchannel.offers import Offer
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster, HelpFailedError, JobResult
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.program_builder import ProgramBuilder
@@ -38,6 +38,7 @@ class SegmentRuns:
     builder: ProgramBuilder
     tally: RunMetrics
     jobs: SegmentJobs
+    clock: Clock
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
 
@@ -225,14 +226,14 @@ class SegmentRun:
     def _gauges(self, reports: Sequence[Report]) -> list[bytes]:
         """Return gauges of the residuals that the segment has left for the next round."""
         infos: list[bytes] = []
-        plan = self._runs.plan
+        plan, now_ms = self._runs.plan, self._runs.clock.now_us() // 1_000
         for stage in (plan.stages[id_] for each in self._segment.levels for id_ in each.stages):
             if stage.is_splittable:
                 dest = self._builder.input_of(stage.id)
                 left = [each.residuals[dest] for each in reports if dest in each.residuals]
                 count = sum(each.count for each in left)
                 hold_us = min((each.hold_us for each in left), default=MAX_US)
-                gauges = residual_gauges(stage.transforms[0], count, hold_us, _now_ms())
+                gauges = residual_gauges(stage.transforms[0], count, hold_us, now_ms)
                 infos += [gauge.SerializeToString() for gauge in gauges]
         return infos
 
@@ -252,7 +253,3 @@ class SegmentRun:
 def _left(reports: Iterable[Report]) -> list[DestinationId]:
     """Return the destinations whose restrictions have not all been processed."""
     return [DestinationId(dest) for dest in {d for each in reports for d in each.residuals}]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
@@ -12,10 +13,11 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.driving.cluster import Cluster
-from beam_spark_runner.driving.epoch_loop import EpochSchedule, run_epochs
+from beam_spark_runner.driving.epoch_loop import EpochSchedule
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.driving.session import Session
+from beam_spark_runner.driving.stream_run import run_epochs
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.clusters import check_tasks_can_run, cluster_of, tables_of
@@ -31,6 +33,7 @@ from beam_spark_runner.job.shard_places import checkpoints_in, save_job
 from beam_spark_runner.job.spark_gauges import show_in_spark
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
+from beam_spark_runner.job.system_clock import SystemClock
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
 from beam_spark_runner.job.temporary_files import may_be_continued, remove_temporary_files_of
 from beam_spark_runner.job.users_steps import name_users_step
@@ -279,15 +282,23 @@ class Job:
     def _run_on(self, cluster: Cluster, settings: RunSettings) -> str:
         epoch = settings.epoch
         if epoch is None:
-            run_plan(self.plan, settings, cluster, self.tally)
+            run_plan(self.plan, settings, cluster, self.tally, SystemClock())
             return str(PipelineState.DONE)
         shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
         checkpoints = checkpoints_in(shards, self._config)
-        was_drained = run_epochs(
-            self.plan, settings, cluster, self.tally, checkpoints, self._pace(), self._events
-        )
+        with ThreadPoolExecutor(1, "beam-sweep") as background:
+            was_drained = run_epochs(
+                self.plan,
+                settings,
+                cluster,
+                self.tally,
+                checkpoints,
+                self._pace(background),
+                SystemClock(),
+                self._events,
+            )
         return str(PipelineState.DRAINED if was_drained else PipelineState.DONE)
 
     def _stop_events(self) -> None:
@@ -355,13 +366,14 @@ class Job:
             single_task_budget_s=self._config.single_task_budget_s,
         )
 
-    def _pace(self) -> EpochSchedule:
+    def _pace(self, background: ThreadPoolExecutor) -> EpochSchedule:
         return EpochSchedule(
             interval_us=round(self._config.batch_interval_s * 1e6),
             sleep=self._control.sleep,
             wait=self._control.wait,
             drains=self._drains,
             drain=self.drain,
+            background=background,
         )
 
 

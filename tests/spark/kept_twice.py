@@ -15,6 +15,7 @@ from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.system_clock import SystemClock
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
@@ -107,7 +108,7 @@ def run(
         )
     )
     tally = RunMetrics()
-    run_plan(plan, settings, cluster, tally)
+    run_plan(plan, settings, cluster, tally, SystemClock())
     return _counts(tally)
 
 

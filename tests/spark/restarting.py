@@ -20,7 +20,7 @@ class StoppedError(Exception):
 @contextmanager
 def stopping_after(epochs: int) -> Iterator[None]:
     """Stop a pipeline once it has committed so many epochs in this run."""
-    step, left = epoch_loop._StreamRun.step, epochs
+    step, left = epoch_loop.EpochLoop.step, epochs
 
     def counted(run: Any) -> bool:
         nonlocal left
@@ -29,7 +29,7 @@ def stopping_after(epochs: int) -> Iterator[None]:
         left -= 1
         return step(run)
 
-    with mock.patch.object(epoch_loop._StreamRun, "step", counted):
+    with mock.patch.object(epoch_loop.EpochLoop, "step", counted):
         yield
 
 

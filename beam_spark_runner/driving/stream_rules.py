@@ -1,0 +1,67 @@
+"""What the loop over epochs has to know of a plan."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import DestinationId, PCollectionId
+from beam_spark_runner.plan.compatibility import stage_places, step_names
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.payloads import forms_of
+from beam_spark_runner.recovery.migration import PipelineVersion
+from beam_spark_runner.scheduling.finish import Finishing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """The part of a streaming plan that decides on its epochs.
+
+    Attributes:
+        partitions: the number of partitions of each exchange.
+        version: the version of the pipeline, see ``recovery.migration``.
+        finishing: the rules by which its stages finish.
+        impulses: the destinations that get an element in the first epoch.
+        lags: destinations of steps that require stable input: they reach a watermark in the epoch
+            after the one that has committed it.
+        splittable: the numbers of the stages that store restrictions.
+        played: destination of the first level -> the output of a TestStream that it reads.
+    """
+
+    partitions: int
+    version: PipelineVersion
+    finishing: Finishing
+    impulses: tuple[int, ...]
+    lags: Collection[int]
+    splittable: Collection[int]
+    played: Mapping[DestinationId, PCollectionId]
+
+
+def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamRules:
+    """Return the rules of a streaming plan.
+
+    Args:
+        plan: the plan, which has a segment.
+        partitions: the number of partitions of each exchange.
+        renamed: the earlier names of steps, by their names now.
+    """
+    first = plan.segments[0]
+    streams = any(each.urn == urns.TEST_STREAM for each in plan.graph.transforms.values())
+    return StreamRules(
+        partitions=partitions,
+        version=PipelineVersion(
+            plan=stage_places(plan, forms_of), steps=step_names(plan), renamed=renamed
+        ),
+        finishing=Finishing(plan, partitions),
+        impulses=tuple(map(int, first.impulses)),
+        lags=[
+            int(id_)
+            for id_, destination in plan.destinations.items()
+            if destination.stage is not None
+            and plan.stages[destination.stage].is_stable
+            and not plan.stages[destination.stage].is_splittable
+        ],
+        splittable={int(id_) for id_, stage in plan.stages.items() if stage.is_splittable},
+        played={dest: plan.destinations[dest].arriving for dest in first.test_streams}
+        if streams
+        else {},
+    )

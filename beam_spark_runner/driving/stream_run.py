@@ -1,0 +1,107 @@
+"""Runs a streaming plan: the loop over epochs, with the plan's own segments and status."""
+
+import logging
+from collections.abc import Sequence
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.driving.clock import Clock
+from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.epoch_loop import EpochLoop, EpochSchedule
+from beam_spark_runner.driving.epoch_segments import EpochSegments
+from beam_spark_runner.driving.playback import Events, Playback
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.stream_rules import rules_of
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.recovery.driver_start import Checkpoints
+from beam_spark_runner.recovery.manifest import Manifest
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.epoch_status import EpochTimes
+from beam_spark_runner.scheduling.stream_status import StreamStatus
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run_epochs(
+    plan: Plan,
+    settings: RunSettings,
+    cluster: Cluster,
+    tally: RunMetrics,
+    checkpoints: Checkpoints,
+    pace: EpochSchedule,
+    clock: Clock,
+    events: Events | None,
+) -> bool:
+    """Run epochs until the pipeline is done; go on after the newest one that is committed.
+
+    Args:
+        plan: the streaming plan.
+        settings: how it runs.
+        cluster: on which it runs.
+        tally: gets its metrics.
+        checkpoints: where epochs are committed.
+        pace: when epochs run.
+        clock: of this machine.
+        events: the events of the plan's TestStreams; None: it has none.
+
+    Returns:
+        Whether the pipeline was drained, in this run or an earlier one.
+
+    Raises:
+        RunnerError: see ``EpochLoop`` and its ``run``.
+    """
+    if not plan.segments:  # a TestStream, and nothing that reads it
+        return pace.drains()
+    loop = EpochLoop(
+        rules_of(plan, settings.least_partitions, checkpoints.renamed),
+        settings,
+        cluster,
+        EpochSegments(plan, settings, cluster, tally, clock),
+        _Reporting(plan, settings, tally),
+        checkpoints,
+        pace,
+        clock,
+        _playback(plan, settings, events),
+    )
+    return loop.run()
+
+
+class _Reporting:
+    """See ``EpochObserver``: it passes metrics and status on to the job."""
+
+    def __init__(self, plan: Plan, settings: RunSettings, tally: RunMetrics) -> None:
+        self._settings, self._tally = settings, tally
+        self._status = StreamStatus(plan)
+        self._metrics_of = plan.segments[0].id  # under it are the metrics of all segments
+
+    def continues(self, manifest: Manifest) -> None:
+        _LOGGER.info("continuing after epoch %d", manifest.epoch)
+        self._settings.on_continue(manifest.epoch)
+
+    def merged(self, before: Sequence[bytes], infos: Sequence[bytes]) -> tuple[bytes, ...]:
+        return self._tally.merged([*before, *infos])
+
+    def committed(self, manifest: Manifest) -> None:
+        self._tally.accepted[self._metrics_of] = manifest.metrics
+
+    def took(self, manifest: Manifest, reports: Sequence[Report], took: EpochTimes) -> None:
+        self._settings.observer.accepted(reports)
+        status = self._status.after(
+            manifest.epoch,
+            reports,
+            clock_us=manifest.clock_us,
+            watermarks_us=manifest.watermarks_us,
+            finished=manifest.finished,
+            took=took,
+        )
+        self._settings.on_epoch(status)
+
+
+def _playback(plan: Plan, settings: RunSettings, events: Events | None) -> Playback | None:
+    """Return how far the plan's TestStreams are played. None: it has none."""
+    streams = [each for each in plan.graph.transforms.values() if each.urn == urns.TEST_STREAM]
+    if not streams:
+        return None
+    assert events is not None
+    outputs = [output for each in streams for output in each.outputs.values()]
+    steps = ", ".join(each.name for each in streams)
+    return Playback(events, outputs, steps, settings.check_cancelled)
