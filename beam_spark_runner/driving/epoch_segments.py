@@ -3,18 +3,18 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from beam_spark_runner.core.errors import SparkJobError
-from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster, EpochJob, Rows, Stored
-from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_job import blamed_levels, segment_title
 from beam_spark_runner.driving.triage import Attempt, attempt
+from beam_spark_runner.engine.program import LevelProgram, SideInputRows
 from beam_spark_runner.plan.levels import LevelRange, parts
-from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
@@ -27,6 +27,24 @@ from beam_spark_runner.scheduling.attempts import (
 )
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class LevelBuilder(Protocol):
+    """See ``ProgramBuilder``, which is one."""
+
+    def level(
+        self,
+        segment: Segment,
+        index: int,
+        partitions: int,
+        side_inputs: Mapping[DestinationId, SideInputRows],
+        *,
+        job: range,
+        round_budget_s: float | None,
+        stores_rows: bool = False,
+    ) -> LevelProgram:
+        """Return the program of one level."""
+        ...
 
 
 class EpochSegments:
@@ -53,6 +71,7 @@ class EpochSegments:
         cluster: on which it runs.
         tally: gets the metrics of all attempts.
         clock: of this machine.
+        builder: builds the programs of levels.
 
     Attributes:
         planning_ns: the time that it took to submit the jobs of the last epoch.
@@ -65,10 +84,11 @@ class EpochSegments:
         cluster: Cluster,
         tally: RunMetrics,
         clock: Clock,
+        builder: LevelBuilder,
     ) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
         self._cluster, self._clock = cluster, clock
-        self._builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
+        self._builder = builder
         # The last job of each segment: the same one as long as its levels are.
         self._jobs: dict[SegmentId, tuple[_Kind, EpochJob]] = {}
         self.planning_ns = 0
@@ -187,6 +207,7 @@ class EpochSegments:
         known = self._jobs.get(segment.id)
         if known is not None and known[0] == kind:
             return known[1]
+        # They have no number of a run: workers get the same closures in all epochs.
         programs = [
             self._builder.level(
                 segment,
@@ -195,7 +216,6 @@ class EpochSegments:
                 {},
                 job=levels,
                 round_budget_s=None,
-                run=0,  # the same in all epochs, so that workers get the same closures
                 stores_rows=run.stores_rows and index == levels[-1],
             )
             for index in levels

@@ -9,6 +9,7 @@ from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_loop import EpochLoop, EpochSchedule
 from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.driving.playback import Events, Playback
+from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.stream_rules import rules_of
 from beam_spark_runner.plan.model import Plan
@@ -51,11 +52,12 @@ def run_epochs(
     """
     if not plan.segments:  # a TestStream, and nothing that reads it
         return pace.drains()
+    builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
     loop = EpochLoop(
         rules_of(plan, settings.least_partitions, checkpoints.renamed),
         settings,
         cluster,
-        EpochSegments(plan, settings, cluster, tally, clock),
+        EpochSegments(plan, settings, cluster, tally, clock, builder),
         _Reporting(plan, settings, tally),
         checkpoints,
         pace,

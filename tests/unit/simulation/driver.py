@@ -1,86 +1,67 @@
-"""A driver: the loop of ``spark.driver.streaming``, which takes a step at a time."""
+"""A driver: the real loop over epochs, on a cluster, clock and storage that the world simulates.
 
-import copy
-from collections.abc import Callable, Generator, Iterator, Mapping
+The loop runs in a greenlet. Wherever it asks the world for something, the world may go on with
+something else first, or never come back to it.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Any, Protocol
 
-from beam_spark_runner.core.ids import SegmentId
+import greenlet
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
-from beam_spark_runner.driving.migration import (
-    heads_of,
-    migration_after,
-    resharding_after,
-)
+from beam_spark_runner.driving.cluster import EpochJob, EpochResult, Rows
+from beam_spark_runner.driving.epoch_loop import EpochLoop, EpochSchedule
+from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.driving.playback import KnownEvents, Playback
-from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.resharding import Resharding
-from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
-from beam_spark_runner.recovery.manifest import FencedError, Head, Manifest
-from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, judge
-from beam_spark_runner.scheduling.epochs import (
-    Epoch,
-    next_timed_epoch,
-    wait_us,
-)
-from beam_spark_runner.scheduling.playback import Elements, End, not_played
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.stream_rules import StreamRules
+from beam_spark_runner.driving.tables import NoTables, Tables
+from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import EpochPart, ShardLocations
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.task.resharding import NewShard, Resharding
+from beam_spark_runner.recovery.driver_start import Checkpoints
+from beam_spark_runner.recovery.manifest import DeltaId, FencedError, Head, Manifest
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.playback import End
 from tests.unit.simulation.elements import (
-    COUNTED,
-    GROUPED,
     LEVELS,
+    SECOND_US,
     SOURCE,
     Row,
     TaskInput,
+    decoded_events,
     partition_of,
+    rows_of_event,
 )
-from tests.unit.simulation.hosts import LINEAGE, Attempt, MadeShard, Moving
-from tests.unit.simulation.pipeline import (
-    BUDGET_US,
-    TAG,
-    Pipeline,
-    finishing,
-)
-from tests.unit.simulation.storage import Answers, PausedError, StorageError
+from tests.unit.simulation.hosts import LINEAGE, Attempt, Moving
+from tests.unit.simulation.pipeline import TAG, Pipeline, finishing, plan
+from tests.unit.simulation.storage import Answers, KilledError, StorageError
 
-T = TypeVar("T")
-Steps = Iterator[None]
-Asks = Generator[None, None, bool]
 Tasks = dict[tuple[int, int], Attempt]
-_SEGMENT = SegmentId(0)
 _MOST_TRIES = 4
 _SLOWNESS = 10  # how much slower than time a clock may be that was set back
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
-
+_INTERVAL_US = 500_000
 
 _PLACES = ShardLocations(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
 
 
-@dataclass(frozen=True)
-class Made:
-    """A manifest that a driver is about to commit, and of what it was made.
-
-    Attributes:
-        manifest: what it commits.
-        epoch: what the epoch has begun with; None: it is a migration.
-        tasks: the attempts that were accepted, by level and partition.
-    """
-
-    manifest: Manifest
-    epoch: Epoch | None
-    tasks: Mapping[tuple[int, int], Attempt]
-
-
-class Cluster(Protocol):
+class Surroundings(Protocol):
     """What a driver sees of the world."""
 
     pipeline: Pipeline
 
-    def clock_us(self, driver: "Driver") -> int:
-        """Return what the clock of a driver's machine shows."""
+    def time_us(self) -> int:
+        """Return a time that never goes back."""
         ...
 
     def sleep(self, duration_us: int) -> None:
@@ -97,10 +78,6 @@ class Cluster(Protocol):
         """Begin to make a shard on some host."""
         ...
 
-    def note_made(self, made: Made) -> None:
-        """Learn what a manifest stands for before it is committed."""
-        ...
-
     def note_won(self, driver: "Driver", manifest: Manifest) -> None:
         """Learn that a driver believes to have committed an epoch."""
         ...
@@ -111,21 +88,22 @@ class Driver:
     """One start of the program.
 
     Attributes:
+        world: all around it.
         answers: its storage.
-        random: for what happens inside its Spark jobs.
+        random: for what happens inside its jobs.
         faults: probability of faults there.
         began: how many epochs were committed before it.
         partitions: of each level.
         skew_us: by which its clock is wrong.
         is_paused: it does nothing until it is woken.
-        doing: "start", "sweep", "move", "job" or "commit".
-        pauses_in: in the midst of which of these it will pause.
+        pauses_in: in the midst of which of "start", "sweep", "move", "job", "commit" it will pause.
         running: attempts for which it waits.
-        start: what it knows; None: it has not started yet.
+        ran: the epoch that its cluster has run last. 0: none.
+        tasks: the attempts of that epoch that it has accepted, by level and partition.
         end: why it has ended: "done", "fenced", "storage", "gave up"; empty: it has not.
     """
 
-    cluster: Cluster
+    world: Surroundings
     answers: Answers
     random: Random
     faults: float
@@ -133,234 +111,332 @@ class Driver:
     partitions: int
     skew_us: int = 0
     is_paused: bool = False
-    doing: str = "start"
     pauses_in: str = ""
     running: list[Attempt | Moving] = field(default_factory=list)
-    start: DriverStart | None = None
+    ran: int = 0
+    tasks: Tasks = field(default_factory=dict)
     end: str = ""
-    _result: object = None  # of what was done last
-    _levels: range = range(0)  # that the epoch runs
+    doing: str = "start"
 
     def __post_init__(self) -> None:
-        self._steps = self._run()
-        self._version = self.cluster.pipeline.version
-        events = self.cluster.pipeline.events
-        self._playback: Playback | None = None
-        if events is not None:
-            known = KnownEvents([*events, End()])
-            self._playback = Playback(known, [TAG], "Events", lambda: None)
+        self.answers.pause = self.pause
+        self._steps = greenlet.greenlet(self._run)
 
     def step(self) -> None:
         """Go on; not while attempts run."""
         try:
-            next(self._steps)
-            if self.doing == self.pauses_in and self.random.random() < _PAUSE:
-                self.is_paused, self.pauses_in = True, ""
-        except StopIteration:
-            self.end = self.end or "done"
+            self._steps.switch()
         except FencedError:
             self.end = "fenced"
         except StorageError:
             self.end = "storage"
-
-    def _run(self) -> Steps:
-        checkpoints = Checkpoints(
-            storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=128
-        )
-        yield from self._ask(lambda _: DriverStart(checkpoints, self._version, self.partitions))
-        assert isinstance(self._result, DriverStart)
-        self.start = self._result
-        self.doing = "sweep"
-        yield from self._ask(lambda start: start.sweep())
-        if not (yield from self._migrated()):
+        except SparkJobError:
             self.end = "gave up"
-            return
-        while True:
-            self.doing = "job"
-            yield from self._next()
-            epoch = self._result
-            if not isinstance(epoch, Epoch):
-                return
-            if not (yield from self._accepted(epoch)):
-                self.end = "gave up"
-                return
-            mine, self.doing = self._made(epoch), "commit"
-            yield from self._ask(lambda start, mine=mine: start.commit(mine))  # type: ignore[misc]
-            committed: object = self._result
-            if committed == mine:
-                self.cluster.note_won(self, mine)
-            self.doing = "sweep"
-            yield from self._ask(lambda start: start.sweep())
+        if self._steps.dead:
+            self.end = self.end or "done"
+        elif (self.answers.doing or self.doing) == self.pauses_in and self.random.random() < _PAUSE:
+            self.is_paused, self.pauses_in = True, ""
 
-    def _migrated(self) -> Asks:
-        """Go on with another number of partitions, if the last run had another; False: gave up."""
-        assert self.start is not None
-        while (last := self.start.manifest).partitions != self.partitions and not last.is_final:
-            self.doing = "move"
-            splittable = {SOURCE}
-            resharding = resharding_after(last, self._version, _PLACES, self.partitions, splittable)
-            made: list[tuple[int, int, int]] = []
-            for number in range(len(resharding.new_shards())):
-                shard = yield from self._made_shard(resharding, number)
-                if shard is None:
-                    return False
-                if shard.attempt is not None:
-                    made.append((shard.level, shard.partition, shard.attempt))
-            mine = migration_after(
-                last,
-                self._version,
-                finishing(self.partitions),
-                heads_of(resharding, made),
-                self.partitions,
-            )
-            self.cluster.note_made(Made(mine, None, {}))
-            self.doing = "commit"
-            yield from self._ask(lambda start, mine=mine: start.commit(mine))  # type: ignore[misc]
-            committed: object = self._result
-            if committed == mine:
-                self.cluster.note_won(self, mine)
-        return True
+    def kill(self) -> None:
+        """The process ends where it is: nothing that it would still do happens."""
+        self.answers.is_dead = True
+        if self._steps:
+            with suppress(KilledError):
+                self._steps.throw(KilledError)
 
-    def _made_shard(
-        self, resharding: Resharding, number: int
-    ) -> Generator[None, None, MadeShard | None]:
-        for _ in range(_MOST_TRIES):
-            moving = self.cluster.begin_moving(resharding, number)
-            self.running = [moving]
-            while not moving.has_ended:
-                yield
-            self.running = []
-            if moving.report is not None:
-                return moving.report
-        return None
+    def pause(self) -> None:
+        """Let the world decide what happens before this driver goes on."""
+        world = self._steps.parent
+        assert world is not None
+        world.switch()
 
-    def _ask(self, act: Callable[[DriverStart], object]) -> Steps:
-        """Begin an act again and again, until all its questions have been answered."""
-        self.answers.begin(anew=True)
-        while True:
-            start = copy.copy(self.start)
-            try:
-                self._result = act(start)  # type: ignore[arg-type]  # it is None at the beginning
-            except PausedError:
-                yield
-                self.answers.begin(anew=False)
-                continue
-            self.start = start
-            return
+    def clock_us(self) -> int:
+        """Return what the clock of its machine shows."""
+        return self.world.time_us() + self.skew_us
 
-    def _next(self) -> Steps:
-        assert self.start is not None
-        progress = progress_of(self.start.manifest)
-        if self._playback is not None:
-            self._result = self._playback.next_epoch(progress)
-            return
-        since_us = self.cluster.clock_us(self) - self.skew_us
-        delay_us = max(0, (progress.next_clock_us or 0) - progress.clock_us)
-        slept_us = 0
-        while True:
-            now_us = self.cluster.clock_us(self)
-            epoch = self._result = next_timed_epoch(progress, now_us)
-            passed_us = now_us - self.skew_us - since_us
-            left_us = 0
-            if epoch is not None:
-                left_us = wait_us(progress, epoch, now_us, 0, passed_us=passed_us)
-            if not left_us:
-                return
-            slept_us += left_us
-            assert slept_us <= _SLOWNESS * delay_us, "a clock that was set stops the pipeline"
-            self.cluster.sleep(left_us)
-            yield
+    def _run(self) -> None:
+        events = self.world.pipeline.events
+        settings = RunSettings(
+            job_id="job",
+            least_partitions=self.partitions,
+            most_partitions=self.partitions,
+            counts_bytes=False,
+            limits=Limits(max_attempts=1, row_limit_bytes=1, max_element_bytes=1, cache_bytes=1),
+            check_cancelled=lambda: None,
+            observer=_Nobody(),
+            round_budget_s=None,
+            single_task_budget_s=0.0,
+            epoch=EpochPart(shards=_PLACES),
+        )
+        cluster, clock, builder = _Cluster(self), _Clock(self), _Builder(self.partitions)
+        waits = _Waits(self, clock)
+        loop = EpochLoop(
+            StreamRules(
+                partitions=self.partitions,
+                version=self.world.pipeline.version,
+                finishing=finishing(self.partitions),
+                impulses=() if events else (SOURCE,),
+                lags=(),
+                splittable={SOURCE},
+                played={SOURCE: TAG} if events is not None else {},  # type: ignore[dict-item]
+            ),
+            settings,
+            cluster,
+            EpochSegments(plan(), settings, cluster, RunMetrics(), clock, builder),
+            _Observer(self, waits),
+            Checkpoints(
+                storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=KEY_GROUPS
+            ),
+            EpochSchedule(
+                interval_us=_INTERVAL_US,
+                sleep=waits.sleep,
+                wait=waits.sleep,
+                drains=lambda: False,
+                drain=lambda: None,
+                background=_AtOnce(),
+            ),
+            clock,
+            None
+            if events is None
+            else Playback(KnownEvents([*events, End()]), [TAG], "Events", lambda: None),
+        )
+        loop.run()
 
-    def _accepted(self, epoch: Epoch) -> Asks:
-        """Run the epoch until its tasks have worked on the same data; False: it gave up."""
-        assert self.start is not None
-        levels = self._levels = finishing(self.partitions).levels(self.start.manifest.finished)
-        order = segments.SegmentOrder({_SEGMENT: frozenset()})
-        action = order.start()
-        while isinstance(action, segments.Run):
-            self._tasks: Tasks = {}
-            for level in levels:
-                if not (yield from self._run_level(level, epoch)):
-                    return False
-            reports = [each.report for each in self._tasks.values() if each.report is not None]
-            verdict = judge(reports, dict.fromkeys(levels, self.partitions), first=levels[0])
-            is_good = isinstance(verdict, Accepted)
-            event = segments.Ran(_SEGMENT) if is_good else segments.Rejected(_SEGMENT, "mixed")
-            action = order.on(event)
-        return isinstance(action, segments.Finish)
 
-    def _run_level(self, level: int, epoch: Epoch) -> Asks:
-        for partition in range(self.partitions):
-            if not (yield from self._run_task(level, partition, epoch)):
-                return False
-            if level > self._levels[0] and self.random.random() < self.faults:
-                # The executor that has a task's rows is lost while they are read.
-                lost = self.random.randrange(self.partitions)
-                if not (yield from self._run_task(level - 1, lost, epoch)):
-                    return False
-        return True
+class _Nobody:
+    def began(self, run: int, *, is_beside: bool = False) -> None:
+        pass
 
-    def _run_task(self, level: int, partition: int, epoch: Epoch) -> Asks:
-        assert self.start is not None
-        head = self.start.manifest.heads.get((level, partition))
-        for _ in range(_MOST_TRIES):
-            task, read = self._input(level, partition, epoch)
-            copies = 2 if self.random.random() < self.faults else 1
-            begun = [self.cluster.begin(level, task, head, read) for _ in range(copies)]
-            self.running = [*begun]
-            while not any(each.report for each in begun) and self.running:
-                yield
-                self.running = [each for each in begun if not each.has_ended]
-            self.running = []
-            for each in begun:
-                if each.report is not None:
-                    self._tasks[level, partition] = each
-                    return True
+    def reported(self, reports: Sequence[Report]) -> None:
+        pass
+
+    def accepted(self, reports: Sequence[Report]) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class _Clock:
+    driver: Driver
+
+    def now_us(self) -> int:
+        return self.driver.clock_us()
+
+    def monotonic_ns(self) -> int:
+        return self.driver.world.time_us() * 1_000
+
+
+class _AtOnce:
+    """Work in the background that is done before anything else."""
+
+    def submit(self, work: Callable[[], Any], /) -> Any:
+        result = work()
+        return SimpleNamespace(result=lambda: result)
+
+
+class _Builder:
+    """Builds as much of a program as the loop looks at: the tasks are the world's own."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def level(self, segment: Any, index: int, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(level=segment.first_level + index, partitions=self._partitions)
+
+
+class _Waits:
+    """Lets time pass, and finds out whether a clock that was set stops the pipeline."""
+
+    def __init__(self, driver: Driver, clock: _Clock) -> None:
+        self._driver, self._clock = driver, clock
+        self._since_us = clock.driver.world.time_us()
+        self._delay_us = 0
+
+    def begin(self, manifest: Manifest) -> None:
+        """An epoch was committed: from now on, the pipeline waits for the next one."""
+        self._since_us = self._driver.world.time_us()
+        self._delay_us = max(0, (manifest.next_clock_us or 0) - manifest.clock_us)
+
+    def sleep(self, seconds: float) -> None:
+        world = self._driver.world
+        world.sleep(round(seconds * 1e6))
+        slept_us = world.time_us() - self._since_us
+        most_us = _SLOWNESS * (self._delay_us + _INTERVAL_US) + 60 * SECOND_US
+        assert slept_us <= most_us, "a clock that was set stops the pipeline"
+        self._driver.pause()
+
+
+class _Observer:
+    """Counts elements in place of metrics."""
+
+    def __init__(self, driver: Driver, waits: _Waits) -> None:
+        self._driver, self._waits = driver, waits
+
+    def continues(self, manifest: Manifest) -> None:
+        pass
+
+    def merged(self, before: Sequence[bytes], infos: Sequence[bytes]) -> tuple[bytes, ...]:
+        emitted = [
+            len(each.output.emitted)
+            for each in self._driver.tasks.values()
+            if each.output is not None
+        ]
+        return (b"%d" % (sum(map(int, before)) + sum(emitted)),)
+
+    def committed(self, manifest: Manifest) -> None:
+        self._waits.begin(manifest)
+
+    def took(self, manifest: Manifest, reports: Sequence[Report], took: Any) -> None:
+        self._driver.world.note_won(self._driver, manifest)
+
+
+class TaskFailedError(Exception):
+    """All attempts at a task have failed."""
+
+
+class _Cluster:
+    """See ``driving.cluster.Cluster``, as far as streaming pipelines use it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._world = driver, driver.world
+        self.tables: Tables = NoTables()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a streaming pipeline uses Cluster.{name}")
+
+    def scope(self, title: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def machines_were_lost(self, error: BaseException) -> bool:
         return False
 
-    def _input(self, level: int, partition: int, epoch: Epoch) -> tuple[TaskInput, tuple[int, ...]]:
-        assert self.start is not None
-        last = self.start.manifest
+    def reason_of(self, error: BaseException) -> str:
+        return str(error)
+
+    def levels_after(self, error: BaseException) -> int | None:
+        return None
+
+    def run_epoch(self, job: EpochJob, source: Any) -> EpochResult:
+        driver = self._driver
+        driver.doing, driver.answers.doing = "job", ""
+        submitted_ns = self._world.time_us() * 1_000
+        mark, fed = _read(source)
+        driver.tasks = {}
+        levels = [program.level for program in job.programs]
+        for level in levels:
+            self._run_level(level, levels[0], mark, fed)
+        driver.ran = mark.epoch.number
+        reports = [each.report for each in driver.tasks.values() if each.report is not None]
+        return EpochResult(reports, submitted_ns)
+
+    def reshard(self, resharding: Resharding) -> Sequence[NewShard]:
+        self._driver.doing, self._driver.answers.doing = "move", ""
+        made = []
+        for number in range(len(resharding.new_shards())):
+            shard = self._made_shard(resharding, number)
+            if shard.attempt is not None:
+                made.append(shard)
+        return made
+
+    def _made_shard(self, resharding: Resharding, number: int) -> NewShard:
+        for _ in range(_MOST_TRIES):
+            moving = self._world.begin_moving(resharding, number)
+            self._wait_for([moving], lambda moving=moving: moving.has_ended)  # type: ignore[misc]
+            if moving.report is not None:
+                return moving.report
+        raise TaskFailedError
+
+    def _wait_for(self, begun: Sequence[Attempt | Moving], is_over: Callable[[], bool]) -> None:
+        self._driver.running = [*begun]
+        while not is_over() and self._driver.running:
+            self._driver.pause()
+            self._driver.running = [each for each in begun if not each.has_ended]
+        self._driver.running = []
+
+    def _run_level(
+        self, level: int, first: int, mark: reports_pb2.AttemptMark, fed: "_Fed"
+    ) -> None:
+        driver = self._driver
+        for partition in range(driver.partitions):
+            self._run_task(level, first, partition, mark, fed)
+            if level > first and driver.random.random() < driver.faults:
+                # The executor that has a task's rows is lost while they are read.
+                lost = driver.random.randrange(driver.partitions)
+                self._run_task(level - 1, first, lost, mark, fed)
+
+    def _run_task(
+        self, level: int, first: int, partition: int, mark: reports_pb2.AttemptMark, fed: "_Fed"
+    ) -> None:
+        driver, head = self._driver, _head_in(mark.epoch, level, partition)
+        for _ in range(_MOST_TRIES):
+            task, read = self._input(level, first, partition, mark, fed)
+            copies = 2 if driver.random.random() < driver.faults else 1
+            begun = [self._world.begin(level, task, head, read) for _ in range(copies)]
+            self._wait_for(begun, lambda begun=begun: any(each.report for each in begun))  # type: ignore[misc]
+            for each in begun:
+                if each.report is not None:
+                    driver.tasks[level, partition] = each
+                    return
+        raise TaskFailedError
+
+    def _input(
+        self, level: int, first: int, partition: int, mark: reports_pb2.AttemptMark, fed: "_Fed"
+    ) -> tuple[TaskInput, tuple[int, ...]]:
+        driver, epoch = self._driver, mark.epoch
         read: list[Attempt] = []
-        if level > self._levels[0]:
-            read = [self._tasks[level - 1, each] for each in range(self.partitions)]
-            rows, arriving_us = sent(read, partition, self.partitions)
+        rows: list[Row] = []
+        if level > first:
+            read = [driver.tasks[level - 1, each] for each in range(driver.partitions)]
+            rows, arriving_us = sent(read, partition, driver.partitions)
         elif level:
-            rows, arriving_us = [], dict.fromkeys(LEVELS[level], MAX_US)
+            arriving_us = dict.fromkeys(LEVELS[level], MAX_US)
         else:
-            rows, arriving_us = fed(self.cluster.pipeline, epoch, partition)
+            arriving_us = {SOURCE: mark.watermarks_us.get(SOURCE, MAX_US)}
+            rows = [*fed.rows] if partition == 0 else []
         task = TaskInput(
             number=epoch.number,
             clock_us=epoch.clock_us,
-            budget_us=BUDGET_US,
-            feeds_impulses=epoch.feeds_impulses,
-            before_us=last.watermarks_us,
+            budget_us=epoch.budget_us,
+            feeds_impulses=fed.has_impulse,
+            before_us=dict(epoch.watermarks_us),
             arriving_us=arriving_us,
             rows=rows,
             partition=partition,
-            partitions=self.partitions,
+            partitions=driver.partitions,
         )
         return task, tuple(each.number for each in read)
 
-    def _made(self, epoch: Epoch) -> Manifest:
-        assert self.start is not None
-        last = self.start.manifest
-        count = sum(map(int, last.metrics)) + sum(
-            len(each.output.emitted) for each in self._tasks.values() if each.output is not None
-        )
-        mine = manifest_after(
-            last,
-            epoch,
-            [each.report for each in self._tasks.values() if each.report is not None],
-            metrics=(b"%d" % count,),
-            lags=(),
-            finishing=finishing(self.partitions),
-        )
-        self.cluster.note_made(Made(mine, epoch, dict(self._tasks)))
-        return mine
+
+@dataclass(frozen=True)
+class _Fed:
+    """What the driver gives to the first level.
+
+    Attributes:
+        rows: elements of the TestStream, for a task that reads them.
+        has_impulse: whether sources begin.
+    """
+
+    rows: Sequence[Row]
+    has_impulse: bool
 
 
-def sent(read: list[Attempt], partition: int, partitions: int) -> tuple[list[Row], dict[int, int]]:
+def _read(source: Rows) -> tuple[reports_pb2.AttemptMark, _Fed]:
+    (_, coded), *rest = source
+    elements = [value for dest, value in rest if dest == SOURCE | schema.WINDOWED]
+    rows = [row for each in decoded_events(elements) for row in rows_of_event(*each)]
+    mark = reports_pb2.AttemptMark.FromString(coded)
+    return mark, _Fed(rows, (SOURCE, b"") in rest)
+
+
+def _head_in(epoch: reports_pb2.Epoch, level: int, partition: int) -> Head | None:
+    for each in epoch.heads:
+        if (each.level, each.partition) == (level, partition):
+            return Head(DeltaId(each.epoch, each.attempt), ())
+    return None
+
+
+def sent(
+    read: Sequence[Attempt], partition: int, partitions: int
+) -> tuple[list[Row], dict[int, int]]:
     """Return the rows that attempts have sent to a task, and the watermarks."""
     rows: list[Row] = []
     arriving_us: dict[int, int] = {}
@@ -370,18 +446,3 @@ def sent(read: list[Attempt], partition: int, partitions: int) -> tuple[list[Row
         for dest, watermark_us in each.output.outputs_us.items():
             arriving_us[dest] = min(watermark_us, arriving_us.get(dest, MAX_US))
     return rows, arriving_us
-
-
-def fed(pipeline: Pipeline, epoch: Epoch, partition: int) -> tuple[list[Row], dict[int, int]]:
-    """Return what a task of the first level gets in an epoch, and its watermark."""
-    if pipeline.events is None:
-        return [], {SOURCE: MAX_US}
-    rows: list[Row] = []
-    if isinstance(epoch.event, Elements) and partition == 0:
-        for coded, time_us in epoch.event.elements:
-            key, value = coded.decode().split(":")
-            rows += [Row(dest, key, int(value), time_us) for dest in (GROUPED, COUNTED)]
-    played = not_played([TAG])
-    for event in [*pipeline.events, End()][: epoch.events]:
-        played = played.after(event)
-    return rows, {SOURCE: played.watermarks_us[TAG]}

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from apache_beam.coders import (
+    BytesCoder,
     IterableCoder,
     StrUtf8Coder,
     TupleCoder,
     VarIntCoder,
     WindowedValueCoder,
 )
+from apache_beam.coders.coders import GlobalWindowCoder
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.timestamp import Timestamp
@@ -141,6 +143,21 @@ class TaskOutput:
             self.was_interrupted,
             self.finished,
         )
+
+
+_ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+
+
+def decoded_events(coded: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    """Return elements of a TestStream and their timestamps, as the driver has encoded them."""
+    elements = map(_ELEMENT_CODER.decode, coded)
+    return [(each.value, each.timestamp.micros) for each in elements]
+
+
+def rows_of_event(coded: bytes, time_us: int) -> list[Row]:
+    """Return the rows that an element of a TestStream becomes."""
+    key, value = coded.decode().split(":")
+    return [Row(dest, key, int(value), time_us) for dest in (GROUPED, COUNTED)]
 
 
 KEY_CODER = StrUtf8Coder()

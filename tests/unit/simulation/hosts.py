@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.engine.task.resharding import Resharding, make_shards
+from beam_spark_runner.engine.task.resharding import NewShard, Resharding, make_shards
 from beam_spark_runner.recovery.manifest import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
 from beam_spark_runner.state.chain import ShardVersion
@@ -156,20 +155,6 @@ class Attempt:
         )
 
 
-class MadeShard(NamedTuple):
-    """What a task of a migration reports.
-
-    Attributes:
-        level: of the new shard.
-        partition: of it.
-        attempt: that has made it; None: it is empty.
-    """
-
-    level: int
-    partition: int
-    attempt: int | None
-
-
 @dataclass
 class Moving:
     """One attempt at making a new shard in a migration.
@@ -185,7 +170,7 @@ class Moving:
     host: Host
     resharding: Resharding
     number: int
-    report: MadeShard | None = None
+    report: NewShard | None = None
     has_ended: bool = False
     _has_begun: bool = False
 
@@ -201,7 +186,7 @@ class Moving:
             return
         if not any(each.problem for each in shards):
             attempt = shards[0].attempt if shards else None
-            self.report = MadeShard(*self.resharding.new_shards()[self.number], attempt)
+            self.report = NewShard(*self.resharding.new_shards()[self.number], attempt)
 
     def kill(self) -> None:
         """The process ends."""

@@ -41,9 +41,14 @@ TAG = "main"
 BUDGET_US = 500_000
 
 
-@functools.cache
 def finishing(partitions: int) -> Finishing:
     """Return the rules by which the pipeline's stages finish."""
+    return Finishing(plan(), partitions)
+
+
+@functools.cache
+def plan() -> Plan:
+    """Return the plan of the pipeline, as far as the driver looks at it."""
     collections = [PCollectionId(each) for each in ("nothing", "read", "counted")]
     stages = {
         StageId(stage): Stage(
@@ -76,7 +81,7 @@ def finishing(partitions: int) -> Finishing:
         reads={},
         writes={},
     )
-    plan = Plan(
+    return Plan(
         graph=parse(""),
         stages=stages,
         destinations=destinations,
@@ -89,7 +94,6 @@ def finishing(partitions: int) -> Finishing:
         segments=(segment,),
         streams=True,
     )
-    return Finishing(plan, partitions)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,6 @@ from beam_spark_runner.state.delta_files import DeltaFiles
 T = TypeVar("T")
 
 
-class PausedError(Exception):
-    """The driver has not come further than this."""
-
-
 class StorageError(Exception):
     """The storage has failed, or a file is not there; a driver ends by it."""
 
@@ -55,34 +51,28 @@ class Files:
 
 
 class Answers:
-    """Storage for one driver, which gets one answer at a time.
-
-    What a driver does in one act follows from the answers alone. So it takes a step by beginning
-    the act once more, with all earlier answers as they were, and a new one.
+    """Storage for one driver, which pauses after each answer.
 
     Listing is no instant: what is created or deleted meanwhile may be in it or not.
 
     Attributes:
+        pause: lets the world go on.
+        doing: "commit" or "sweep", by what was asked last; empty: another thing.
         loss: what becomes of the next file that is created: "": nothing; "before": an error, and
             it is not there; "after": an error, but it is there.
         has_failed: it was so for some file.
         fence: that the driver has claimed; 0: none.
+        is_dead: the process of the driver has ended: nothing is done for it.
     """
 
     def __init__(self, files: Files, random: Random) -> None:
         self._files, self._random = files, random
-        self._answers: list[object] = []
-        self._given = 0
-        self._is_used_up = False
+        self.pause: Callable[[], None] = lambda: None
+        self.doing = ""
         self.loss = ""
         self.has_failed = False
         self.fence = 0
-
-    def begin(self, *, anew: bool) -> None:
-        """Begin an act: a new one, or the same once more, for one more answer."""
-        if anew:
-            self._answers.clear()
-        self._given, self._is_used_up = 0, False
+        self.is_dead = False
 
     def names(self) -> Sequence[str]:
         first = self._answer(lambda: frozenset(self._files.content))
@@ -115,26 +105,23 @@ class Answers:
                 raise StorageError(f"whether {name} was created is not known")
             return is_new
 
+        self.doing = "start" if fence_in(name) else "commit"
         return self._answer(create)
 
     def delete(self, names: Iterable[str]) -> None:
+        self.doing = "sweep"
         for name in names:
             self._answer(lambda name=name: self._files.delete(name))  # type: ignore[misc]
 
     def _answer(self, ask: Callable[[], T]) -> T:
-        if self._given == len(self._answers):
-            if self._is_used_up:
-                raise PausedError
-            self._is_used_up = True
-            try:
-                self._answers.append(ask())
-            except StorageError as error:
-                self._answers.append(error)
-        answer = self._answers[self._given]
-        self._given += 1
-        if isinstance(answer, StorageError):
-            raise answer
-        return answer  # type: ignore[return-value]  # it is that of the same question
+        if self.is_dead:
+            raise KilledError
+        try:
+            return ask()
+        finally:
+            self.pause()
+            if self.is_dead:
+                raise KilledError
 
 
 class Deltas(DeltaFiles):

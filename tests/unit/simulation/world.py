@@ -1,6 +1,7 @@
 """The simulated world: drivers, hosts, one storage, and what must be true after each step."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
@@ -10,16 +11,25 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.engine.task import resharding
 from beam_spark_runner.engine.task.resharding import Resharding
 from beam_spark_runner.recovery.driver_start import KEPT
-from beam_spark_runner.recovery.manifest import Head, Manifest, encode, epoch_in, fence_in
+from beam_spark_runner.recovery.manifest import Head, Manifest, decode, epoch_in, fence_in
 from beam_spark_runner.recovery.sweep import delta_name
+from beam_spark_runner.scheduling.playback import Elements, End, not_played
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
-from tests.unit.simulation.driver import Driver, Made, fed
-from tests.unit.simulation.elements import LEVELS, SOURCE, Row, TaskInput, TaskOutput, partition_of
+from tests.unit.simulation.driver import Driver
+from tests.unit.simulation.elements import (
+    LEVELS,
+    SOURCE,
+    Row,
+    TaskInput,
+    TaskOutput,
+    partition_of,
+    rows_of_event,
+)
 from tests.unit.simulation.hosts import LINEAGE, Attempt, Host, Moving
-from tests.unit.simulation.pipeline import PARTITIONS, Pipeline
+from tests.unit.simulation.pipeline import PARTITIONS, TAG, Pipeline
 from tests.unit.simulation.reference import Reference
 from tests.unit.simulation.sources import Slice
 from tests.unit.simulation.stages import stored_slices
@@ -61,7 +71,7 @@ class World:
         self.strays: list[Attempt | Moving] = []  # attempts for which nobody waits
         self._folder, self._random = folder, Random(seed)
         self._now_us = 1_000_000_000
-        self._made: dict[bytes, Made] = {}
+        self._acting: Driver | None = None  # that asks for something now
         self._reference = Reference(pipeline)
         self._emitted = 0
         self._at = self.hosts[0]  # where code runs now
@@ -76,6 +86,8 @@ class World:
         """Let go of everything."""
         for each in [*self.strays, *(run for driver in self.drivers for run in driver.running)]:
             each.kill()
+        for driver in self.drivers:
+            driver.kill()
         self._patch.undo()
         shutil.rmtree(self._folder)
 
@@ -111,7 +123,9 @@ class World:
             if not any(each.has_ended for each in driver.running):
                 return
         begun = list(driver.running)
+        self._acting = driver
         driver.step()
+        self._acting = None
         self.strays += [each for each in begun if not each.has_ended and each not in driver.running]
         if driver.end:
             self._check_end(driver)
@@ -131,6 +145,7 @@ class World:
         self._count()
         self.drivers.remove(driver)
         self.strays += [each for each in driver.running if not each.has_ended]
+        driver.kill()
 
     def kill_attempt(self) -> None:
         """The process of a task dies."""
@@ -169,10 +184,10 @@ class World:
         assert self.is_done
         self._check_files()
 
-    # What drivers see: ``Cluster``.
+    # What drivers see: ``Surroundings``.
 
-    def clock_us(self, driver: Driver) -> int:
-        return self._now_us + driver.skew_us
+    def time_us(self) -> int:
+        return self._now_us
 
     def sleep(self, duration_us: int) -> None:
         self._now_us += min(duration_us, _LONGEST_SLEEP_US)
@@ -188,9 +203,6 @@ class World:
 
     def begin_moving(self, resharding: Resharding, number: int) -> Moving:
         return Moving(self._random.choice(self.hosts), resharding, number)
-
-    def note_made(self, made: Made) -> None:
-        self._made[encode(made.manifest)] = made
 
     def note_won(self, driver: Driver, manifest: Manifest) -> None:
         assert self.chain[manifest.epoch - 1] == manifest, "two drivers have committed an epoch"
@@ -226,8 +238,7 @@ class World:
         # Others may have deleted it long ago: then it commits nothing.
         if epoch is None or epoch <= len(self.chain):
             return
-        made = self._made[self.files.content[name]]
-        manifest = made.manifest
+        manifest = decode(self.files.content[name], name)
         assert epoch == len(self.chain) + 1
         if self.chain:
             last = self.chain[-1]
@@ -239,10 +250,12 @@ class World:
                 assert manifest.watermarks_us[dest] >= watermark_us, "a watermark has gone back"
         before_us = self.chain[-1].watermarks_us if self.chain else {}
         self.chain.append(manifest)
-        if made.epoch is None:
+        driver = self._acting
+        assert driver is not None
+        if driver.ran == manifest.epoch:
+            self._check_epoch(manifest, driver.tasks, dict(before_us))
+        else:  # a migration, or an empty epoch that supersedes files of another start
             self._check_migration(manifest)
-        else:
-            self._check_epoch(made, dict(before_us))
         for needed in self._needed(self.chain[-KEPT:]):
             assert needed in self.files.content, "a delta is missing"
         if manifest.is_final:
@@ -267,17 +280,22 @@ class World:
         with self._opened(0, partition, head) as shard:
             return stored_slices(StoredState(shard, SOURCE, count_values))
 
-    def _check_epoch(self, made: Made, before_us: dict[int, int]) -> None:
+    def _check_epoch(
+        self,
+        manifest: Manifest,
+        tasks: Mapping[tuple[int, int], Attempt],
+        before_us: dict[int, int],
+    ) -> None:
         """The outputs of an epoch are those of the undisturbed run."""
-        partitions = made.manifest.partitions
-        if made.manifest.epoch == 1:
+        partitions = manifest.partitions
+        if manifest.epoch == 1:
             self._reference.begin_with(partitions)
         outputs: list[TaskOutput] = []
-        for level in sorted({level for level, _ in made.tasks}):  # others have finished
+        for level in sorted({level for level, _ in tasks}):  # others have finished
             before, outputs = outputs, []
             for partition in range(partitions):
-                attempt = made.tasks[level, partition]
-                rows, arriving_us = self._input(made, level, partition, before)
+                attempt = tasks[level, partition]
+                rows, arriving_us = self._input(manifest, level, partition, before)
                 assert attempt.output is not None
                 assert sorted(attempt.task.rows) == sorted(rows)
                 assert attempt.task.arriving_us == arriving_us
@@ -295,12 +313,12 @@ class World:
                 assert attempt.output.comparable() == output.comparable()
                 outputs.append(output)
                 self._emitted += len(output.emitted)
-        assert made.manifest.metrics == (b"%d" % self._emitted,), "outputs are counted twice"
+        assert manifest.metrics == (b"%d" % self._emitted,), "outputs are counted twice"
 
     def _input(
-        self, made: Made, level: int, partition: int, before: list[TaskOutput]
+        self, manifest: Manifest, level: int, partition: int, before: list[TaskOutput]
     ) -> tuple[list[Row], dict[int, int]]:
-        partitions = made.manifest.partitions
+        partitions = manifest.partitions
         if level:
             rows = [row for output in before for row in output.rows]
             dests = LEVELS[level]
@@ -308,8 +326,22 @@ class World:
                 dest: min((output.outputs_us[dest] for output in before), default=MAX_US)
                 for dest in dests
             }
-        assert made.epoch is not None
-        return fed(self.pipeline, made.epoch, partition)
+        return self._fed(manifest, partition)
+
+    def _fed(self, manifest: Manifest, partition: int) -> tuple[list[Row], dict[int, int]]:
+        """Return what a task of the first level gets in an epoch, and its watermark."""
+        if self.pipeline.events is None:
+            return [], {SOURCE: MAX_US}
+        events = [*self.pipeline.events, End()]
+        before = self.chain[-2].events if len(self.chain) > 1 else 0
+        rows: list[Row] = []
+        played = not_played([TAG])
+        for event in events[: manifest.events]:
+            played = played.after(event)
+        for event in events[before : manifest.events]:
+            if isinstance(event, Elements) and partition == 0:
+                rows += [row for element in event.elements for row in rows_of_event(*element)]
+        return rows, {SOURCE: played.watermarks_us[TAG]}
 
     def _check_final(self, manifest: Manifest) -> None:
         """Nothing is left, neither in the undisturbed run nor in the shards."""
