@@ -31,6 +31,7 @@ from beam_spark_runner.plan.model import (
     Stage,
 )
 from beam_spark_runner.plan.naming import stage_name, step_list
+from beam_spark_runner.plan.storing import with_stores
 from beam_spark_runner.plan.table_writes import TableWrites
 
 MAX_EXCHANGES_PER_SEGMENT = 12
@@ -70,6 +71,7 @@ def build(
     wiring = _Wiring(graph, streams=streams)
     if streams:
         wiring.add_views()
+        wiring.stages = with_stores(wiring.stages, wiring.destinations.values())
     edges = wiring.edges()
     places = lay_out(
         edges,
@@ -127,7 +129,7 @@ class _Wiring:
         edges = Edges(len(self.stages))
         gathered = {id_ for id_, each in self.destinations.items() if each.stage is None}
         for id_, stage in self.stages.items():
-            if stage.is_stable and not self.streams:  # else it waits in the shard
+            if stage.is_stable and not stage.stores:  # else it waits in the shard
                 edges.is_stable.add(id_)
             destination = self.destinations[self.main[id_]]
             is_fed = destination.id in self.fed

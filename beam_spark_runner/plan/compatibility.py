@@ -15,7 +15,7 @@ from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import Graph, Transform, Windowing
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.levels import levels
-from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
+from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage, Stored
 
 Forms: TypeAlias = Callable[[Transform], Iterable[tuple[str, Sequence[CoderId]]]]
 """Describes the states and timers of a transform: the kind of each, and its coders."""
@@ -65,7 +65,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
     found: dict[str, StoredStage] = {}
     for id_, dest in inputs(plan).items():
         stage, destination, level = plan.stages[id_], plan.destinations[dest], level_of[id_]
-        keyed = stage.transforms[0] if stage.is_keyed else ""
+        keyed = stage.transforms[0] if Stored.KEYS in stage.stores else ""
         root = plan.graph.transforms[stage.transforms[0]].name if stage.transforms else ""
         name = f"step {destination.name}"
         if destination.delivery is Delivery.SIDE_INPUT:
@@ -80,7 +80,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
             dest=int(dest),
             is_fed=dest in impulses,
             transform=str(keyed),
-            kept=_kept(plan, stage, destination.delivery, forms),
+            kept=_kept(plan, stage, forms),
             root=root,
         )
     return found
@@ -107,27 +107,28 @@ def _side_input(
     return f"{name} [{destination.access_pattern.split(':')[2]}]"  # beam:side_input:iterable:v1
 
 
-def _kept(plan: Plan, stage: Stage, delivery: Delivery, forms: Forms) -> str:
-    graph = plan.graph
+def _kept(plan: Plan, stage: Stage, forms: Forms) -> str:
+    graph, stores = plan.graph, stage.stores
     described: tuple[str, ...] = ()
     parts: list[str] = []
-    if delivery is Delivery.GROUP_BY_KEY:
+    if Stored.GROUPS in stores:
         parts.append("groups")
-    if delivery is Delivery.SIDE_INPUT:
+    if Stored.VIEW in stores:
         in_parts = facts.windowing(graph, stage.input).gathers_in_parts
         parts.append("a side input in parts" if in_parts else "a side input")
-    if stage.is_splittable:
+    if Stored.RESTRICTIONS in stores:
         parts.append("restrictions")
-    elif stage.side_inputs and not stage.is_keyed:
+    # Stable input waits for side inputs in another stage, but existing checkpoints describe it so.
+    if Stored.UNREADY in stores or (stage.side_inputs and stores == {Stored.UNCOMMITTED}):
         parts.append("elements that wait for side inputs")
-    if stage.is_stable:
+    if Stored.UNCOMMITTED in stores:
         parts.append("stable input")
-    if stage.is_keyed:
+    if Stored.KEYS in stores:
         keyed = graph.transforms[stage.transforms[0]]
         parts += facts.states_and_timers(keyed)
         for form, coders in forms(keyed):
             described += (form, *(urn for coder in coders for urn in _urns(graph, coder)))
-        if keyed.requires_time_sorted_input:
+        if Stored.UNSORTED in stores:
             parts.append("time-sorted input")
     return ", ".join([*parts, _digest(plan, stage, described)]) if parts else ""
 

@@ -7,10 +7,26 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId
 from beam_spark_runner.core.tables import TableRead, TableWrite
 from beam_spark_runner.graph import facts
-from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
+from beam_spark_runner.plan.model import (
+    Delivery,
+    Destination,
+    Level,
+    Plan,
+    Segment,
+    Stage,
+    Stored,
+)
 
 _INDENT = "  "
 _PATTERNS = {urns.SIDE_INPUT_ITERABLE: "iterable", urns.SIDE_INPUT_MULTIMAP: "multimap"}
+_KEPT = {
+    Stored.GROUPS: "windows that have not fired, for each key",
+    Stored.VIEW: "the last pane of each window, and what has not fired",
+    Stored.UNREADY: "elements that wait for side inputs",
+    Stored.UNCOMMITTED: "its input until that is committed",
+    Stored.UNSORTED: "elements that the watermark has not passed",
+}
+"""What a streaming stage keeps. Batch has state and restrictions, too: see ``Explainer.stage``."""
 
 
 def explain(plan: Plan) -> str:
@@ -134,18 +150,9 @@ class Explainer:
         yield f"Beam stage {stage.id}: {stage.name}{environment}"
         yield f"{_INDENT}reads    {self._source(segment, stage)}"
         yield from dict.fromkeys(self._looked_up(stage))  # parts of one step: once
-        if self.plan.streams and self.main[stage.id].delivery is Delivery.GROUP_BY_KEY:
-            yield f"{_INDENT}keeps    windows that have not fired, for each key"
-        is_view = self.main[stage.id].delivery is Delivery.SIDE_INPUT
-        if is_view:
-            yield f"{_INDENT}keeps    the last pane of each window, and what has not fired"
-        waits = not (stage.is_splittable or stage.is_keyed or stage.is_stable)
-        if self.plan.streams and stage.side_inputs and waits:
-            yield f"{_INDENT}keeps    elements that wait for side inputs"
-        if self.plan.streams and stage.is_stable:
-            yield f"{_INDENT}keeps    its input until that is committed"
-        if self.plan.streams and self.main[stage.id].is_time_sorted:
-            yield f"{_INDENT}keeps    elements that the watermark has not passed"
+        for stored, kept in _KEPT.items():
+            if stored in stage.stores:
+                yield f"{_INDENT}keeps    {kept}"
         if stage.takes_partition:
             takers = self._takers(stage)
             yield f"{_INDENT}takes    all elements of a task as one partition, for {takers}"
@@ -154,7 +161,7 @@ class Explainer:
             kept = ", ".join(facts.states_and_timers(root))
             if kept:
                 yield f"{_INDENT}keeps    {kept}, for each key and window"
-        if not stage.transforms and not is_view:
+        if not stage.transforms and Stored.VIEW not in stage.stores:
             yield f"{_INDENT}runs     nothing: it passes its input on"
         steps = (self.plan.graph.transforms[transform].step for transform in stage.transforms)
         for number, (step, _) in enumerate(itertools.groupby(steps)):  # parts of one: once

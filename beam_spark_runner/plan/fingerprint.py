@@ -40,7 +40,8 @@ def _coded(value: Any) -> bytes:
             return _item(b"m", b"".join(entries))
     if not dataclasses.is_dataclass(value):
         raise TypeError(f"{type(value).__qualname__} has no place in a plan")
-    fields = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    # The others, which do not count for equality either, are derived from these.
+    fields = [getattr(value, each.name) for each in dataclasses.fields(value) if each.compare]
     return _item(b"d", type(value).__name__.encode() + b"\0" + b"".join(map(_coded, fields)))
 
 

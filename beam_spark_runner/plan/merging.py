@@ -23,4 +23,6 @@ def merging_part(graph: Graph, stage: Stage) -> Stage | None:
     if merge.urn != urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS:
         return None
     (merged,) = merge.outputs.values()
-    return replace(stage, transforms=(readers[0],), outputs=(merged,), is_keyed=False)
+    return replace(
+        stage, transforms=(readers[0],), outputs=(merged,), is_keyed=False, stores=frozenset()
+    )

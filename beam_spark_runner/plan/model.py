@@ -32,6 +32,18 @@ class Delivery(Enum):
     TABLE = "table"  # Arrow batches, for one Spark write
 
 
+class Stored(Enum):
+    """A kind of data that a stage of a streaming plan has in its shard from epoch to epoch."""
+
+    KEYS = "keys"  # of a step with state, timers or time-sorted input
+    GROUPS = "groups"  # windows of keys that have not fired, in front of its first step
+    VIEW = "view"  # windows of the side input that it gathers
+    RESTRICTIONS = "restrictions"  # of its splittable DoFn: new ones, and residuals
+    UNREADY = "unready"  # elements whose side inputs are not ready
+    UNCOMMITTED = "uncommitted"  # its input, until the epoch that stores it is committed
+    UNSORTED = "unsorted"  # elements of KEYS that the watermark has not passed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """An edge of the plan.
@@ -83,6 +95,8 @@ class Stage:
     is_keyed: bool = False  # its first transform has state or timers; no other one can
     is_stable: bool = False  # its first transform requires stable input; no other one can
     takes_partition: bool = False  # it runs in every task of its level, even without elements
+    # If the plan streams; derived from the rest of the plan by ``plan.storing``.
+    stores: frozenset[Stored] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,5 +21,7 @@ def truncating_part(plan: Plan, stage: Stage) -> tuple[Plan, Stage]:
     process, *_ = stage.transforms
     (truncated,) = graph.transforms[process].main_inputs.values()
     step = producers(graph)[truncated]
-    part = replace(stage, transforms=(step,), outputs=(truncated,), is_splittable=False)
+    part = replace(
+        stage, transforms=(step,), outputs=(truncated,), is_splittable=False, stores=frozenset()
+    )
     return replace(plan, graph=graph), part

@@ -111,6 +111,13 @@ def test_the_forms_of_states_count() -> None:
     assert kept("sum: bag") != kept("sum: combining")
 
 
+def test_stable_input_is_described_with_the_side_inputs_that_it_has_waited_for() -> None:
+    places = found(WITH_SIDE_INPUT.replace("found @py", "found @py stable"))
+    described = "elements that wait for side inputs, "
+    assert places["step Look/Wait"].kept.startswith(described)
+    assert places["step Look"].kept.startswith(f"{described}stable input, ")
+
+
 def test_digests_in_existing_checkpoints_stay_the_same() -> None:
     kept = {name: each.kept for name, each in found(GIVEN).items() if each.kept}
     assert kept == {

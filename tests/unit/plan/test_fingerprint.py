@@ -14,7 +14,7 @@ from beam_spark_runner.graph import passes
 from beam_spark_runner.plan import fingerprint as module
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.fingerprint import fingerprint
-from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.plan.model import Plan, Stored
 from tests.golden.notation import parse
 
 TEXT = """
@@ -77,6 +77,17 @@ def test_the_order_of_mappings_does_not_count() -> None:
     first = plan()
     stages = dict(reversed(list(first.stages.items())))
     assert fingerprint(dataclasses.replace(first, stages=stages)) == fingerprint(first)
+
+
+def test_what_is_derived_from_the_rest_does_not_count() -> None:
+    first = plan()
+    stages = {
+        id_: dataclasses.replace(stage, stores=frozenset(Stored))
+        for id_, stage in first.stages.items()
+    }
+    other = dataclasses.replace(first, stages=stages)
+    assert other == first
+    assert fingerprint(other) == fingerprint(first)
 
 
 def test_another_version_of_this_package_has_another_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ def test_what_merges_accumulators() -> None:
     assert part.transforms == (TransformId("Mean/Merge"),)
     assert part.input == "Mean/Group.out"
     assert part.outputs == ("Mean/Merge.out",)
+    assert not part.stores  # the stage itself has the groups
 
 
 def test_groups_of_elements_are_not_merged() -> None:

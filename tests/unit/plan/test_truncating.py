@@ -3,6 +3,7 @@
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph import passes
 from beam_spark_runner.plan.build import build
+from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.plan.truncating import truncating_part
 from tests.golden.notation import parse
 
@@ -24,4 +25,6 @@ def test_it_reads_what_the_stage_reads() -> None:
     assert list(truncate.main_inputs.values()) == [stage.input] == [part.input]
     assert list(truncate.outputs.values()) == list(part.outputs)
     assert (part.environment, part.is_splittable) == (stage.environment, False)
+    assert stage.stores == {Stored.RESTRICTIONS}
+    assert not part.stores
     assert step not in plan.graph.transforms
