@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
-from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.plan.model import Plan, Stored
+from beam_spark_runner.plan.storing import lags
 from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.finish import Finishing
@@ -56,11 +57,11 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
         lags=[
             int(id_)
             for id_, destination in plan.destinations.items()
-            if destination.stage is not None
-            and plan.stages[destination.stage].is_stable
-            and not plan.stages[destination.stage].is_splittable
+            if destination.stage is not None and lags(plan.stages[destination.stage].stores)
         ],
-        splittable={int(id_) for id_, stage in plan.stages.items() if stage.is_splittable},
+        splittable={
+            int(id_) for id_, stage in plan.stages.items() if Stored.RESTRICTIONS in stage.stores
+        },
         played={dest: plan.destinations[dest].arriving for dest in first.test_streams}
         if streams
         else {},

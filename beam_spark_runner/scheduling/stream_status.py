@@ -10,7 +10,8 @@ from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import Transform
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.levels import levels
-from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
+from beam_spark_runner.plan.model import Delivery, Plan, Stage, Stored
+from beam_spark_runner.plan.storing import lags
 from beam_spark_runner.scheduling.attempts import Report, StageReport, Waiting
 from beam_spark_runner.scheduling.epoch_status import (
     Blocked,
@@ -97,8 +98,7 @@ class StreamStatus:
         self, id_: StageId, steps: "_Steps", input_us: int, after: StageReport
     ) -> Iterable[tuple[str, StepStatus]]:
         stage = self._plan.stages[id_]
-        destination = self._plan.destinations[self._inputs[id_]]
-        hold = _hold(stage, destination, input_us, after)
+        hold = _hold(stage, input_us, after)
         blocked = None
         if (waiting := after.waiting) is not None:
             makers = tuple(sorted({self._makers[view] for view in waiting.views}))
@@ -121,7 +121,7 @@ class StreamStatus:
                 before = sizes.get(step, 0.0)
                 sizes[step] = None if before is None or left.size is None else before + left.size
         for stage in self._plan.stages.values():
-            if not stage.is_splittable:
+            if Stored.RESTRICTIONS not in stage.stores:
                 continue
             step = stage.transforms[0]
             name = self._plan.graph.transforms[step].name
@@ -162,14 +162,15 @@ class _Steps:
 
     @staticmethod
     def of(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
-        stage, destination = plan.stages[id_], plan.destinations[dest]
+        stage = plan.stages[id_]
         names: dict[str, bool] = {}
-        if is_group := destination.delivery is Delivery.GROUP_BY_KEY:
-            names[destination.name] = True
+        if is_group := Stored.GROUPS in stage.stores:
+            names[plan.destinations[dest].name] = True
         for id_of_step in stage.transforms:
             step = plan.graph.transforms[id_of_step]
             # A stateful step that follows a grouping directly shares its hold.
-            is_first = stage.input in step.main_inputs.values() and (stage.is_keyed or not is_group)
+            holds = Stored.KEYS in stage.stores or not is_group
+            is_first = holds and stage.input in step.main_inputs.values()
             names[_name(step)] = names.get(_name(step), False) or is_first
         waiting = {_name(plan.graph.transforms[each.transform]) for each in stage.side_inputs}
         return _Steps(names, frozenset(waiting))
@@ -186,36 +187,30 @@ def _storing(plan: Plan, stages: Sequence[StageId], inputs: Mapping[StageId, Des
     """Return the names of the steps of a level that store something, as one text."""
     names = []
     for id_ in stages:
-        stage, destination = plan.stages[id_], plan.destinations[inputs[id_]]
-        if destination.delivery is Delivery.SIDE_INPUT:
+        stage = plan.stages[id_]
+        if Stored.VIEW in stage.stores:
             names.append(stage.name)
-        elif (
-            stage.is_keyed
-            or destination.delivery is Delivery.GROUP_BY_KEY
-            or stage.is_splittable
-            or stage.side_inputs
-            or stage.is_stable
-        ):
-            names.append(destination.name)
+        elif stage.stores:
+            names.append(plan.destinations[inputs[id_]].name)
     return ", ".join(dict.fromkeys(names))
 
 
-def _hold(stage: Stage, destination: Destination, input_us: int, after: StageReport) -> Hold | None:
+def _hold(stage: Stage, input_us: int, after: StageReport) -> Hold | None:
     if after.output_us >= whole_milliseconds(input_us):
         return None
     hold_us, waiting = after.hold_us, after.waiting
     held_us = input_us if hold_us is None else min(input_us, hold_us)
-    if stage.is_stable and not stage.is_splittable:
+    if lags(stage.stores):
         holder = HoldReason.COMMIT
     elif after.output_us < whole_milliseconds(held_us):
         holder = HoldReason.DUE_TIMER
     elif waiting is not None and waiting.hold_us <= held_us:
         holder = HoldReason.SIDE_INPUT
-    elif stage.is_splittable:
+    elif Stored.RESTRICTIONS in stage.stores:
         holder = HoldReason.RESTRICTION
-    elif destination.is_time_sorted:
+    elif Stored.UNSORTED in stage.stores:
         holder = HoldReason.ORDER
-    elif destination.delivery in (Delivery.GROUP_BY_KEY, Delivery.SIDE_INPUT):
+    elif stage.stores & {Stored.GROUPS, Stored.VIEW}:
         holder = HoldReason.WINDOW
     else:
         holder = HoldReason.TIMER
