@@ -23,7 +23,7 @@ from beam_spark_runner.graph import facts
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
-from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, SideInput, Stage
+from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, SideInput, Stage, Stored
 from beam_spark_runner.plan.truncating import truncating_part
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -290,12 +290,12 @@ class ProgramBuilder:
             merger=self._merger(stage, edge),
             window_merger=self._window_merger(stage, edge),
             truncator=self._truncator(stage, edge),
-            is_stable=stage.is_stable,
+            stores=stage.stores,
             takes_partition=stage.takes_partition,
         )
 
     def _merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
-        if not self._plan.streams or edge.delivery is not Delivery.GROUP_BY_KEY:
+        if Stored.GROUPS not in stage.stores:
             return None
         part = merging_part(self._plan.graph, stage)
         if part is None:
@@ -313,7 +313,7 @@ class ProgramBuilder:
         )
 
     def _truncator(self, stage: Stage, edge: Edge) -> StageProgram | None:
-        if not (self._plan.streams and stage.is_splittable):
+        if Stored.RESTRICTIONS not in stage.stores:
             return None
         plan, part = truncating_part(self._plan, stage)
         (step,) = part.transforms

@@ -8,7 +8,7 @@ from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, Tr
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
 
 
@@ -116,7 +116,7 @@ class StageProgram:
     window_merger: "StageProgram | None" = None
     # Truncates the restrictions that the stage reads, when a streaming pipeline is drained.
     truncator: "StageProgram | None" = None
-    is_stable: bool = False  # it requires stable input
+    stores: frozenset[Stored] = frozenset()  # in its shard; helpers store nothing
     takes_partition: bool = False  # it runs in each task that has a partition of its input
     # Of its input; if it gathers a side input, the most of the inputs of steps that look it up.
     lateness_us: int = 0

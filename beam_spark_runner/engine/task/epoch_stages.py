@@ -25,9 +25,10 @@ from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
 from beam_spark_runner.engine.task.open_stage import OpenStage
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.task.side_windows import looked_up_from_us
-from beam_spark_runner.engine.task.stage_kinds import kind_of, uses_shard
+from beam_spark_runner.engine.task.stage_kinds import kind_of
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
 from beam_spark_runner.harness.waiting import WAITING
+from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.portable.monitoring import drained_timers_counter, lateness_counter
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
@@ -173,7 +174,7 @@ class EpochStages(OpenStages):
     def finish(self) -> list[bytes]:
         """See ``OpenStages.finish``; before that, run what is due, stage by stage."""
         for program in self._level.stages:
-            if uses_shard(program) and (program.stage in self._open or self._is_due(program)):
+            if program.stores and (program.stage in self._open or self._is_due(program)):
                 stage = self[program.stage]
                 assert isinstance(stage, EpochStage)
                 stage.run_due()
@@ -225,13 +226,13 @@ class EpochStages(OpenStages):
             yield drained_timers_counter(step, dropped.timers).SerializeToString()
 
     def _is_due(self, program: StageProgram) -> bool:
-        if self._epoch.drains and program.description.is_splittable:
+        if self._epoch.drains and Stored.RESTRICTIONS in program.stores:
             return not self.store_of(program).is_empty()  # restrictions are truncated
-        if program.views and self.store_of(program).timers(WAITING, b""):
+        if Stored.UNREADY in program.stores and self.store_of(program).timers(WAITING, b""):
             return True
         event_us, clock_us = self.store_of(program).next_due()
         now = self.epoch_of(program).now
-        until_us = self.clock_us() if program.description.is_splittable else now.clock_us
+        until_us = self.clock_us() if Stored.RESTRICTIONS in program.stores else now.clock_us
         return (event_us is not None and event_us <= now.watermark_us) or (
             clock_us is not None and clock_us <= until_us
         )
@@ -242,14 +243,14 @@ class EpochStages(OpenStages):
             dest
             for program in self._level.stages
             if self.watermarks.inputs_us[dest := int(program.input.dest)] == MAX_US
-            and not (uses_shard(program) and not self.store_of(program).is_empty())
+            and not (program.stores and not self.store_of(program).is_empty())
         ]
 
     def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
         """Return the restrictions in the shard, by splittable DoFn that has any."""
         found = {}
         for program in self._level.stages:
-            if program.description.is_splittable:
+            if Stored.RESTRICTIONS in program.stores:
                 store = self.store_of(program)
                 hold_us = store.least_hold()
                 if hold_us is not None:
@@ -275,16 +276,14 @@ class EpochStages(OpenStages):
     def next_due(self) -> tuple[int | None, int | None]:
         """Return when the next timer of the level's stages is due: event time, processing time."""
         due = [
-            self.store_of(program).next_due()
-            for program in self._level.stages
-            if uses_shard(program)
+            self.store_of(program).next_due() for program in self._level.stages if program.stores
         ]
         events = [event_us for event_us, _ in due if event_us is not None]
         clocks = [clock_us for _, clock_us in due if clock_us is not None]
         return min(events, default=None), min(clocks, default=None)
 
     def _make(self, program: StageProgram) -> OpenStage:
-        if not uses_shard(program):
+        if not program.stores:
             return super()._make(program)
         stage = kind_of(program)(self._level, program, self._outlet, self, self._now_us)
         self._made.append(stage)

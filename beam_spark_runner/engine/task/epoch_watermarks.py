@@ -7,7 +7,8 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.engine.program import StageProgram
-from beam_spark_runner.engine.task.stage_kinds import uses_shard
+from beam_spark_runner.plan.model import Stored
+from beam_spark_runner.plan.storing import lags
 from beam_spark_runner.semantics import watermarks
 from beam_spark_runner.semantics.timers import Instant, expiry_us
 from beam_spark_runner.state.store import StoredState
@@ -60,7 +61,8 @@ class EpochWatermarks:
         """Return the time of a stage that stores keys: before this epoch, and after it."""
         dest = int(program.input.dest)
         before_us = self.before_us(dest)
-        if program.is_stable:  # another attempt may find another watermark, and another clock
+        if Stored.UNCOMMITTED in program.stores:
+            # Another attempt may find another watermark, and another clock.
             arriving_us, clock_us = before_us, self._epoch.committed_clock_us
         else:
             arriving_us = _passed_us(program, self._arriving.get(dest, MAX_US))
@@ -87,16 +89,16 @@ class EpochWatermarks:
             before_us = self.before_us(dest)
             output_us = max(_passed_us(program, inputs.get(dest, MAX_US)), before_us)
             self.inputs_us[dest] = output_us
-            if program.is_stable and not program.description.is_splittable:
+            if lags(program.stores):
                 output_us = before_us
             looks_up_us = output_us
-            if uses_shard(program):
+            if program.stores:
                 hold_us, left_due_us = store_of(program).least_hold(), None
                 if program.stage in interrupted:
                     left_due_us, _ = store_of(program).next_due()
                 output_us = watermarks.output_us(output_us, hold_us, left_due_us)
                 # A restriction's hold is its own watermark, which may be past its windows.
-                is_pending = program.description.is_splittable and hold_us is not None
+                is_pending = Stored.RESTRICTIONS in program.stores and hold_us is not None
                 looks_up_us = MIN_US if is_pending else output_us
                 if hold_us is not None:
                     self.holds_us[dest] = hold_us
@@ -122,6 +124,6 @@ def _passed_us(program: StageProgram, watermark_us: int) -> int:
 
     Source: Java ``DoFn.RequiresTimeSortedInput``.
     """
-    if not program.input.is_time_sorted or watermark_us == MAX_US:
+    if Stored.UNSORTED not in program.stores or watermark_us == MAX_US:
         return watermark_us
     return max(MIN_US, watermark_us - program.lateness_us)

@@ -14,6 +14,7 @@ from beam_spark_runner.engine.task.stage_inputs import InputFromWithin, JoinedSt
 from beam_spark_runner.harness.bundle import SteppedInput
 from beam_spark_runner.harness.stable import StableElements
 from beam_spark_runner.harness.time_sorted import TimeSortedElements
+from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.semantics.timers import NEVER_US
 from beam_spark_runner.state.policy import KeyPolicy
 
@@ -95,7 +96,7 @@ class PostponingKeyedStage(_PostponingStage):
         else:
             self._joined = JoinedInput(self._bundle, self._following)
         is_expired = functools.partial(stages.is_expired, program)
-        if program.input.is_time_sorted:
+        if Stored.UNSORTED in program.stores:
             self._elements = TimeSortedElements(
                 epoch.store,
                 coder,
@@ -112,12 +113,12 @@ class PostponingKeyedStage(_PostponingStage):
 
     def begin(self) -> None:
         """See ``OpenStage.begin``."""
-        if self.program.is_stable:
+        if Stored.UNCOMMITTED in self.program.stores:
             self._advance()
 
     def run_due(self) -> None:
         """Advance the time of all keys that have elements or timers due."""
-        if not self.program.is_stable:
+        if Stored.UNCOMMITTED not in self.program.stores:
             self._advance()
 
     def _advance(self) -> None:

@@ -10,6 +10,7 @@ from beam_spark_runner.engine.task.helper_bundle import run_helper
 from beam_spark_runner.engine.task.open_stage import charged_to
 from beam_spark_runner.engine.task.splittable_stage import OpenSplittable
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
+from beam_spark_runner.plan.model import Stored
 
 _IDLE_US = 100_000
 
@@ -48,12 +49,12 @@ class SplittableInEpochs(EpochStage, OpenSplittable):
 
     def begin(self) -> None:
         """See ``OpenStage.begin``."""
-        if self.program.is_stable:
+        if Stored.UNCOMMITTED in self.program.stores:
             self._run()
 
     def run_due(self) -> None:
         """See ``EpochRestrictions.run_due``."""
-        if not self.program.is_stable:
+        if Stored.UNCOMMITTED not in self.program.stores:
             self._run()
 
     def finish(self) -> Iterable[bytes]:

@@ -15,6 +15,7 @@ from beam_spark_runner.engine.task.stage_inputs import JoinedStoringInput
 from beam_spark_runner.engine.task.waiting_stage import StageWithSideInputs
 from beam_spark_runner.harness.bundle import StoringInput
 from beam_spark_runner.harness.due import fire_due
+from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.state.policy import KeyPolicy
 
@@ -27,7 +28,8 @@ class StoringStage(StageWithSideInputs):
         self._merger: AccumulatorMerger | None = None
         self._interruption: Interruption | None = None
         batch = self._level.epoch and self._level.epoch.user_timer_batch
-        if batch is not None or not self.program.input.is_keyed:
+        has_keys = Stored.KEYS in self.program.stores
+        if batch is not None or not has_keys:
             self._interruption = Interruption(stages.spent_us, stages.epoch.due_us, batch or 1)
         epoch = stages.epoch_of(self.program)._replace(interruption=self._interruption)
         if self.program.merger is not None:
@@ -47,7 +49,7 @@ class StoringStage(StageWithSideInputs):
                 dropped=stages.dropped_of(self.program),
             )
         )
-        if self.program.input.is_keyed:
+        if has_keys:
             bundle = cast(StoringInput, self._bundle)
             self._joined = JoinedStoringInput(bundle, self._bundle, self._following)
         else:

@@ -7,7 +7,6 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.task.epoch_files import delta_files, folder_of_copies, new_file
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
-from beam_spark_runner.engine.task.stage_kinds import uses_shard
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.state.chain import ShardVersion
@@ -23,7 +22,7 @@ def open_shard_of(
     The shard is None if no stage of the level uses one.
     """
     places = program.shards
-    if not any(map(uses_shard, program.stages)):
+    if not any(stage.stores for stage in program.stages):
         return contextlib.nullcontext()
     head = _head_of(program, epoch, partition)
     return open_shard(

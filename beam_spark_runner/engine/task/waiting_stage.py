@@ -17,7 +17,7 @@ from beam_spark_runner.engine.task.stage_inputs import InputFromWithin
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.waiting import WaitingElements
-from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.semantics.watermarks import lower
@@ -38,7 +38,7 @@ class StageWithSideInputs(EpochStage):
         # By destination, the earliest end of the windows that were asked for and are not ready.
         self._unready_us: dict[int, int] = {}
         # See ``graph.passes.await_side_inputs``.
-        if not self.program.views or self.program.input.is_keyed:
+        if Stored.UNREADY not in self.program.stores:
             return
         window_coder = self._harness.input_coder.window_coder
         self._looks_up = [

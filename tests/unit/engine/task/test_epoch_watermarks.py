@@ -11,7 +11,7 @@ from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.engine.program import StageProgram
 from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
-from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import StoredTimer
@@ -23,13 +23,14 @@ STAGE, INPUT, OUTPUT = StageId(1), DestinationId(7), DestinationId(9)
 PROGRAM = StageProgram(
     stage=STAGE,
     name="Group",
-    description=cast(StageDescription, SimpleNamespace(is_splittable=False)),
+    description=cast(StageDescription, SimpleNamespace()),
     input=edge_of(Delivery.GROUP_BY_KEY),
     outputs={PCollectionId("groups"): (replace(edge_of(Delivery.POINTWISE), dest=OUTPUT),)},
     local={},
     side_inputs={},
     views={},
     collection="pairs",
+    stores=frozenset({Stored.GROUPS}),
 )
 
 
