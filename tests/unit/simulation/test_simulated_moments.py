@@ -1,0 +1,110 @@
+"""Moments that have to be survived, each brought about on purpose."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.simulation.driver import Driver
+from tests.unit.simulation.pipelines import pipeline
+from tests.unit.simulation.world import World
+
+_LENGTH = 10
+_MOST_STEPS = 5_000
+SEEDS = range(6)
+
+
+@pytest.fixture(params=SEEDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Pipelines with and without TestStreams, in turn."""
+    made = World(pipeline(request.param, _LENGTH), request.param, tmp_path / "world", faults=0.0)
+    yield made
+    made.close()
+
+
+def go_on(world: World, driver: Driver, until: Callable[[], bool]) -> None:
+    """Let one driver go on until something has happened, which must be before its end."""
+    for _ in range(_MOST_STEPS):
+        if until():
+            return
+        assert driver in world.drivers, f"it has ended: {driver.end}"
+        world.step_of(driver)
+    raise AssertionError("it does not happen")
+
+
+def test_a_task_is_lost_after_its_report(world: World) -> None:
+    """Those downstream have read its rows, and it runs again: their outputs do not count."""
+    driver = world.start()
+    go_on(world, driver, lambda: len(world.chain) >= 2)
+    epochs = len(world.chain)
+    driver.faults = 1.0  # at each level, a task of the level before is lost
+    for _ in range(_MOST_STEPS):
+        if driver.end:
+            break
+        world.step_of(driver)
+    assert driver.end == "gave up"
+    assert len(world.chain) == epochs
+    world.finish()
+
+
+def test_of_two_drivers_one_goes_on(world: World) -> None:
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 2)
+    second = world.start()
+    go_on(world, second, lambda: second.answers.fence > first.answers.fence)
+    while first in world.drivers:
+        world.step_of(first)
+    assert first.end == "fenced"
+    world.finish()
+
+
+def test_a_report_comes_after_its_epoch(world: World) -> None:
+    first = world.start()
+    go_on(world, first, lambda: bool(first.running) and len(world.chain) >= 2)
+    epochs = len(world.chain)
+    world.kill(first)
+    assert world.strays
+    second = world.start()
+    go_on(world, second, lambda: len(world.chain) > epochs)
+    while world.strays:
+        world.step_stray()  # they store their shards, and report to nobody
+    world.finish()
+
+
+def test_a_manifest_is_written_and_not_acknowledged(world: World) -> None:
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 2)
+    epochs = len(world.chain)
+    go_on(world, first, lambda: first.ran > epochs and not first.running)
+    first.answers.loss = "after"
+    while first in world.drivers:
+        world.step_of(first)
+    assert first.end == "storage"
+    assert len(world.chain) == epochs + 1
+    world.finish()
+
+
+def test_a_driver_dies_just_after_it_has_written_a_manifest(world: World) -> None:
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 3)  # it pauses after each answer
+    world.kill(first)
+    world.finish()
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_start_with_other_partitions_in_the_middle(world: World, partitions: int) -> None:
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 3)
+    world.kill(first)
+    second = world.start(partitions)
+    go_on(world, second, lambda: world.chain[-1].partitions == partitions)
+    world.finish()
+    assert world.chain[-1].partitions == partitions
+
+
+def test_a_dead_driver_does_nothing_more(world: World) -> None:
+    first = world.start()
+    go_on(world, first, lambda: bool(first.running) and bool(world.chain))
+    before = dict(world.files.content)
+    world.kill(first)
+    assert world.files.content == before
