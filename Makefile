@@ -216,8 +216,9 @@ conformance-docker: $(READY_CONFORMANCE) ## Beam's PortableRunnerTest, through a
 conformance-go: $(READY_CONFORMANCE) ## Tests of Beam's Go SDK, submitted to the job server by Go programs
 	$(VENV_CONFORMANCE)/bin/python -m integration.go_sdk $(if $(RESUME),--resume) $(PACKAGES)
 
-conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `make test` runs
+conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `make test` runs, on Spark and in the process
 	$(BIN)/python -m integration.validates_runner --quick --processes 2
+	$(BIN)/python -m integration.validates_runner --quick --processes 2 --runner in-process
 
 bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks

@@ -16,7 +16,8 @@ from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
 from beam_spark_runner.spark.session.conf import session_settings
-from beam_spark_runner.spark.session.launch import start_classic, version_of
+from beam_spark_runner.spark.session.launch import start_classic
+from beam_spark_runner.spark.versions import SparkVersion
 
 LEVELS = 3
 PARTITIONS = 2
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     epochs = parser.parse_args().epochs
     spark = start_classic(f"local[{PARTITIONS}]", "anchors", {"spark.ui.enabled": "false"})
-    for key, value in session_settings(version_of(spark.version)).items():
+    for key, value in session_settings(SparkVersion.of(spark.version)).items():
         spark.conf.set(key, value)
     frames = {
         "without": _levels(spark, None),

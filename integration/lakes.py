@@ -6,10 +6,10 @@ from typing import Any
 import pyspark
 import pytest
 
-from beam_spark_runner.spark.session.launch import version_of
+from beam_spark_runner.spark.versions import SparkVersion
 from integration.table_pipelines import Target
 
-VERSION = version_of(pyspark.__version__)
+VERSION = SparkVersion.of(pyspark.__version__)
 PACKAGES = {
     (3, 5): (
         "io.delta:delta-spark_2.12:3.3.2",

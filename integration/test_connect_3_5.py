@@ -12,7 +12,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, TableError
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark.session.launch import version_of
+from beam_spark_runner.spark.versions import SparkVersion
 from beam_spark_runner.transforms import ReadFromSpark
 from integration.partition_pipelines import SMALL_SORTS, read_partitions
 from integration.pipelines import counters, two_readers
@@ -30,7 +30,8 @@ from tests.spark.harvest import PROCESS
 pytestmark = [
     pytest.mark.connect,
     pytest.mark.skipif(
-        version_of(pyspark.__version__) >= (4, 0), reason="runs in the environment with Spark 3.5"
+        SparkVersion.of(pyspark.__version__) >= (4, 0),
+        reason="runs in the environment with Spark 3.5",
     ),
 ]
 SERVER = f"org.apache.spark:spark-connect_2.12:{pyspark.__version__}"

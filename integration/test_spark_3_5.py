@@ -19,7 +19,8 @@ from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.telemetry import LiveTasks, listen
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark.session.launch import start_classic, version_of
+from beam_spark_runner.spark.session.launch import start_classic
+from beam_spark_runner.spark.versions import SparkVersion
 from integration.cluster import SLOTS, start_cluster, wait_for_executors
 from integration.partition_pipelines import SMALL_SORTS, read_partitions
 from integration.pipelines import Counted, counters, random_keys, two_readers
@@ -29,7 +30,8 @@ from integration.streams import KEYS, windows_of_state
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(
-        version_of(pyspark.__version__) >= (4, 0), reason="runs in the environment with Spark 3.5"
+        SparkVersion.of(pyspark.__version__) >= (4, 0),
+        reason="runs in the environment with Spark 3.5",
     ),
 ]
 

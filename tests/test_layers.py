@@ -1,6 +1,7 @@
 """The law of the layers: imports go down, and impure libraries stay where they belong."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -242,3 +243,9 @@ def test_every_test_module_has_a_name_of_its_own() -> None:
     # pytest imports them by that name, and Python's workers unpickle their functions by it.
     names = [file.name for file in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_one_file_compares_versions_of_spark() -> None:
+    compared = re.compile(r"[vV]ersion\b[^\n]*(<|>)=? \(\d|\(\d, \d+\) (<|>)=? ")
+    found = {str(file.relative_to(PACKAGE)) for file in FILES if compared.search(file.read_text())}
+    assert found <= {"spark/versions.py"}

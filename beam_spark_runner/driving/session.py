@@ -24,8 +24,8 @@ class Session(Protocol):
         ...
 
     @property
-    def version(self) -> tuple[int, int]:
-        """The (major, minor) version of Spark that runs the tasks; the newest one without Spark."""
+    def row_limit_bytes(self) -> int:
+        """The longest value of a row; longer ones travel in pieces."""
         ...
 
     @property

@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.task.worker_runtime import worker
 
@@ -19,7 +20,7 @@ class InProcessSession:
 
     is_local = True
     is_connect = False
-    version = (4, 1)
+    row_limit_bytes = ROW_LIMIT_BYTES
     max_task_attempts = 1
 
     def __init__(self) -> None:

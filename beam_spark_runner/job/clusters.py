@@ -53,10 +53,10 @@ def cluster_of(
         return InProcessCluster(
             prepared.job_id, lambda path: copied_to(folder, path), check_cancelled
         )
-    if session.version < (4, 0) and session.is_connect and storage.rows is None:
+    if session.is_connect and not session.version.stores_rows_for_connect and storage.rows is None:
         raise OptionsError(
             "temp_location",
-            f"Spark {'.'.join(map(str, session.version))} cannot store rows on executors for "
+            f"Spark {session.version} cannot store rows on executors for "
             "Spark Connect clients; name storage that this machine and all executors share",
         )
     config, job_id = prepared.config, prepared.job_id
@@ -76,7 +76,8 @@ def cluster_of(
             cancel=lambda: session.cancel(job_id),
             offers=telemetry.offers,
             tables=cast("OpenTables", tables),  # of ``tables_of``
-            anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
+            anchors=not (session.is_local or session.is_connect)
+            and session.version.unites_in_place,
             in_one_task=session.is_local
             and session.max_task_attempts == 1
             and plays_test_stream

@@ -14,10 +14,6 @@ from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.storage import JobStorage
 
-ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)
-ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
-"""Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
-
 
 def limits_of(
     prepared: PreparedJob, session: Session, storage: JobStorage, route: Route | None
@@ -37,7 +33,7 @@ def limits_of(
         harnesses = dataclasses.replace(harnesses, archives=archives)
     return Limits(
         max_attempts=session.max_task_attempts,
-        row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if session.version < (4, 0) else ROW_LIMIT_BYTES,
+        row_limit_bytes=session.row_limit_bytes,
         max_element_bytes=MAX_VALUE_BYTES,
         cache_bytes=config.max_cache_memory_usage_mb << 20,
         group_memory_bytes=config.group_memory_bytes or MEMORY_LIMIT_BYTES,

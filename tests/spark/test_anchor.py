@@ -9,7 +9,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
 from beam_spark_runner.spark.session.conf import session_settings
-from beam_spark_runner.spark.session.launch import version_of
+from beam_spark_runner.spark.versions import SparkVersion
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ PARTITIONS = 5
 def session(spark_session: Any) -> Any:
     """A session with the settings of a job."""
     session = spark_session.newSession()
-    for key, value in session_settings(version_of(session.version)).items():
+    for key, value in session_settings(SparkVersion.of(session.version)).items():
         session.conf.set(key, value)
     return session
 

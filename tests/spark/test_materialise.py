@@ -17,6 +17,7 @@ from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage, file_settings
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.versions import SparkVersion
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +101,7 @@ def test_settings_are_the_runners_for_the_time_of_a_pipeline(
 ) -> None:
     """The user's would tear long values; a session that is not isolated gets them back."""
     key = "spark.sql.files.maxPartitionBytes"
-    keys = file_settings((4, 0))
+    keys = file_settings(SparkVersion(4, 0))
     before = {key: spark_session.conf.get(key) for key in keys}
 
     def with_files(prepare: Callable[[], None] = lambda: None) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 
 from beam_spark_runner.spark.driver import spark_errors
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost
-from beam_spark_runner.spark.session.launch import version_of
+from beam_spark_runner.spark.versions import SparkVersion
 from tests.class_files import constants_of
 
 JARS = Path(pyspark.__file__).parent / "jars"
@@ -300,5 +300,5 @@ def test_rows_that_went_with_an_executor(spark_session: Any) -> None:
     assert machines_were_lost(caught.value)
     names = list(spark_errors._java_causes(caught.value))
     assert "org.apache.spark.SparkException" in [name for name, _ in names]
-    if version_of(pyspark.__version__) >= (4, 0):
+    if SparkVersion.of(pyspark.__version__) >= (4, 0):
         assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in [condition for _, condition in names]

@@ -16,13 +16,14 @@ from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.versions import SparkVersion
 
 _WHOLE_FILE = str(1 << 40)
 _ROW_GROUP_BYTES = 16 << 20
 
 
-def file_settings(version: tuple[int, int]) -> dict[str, str]:
-    """Return the settings for reading ``FilesInSharedStorage``, by version of Spark (major, minor).
+def file_settings(version: SparkVersion) -> dict[str, str]:
+    """Return the settings for reading ``FilesInSharedStorage``, by version of Spark.
 
     The pieces of a long value are in one file. One task must read all of it, so no file is
     split; and no two share a task, so that there are as many tasks as wrote. The reader
@@ -32,7 +33,9 @@ def file_settings(version: tuple[int, int]) -> dict[str, str]:
     return {
         "spark.sql.files.maxPartitionBytes": _WHOLE_FILE,
         "spark.sql.files.openCostInBytes": _WHOLE_FILE,
-        "spark.sql.parquet.columnarReaderBatchSize": "64" if version >= (4, 0) else "1000",
+        "spark.sql.parquet.columnarReaderBatchSize": "64"
+        if version.limits_batches_by_bytes
+        else "1000",
     }
 
 

@@ -4,6 +4,8 @@ import contextlib
 import os
 from typing import Any, Protocol
 
+from beam_spark_runner.spark.versions import SparkVersion
+
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 """The Python of the workers of one session."""
 
@@ -23,20 +25,19 @@ class SparkSettings(Protocol):
     def class_archive(self) -> str | None: ...
 
 
-def session_settings(version: tuple[int, int]) -> dict[str, str]:
-    """Return the settings that the runner's jobs need, by version of Spark (major, minor)."""
+def session_settings(version: SparkVersion) -> dict[str, str]:
+    """Return the settings that the runner's jobs need, by version of Spark."""
     settings = {
         # With it, empty inputs run no task at all, and long chains take 1.6 times as long.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     }
-    if version >= (4, 0):
+    if version.limits_batches_by_bytes:
         settings["spark.sql.execution.arrow.maxBytesPerBatch"] = str(16 << 20)
     else:
         # No limit by size exists, and a value may be 1 MB: a batch must not kill its worker.
         settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = "1000"
-    if version >= (4, 1):
-        # Frames that are partitioned alike are united in place, see ``driver/anchor``.
+    if version.unites_in_place:  # see ``driver/anchor``
         settings["spark.sql.unionOutputPartitioning"] = "true"
     # A worker that crashes prints its Python stack.
     settings["spark.sql.execution.pyspark.udf.faulthandler.enabled"] = "true"

@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.sent_files import BroadcastFile, SessionFile
 from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect, set_conf
-from beam_spark_runner.spark.session.launch import version_of
+from beam_spark_runner.spark.versions import SparkVersion
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
+_ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 _LOOPBACK = "127.0.0.1"
 _POOL = "spark.scheduler.pool"
 _IS_ABOUT_WRITES = re.compile(
@@ -53,7 +55,7 @@ class SessionHandle:
         catalog: the session that knows the user's tables and temporary views: ``program``; on Spark
             Connect ``spark``, which does where it could be cloned.
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
-        version: (major, minor) of the Spark that runs the jobs.
+        version: that of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
         owned: whether the runner has started its Spark, which the last ``close`` stops.
         pool: Spark's scheduler pool for the jobs of this session (classic only). None: the
@@ -81,7 +83,7 @@ class SessionHandle:
         self.catalog = spark if self.is_connect else self.program
         self.pool: str | None = None
         self.on_close: Callable[[], object] = lambda: None
-        self.version = version_of(spark.version)
+        self.version = SparkVersion.of(spark.version)
         self.master = get_conf(spark, "spark.master") or ""
         self.owned = owner is not None
         self._owner = owner
@@ -93,6 +95,12 @@ class SessionHandle:
     def is_local(self) -> bool:
         """Whether tasks run on this machine, in the JVM of the driver."""
         return not self.is_connect and re.match(r"local(\[|$)", self.master) is not None
+
+    @property
+    def row_limit_bytes(self) -> int:
+        """See ``Session``."""
+        # Spark 3 counts the rows of an Arrow batch (see ``session.conf``), and not their bytes.
+        return ROW_LIMIT_BYTES if self.version.limits_batches_by_bytes else _ROW_LIMIT_BYTES_SPARK_3
 
     @property
     def max_task_attempts(self) -> int:

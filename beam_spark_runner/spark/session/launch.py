@@ -26,6 +26,7 @@ from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.class_archive import flags_with_archive
 from beam_spark_runner.spark.session.jvm_process import start_jvm
+from beam_spark_runner.spark.versions import SparkVersion
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
@@ -269,27 +270,20 @@ def _user_configures_logging(given: Mapping[str, str]) -> bool:
 
 
 def _check_pyspark() -> None:
-    major, minor = version_of(pyspark.__version__)
-    if not (3, 5) <= (major, minor) < (5, 0):
+    if not SparkVersion.of(pyspark.__version__).is_served:
         raise SparkSetupError(
             f"pyspark {pyspark.__version__} is installed; this runner needs 3.5 or 4.x.",
             "Install one of them: pip install 'pyspark>=3.5,<5'",
         )
 
 
-def version_of(text: str) -> tuple[int, int]:
-    """Return (major, minor). Vendors write versions such as ``3.5.0-amzn-1``."""
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
 def check_java() -> str:
     """Return the path of a usable Java. Without one, pyspark reports that its gateway exited."""
-    needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
+    needed = SparkVersion.of(pyspark.__version__).oldest_java
     remedy = (
         f"Spark {pyspark.__version__} needs Java {needed} or newer: install it, and put `java` on "
         "the PATH or set JAVA_HOME. No Java is needed with Spark Connect: "
-        "--spark_master_url=sc://HOST:PORT"
+        "--spark_master_url=sc://HOST:PORT, nor for tests: --spark_master_url=in-process"
     )
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")

@@ -25,12 +25,11 @@ from beam_spark_runner.spark.session.launch import (
     silence_pandas_opinion,
     start_classic,
     start_connect,
-    version_of,
     without_token,
 )
+from beam_spark_runner.spark.versions import SparkVersion
 
 _DEFAULT_APP_NAME = "beam"
-_SERVED = (3, 5)  # the oldest supported Spark
 
 
 def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
@@ -209,7 +208,7 @@ def _prepared(
         _check_version(spark)
         changed: dict[str, str | None] = {}
         given = dict(config.spark_conf)
-        ours = session_settings(version_of(spark.version))
+        ours = session_settings(SparkVersion.of(spark.version))
         for key, value in ours.items():
             # None: this version of Spark has no such setting.
             if key not in given and (before := get_conf(spark, key)) not in (None, value):
@@ -248,13 +247,13 @@ def _prepared(
 
 
 def _check_version(spark: Any) -> None:
-    version = version_of(spark.version)
-    if not _SERVED <= version < (5, 0):
+    version = SparkVersion.of(spark.version)
+    if not version.is_served:
         raise SparkSetupError(
             f"this is Spark {spark.version}; the runner needs 3.5 or 4.x.",
             "Use a cluster of such a version.",
         )
-    if not is_connect(spark) and version != version_of(pyspark.__version__):
+    if not is_connect(spark) and version != SparkVersion.of(pyspark.__version__):
         raise SparkSetupError(
             f"pyspark {pyspark.__version__} is installed, but SPARK_HOME has Spark "
             f"{spark.version}.",

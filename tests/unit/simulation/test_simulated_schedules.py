@@ -16,7 +16,7 @@ from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
-STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 7 // 10
+STEPS = int(os.environ.get("SIMULATION_STEPS", "20000")) * 7 // 10
 PARTS = 7
 DOINGS = {
     False: ("start", "job", "commit", "sweep"),

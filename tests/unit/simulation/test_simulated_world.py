@@ -25,7 +25,7 @@ from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
-STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 3 // 10
+STEPS = int(os.environ.get("SIMULATION_STEPS", "20000")) * 3 // 10
 DOINGS = ["start", "move", "job", "commit", "sweep"]
 _LENGTH = 10  # of a pipeline: about how many epochs it takes
 _STEPS_OF_AN_EXAMPLE = 400  # they are somewhat more

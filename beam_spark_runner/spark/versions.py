@@ -1,0 +1,45 @@
+"""What each version of Spark can do: the only file that compares versions."""
+
+import re
+from typing import NamedTuple
+
+
+class SparkVersion(NamedTuple):
+    """A version of Spark."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def of(cls, text: str) -> "SparkVersion":
+        """Read a version. Vendors write versions such as ``3.5.0-amzn-1``."""
+        found = re.match(r"(\d+)\.(\d+)", text)
+        return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether this package runs on it."""
+        return (3, 5) <= self < (5, 0)
+
+    @property
+    def oldest_java(self) -> int:
+        """The oldest Java that runs it."""
+        return 17 if self >= (4, 0) else 8
+
+    @property
+    def limits_batches_by_bytes(self) -> bool:
+        """Whether the size of Arrow batches for Python can be limited, and not only their rows."""
+        return self >= (4, 0)
+
+    @property
+    def stores_rows_for_connect(self) -> bool:
+        """Whether executors can store rows for a client of Spark Connect."""
+        return self >= (4, 0)
+
+    @property
+    def unites_in_place(self) -> bool:
+        """Whether frames that are partitioned alike are united partition by partition."""
+        return self >= (4, 1)
