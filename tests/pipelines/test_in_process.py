@@ -1,0 +1,168 @@
+"""Pipelines that run in this process: what they leave as it is, and what they refuse."""
+
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.internal.cloudpickle import cloudpickle
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    OptionsError,
+    PipelineRefusedError,
+    TableError,
+)
+from beam_spark_runner.options.server import parse_server_options
+from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
+
+IN_PROCESS = "--spark_master_url=in-process"
+
+
+def pipeline(*flags: str, runner: Any = None) -> beam.Pipeline:
+    options = PipelineOptions([IN_PROCESS, "--progress=off", *flags])
+    return beam.Pipeline(runner=runner or SparkPortableRunner(), options=options)
+
+
+class Recorder(beam.DoFn):  # type: ignore[misc]
+    """Says in this process what has happened to it."""
+
+    happened: list[str] = []  # noqa: RUF012  (all instances share it on purpose)
+
+    def setup(self) -> None:
+        Recorder.happened.append("setup")
+
+    def process(
+        self, element: int, finalizer: Any = beam.DoFn.BundleFinalizerParam
+    ) -> Iterator[int]:
+        finalizer.register(lambda: Recorder.happened.append("finalized"))
+        yield element
+
+    def teardown(self) -> None:
+        Recorder.happened.append("teardown")
+
+
+def test_a_do_fn_lives_from_setup_to_teardown() -> None:
+    Recorder.happened.clear()
+    with pipeline() as p:
+        _ = p | beam.Create([1, 2]) | beam.ParDo(Recorder())
+    assert Recorder.happened[0] == "setup"
+    assert Recorder.happened[-1] == "teardown"
+    assert "finalized" in Recorder.happened
+
+
+def what_a_worker_would_change() -> dict[str, Any]:
+    return {
+        "main": sys.modules["__main__"],
+        "handlers": list(logging.getLogger().handlers),
+        "level": logging.getLogger().level,
+        "classes": cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID,
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "frozen": gc.get_freeze_count(),
+        "thresholds": gc.get_threshold(),
+        "environment": dict(os.environ),
+    }
+
+
+def grouped(p: beam.Pipeline) -> None:
+    pairs = p | beam.Create([("a", 1), ("b", 2), ("a", 3)])
+    assert_that(pairs | beam.CombinePerKey(sum), equal_to([("a", 4), ("b", 2)]))
+
+
+def streamed(p: beam.Pipeline) -> None:
+    stream = Stream().add_elements(["a", "b"]).advance_watermark_to_infinity()
+    assert_that(p | stream, equal_to(["a", "b"]))
+
+
+@pytest.mark.parametrize("build", [grouped, streamed])
+def test_the_process_stays_as_it_was(build: Callable[[beam.Pipeline], None]) -> None:
+    before, threads = what_a_worker_would_change(), set(threading.enumerate())
+    with pipeline() as p:
+        build(p)
+    assert what_a_worker_would_change() == before
+    left = {each for each in threading.enumerate() if each not in threads and not each.daemon}
+    assert not [each for each in left if each.name.startswith("beam-job")]
+
+
+def test_no_jvm_is_started() -> None:
+    if "pyspark" in sys.modules:
+        from pyspark import SparkContext
+
+        before = SparkContext._gateway
+    with pipeline() as p:
+        grouped(p)
+    from pyspark import SparkContext
+
+    assert SparkContext._gateway is before
+
+
+def test_log_lines_go_to_the_log_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    with pipeline() as p:
+        _ = p | beam.Create([7]) | beam.Map(lambda number: logging.warning("number %d", number))
+    assert "number 7" in caplog.messages
+
+
+def test_a_wrong_result_is_an_error() -> None:
+    with pytest.raises(BundleFailedError, match="Failed assert"), pipeline() as p:
+        assert_that(p | beam.Create([1]), equal_to([2]))
+
+
+class Waiting(beam.DoFn):  # type: ignore[misc]
+    """Does not end by itself."""
+
+    has_begun = threading.Event()
+
+    def process(self, element: int) -> None:
+        Waiting.has_begun.set()
+        while True:
+            time.sleep(0.01)
+
+
+def test_a_pipeline_is_cancelled_within_its_user_code() -> None:
+    p = pipeline()
+    _ = p | beam.Create([1]) | beam.ParDo(Waiting())
+    result = p.run()
+    assert Waiting.has_begun.wait(60)
+    assert result.cancel() == PipelineState.CANCELLED
+    assert result.wait_until_finish() == PipelineState.CANCELLED
+
+
+def test_two_pipelines_at_a_time() -> None:
+    def run(number: int) -> None:
+        with pipeline("--parallelism=3") as p:
+            counts = p | beam.Create(range(number)) | beam.combiners.Count.Globally()
+            assert_that(counts, equal_to([number]))
+
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(run, number) for number in (10, 20, 30, 40)]:
+            each.result(120)
+
+
+def test_tables_are_refused_with_their_step() -> None:
+    with pytest.raises(PipelineRefusedError, match=r"Out.* without Spark"), pipeline() as p:
+        _ = p | beam.Create([{"a": 1}]) | "Out" >> WriteToSpark(path="/nowhere", schema="a BIGINT")
+    with pytest.raises(TableError, match="has no Spark that could read it"), pipeline() as p:
+        _ = p | ReadFromSpark(query="select 1 as a")
+
+
+def test_a_session_that_was_given_contradicts_it() -> None:
+    with pytest.raises(OptionsError, match="uses no SparkSession"):
+        pipeline(runner=SparkPortableRunner(spark=object())).run()  # type: ignore[arg-type]
+
+
+def test_a_job_server_needs_a_spark() -> None:
+    with pytest.raises(OptionsError, match="without a job server"):
+        parse_server_options([IN_PROCESS])
