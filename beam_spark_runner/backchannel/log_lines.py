@@ -43,6 +43,7 @@ _FALSE_ALARMS = (
 )
 _CATEGORY = "beam_spark_runner:warning"
 _LOGGER_NAME = "beam_spark_runner:logger"
+_IS_SHOWN = "beam_spark_runner:shown"
 _MOST_OF_A_NAME = 200  # characters
 _DEFAULT_LEVEL = "default_sdk_harness_log_level"
 _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
@@ -72,6 +73,27 @@ def logger_of(entry: beam_fn_api_pb2.LogEntry) -> str:
         return ""
     name = entry.custom_data[_LOGGER_NAME]
     return valid_text(name, _MOST_OF_A_NAME) if isinstance(name, str) else ""
+
+
+class Shown:
+    """A log sink for lines that the handlers of the driver's own process have shown already."""
+
+    def __init__(self, to: "LogSink") -> None:
+        self._to = to
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Mark a line, and pass it on."""
+        entry.custom_data[_IS_SHOWN] = True
+        self._to.log(entry)
+
+    def leave_out(self, lines: int) -> None:
+        """See ``LogSink``."""
+        self._to.leave_out(lines)
+
+
+def was_shown(entry: beam_fn_api_pb2.LogEntry) -> bool:
+    """Whether a line has come through ``Shown``."""
+    return entry.HasField("custom_data") and _IS_SHOWN in entry.custom_data
 
 
 def redirect_warnings(take: Callable[[str, str, str, int], None]) -> None:

@@ -73,3 +73,44 @@ class ProcessLog(logging.Handler):
     def _current(self) -> LogHandler:
         of_thread: LogHandler | None = getattr(_OF_THREAD, "handler", None)
         return of_thread or self._of_task or self._elsewhere
+
+
+class ProgramLog(logging.Handler):
+    """Passes log lines of jobs that run in their program on to these jobs.
+
+    The program's own handlers show them, too. Only lines of threads in ``logging_to`` are taken.
+
+    Threads: any.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs = 0
+        self._of_jobs = threading.Lock()
+
+    def begin_job(self) -> None:
+        """Listen to the root logger, until as many jobs have ended as have begun."""
+        with self._of_jobs:
+            self._jobs += 1
+            if self._jobs == 1:
+                logging.getLogger().addHandler(self)
+
+    def end_job(self) -> None:
+        """See ``begin_job``."""
+        with self._of_jobs:
+            self._jobs -= 1
+            if not self._jobs:
+                logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on."""
+        of_thread: LogHandler | None = getattr(_OF_THREAD, "handler", None)
+        if of_thread is not None:
+            of_thread.handle(record)
+        # A program that has configured nothing sees warnings on stderr, as without this handler.
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and self._is_alone():
+            last.handle(record)
+
+    def _is_alone(self) -> bool:
+        return logging.getLogger().handlers == [self]

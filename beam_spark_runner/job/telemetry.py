@@ -9,6 +9,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.log_lines import was_shown
 from beam_spark_runner.backchannel.offers import Offer, Offers
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
@@ -168,7 +169,8 @@ class TaskTelemetry:
 
     def _take(self, worker: str, frame: WorkerFrame) -> None:
         for coded in frame.log_entries:
-            self._messages.take_line(worker, beam_fn_api_pb2.LogEntry.FromString(coded))
+            entry = beam_fn_api_pb2.LogEntry.FromString(coded)
+            self._messages.take_line(worker, entry, is_logged=was_shown(entry))
         if frame.left_out:
             self._messages.leave_out(frame.left_out)
         self._live.take(frame.progress)

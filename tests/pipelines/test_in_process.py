@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -166,3 +167,30 @@ def test_a_session_that_was_given_contradicts_it() -> None:
 def test_a_job_server_needs_a_spark() -> None:
     with pytest.raises(OptionsError, match="without a job server"):
         parse_server_options([IN_PROCESS])
+
+
+def test_log_lines_are_among_the_messages_of_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    p = pipeline()
+    _ = p | beam.Create([7]) | "Say" >> beam.Map(lambda number: logging.warning("said %d", number))
+    result = p.run()
+    result.wait_until_finish()
+    (found,) = [each for each in result.messages() if "said 7" in each.message_text]
+    assert "Say" in found.message_text
+    assert caplog.messages.count("said 7") == 1
+
+
+def test_a_program_without_a_log_sees_warnings_on_stderr(tmp_path: Any) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import logging, apache_beam as beam\n"
+        "logging.getLogger().handlers.clear()\n"  # Beam's own imports may have added one
+        "def say(number):\n"
+        "    logging.getLogger('mine').warning('said %d', number)\n"
+        "with beam.Pipeline(argv=['--runner=SparkPortableRunner', '--progress=off',\n"
+        "                         '--spark_master_url=in-process']) as p:\n"
+        "    p | beam.Create([7]) | beam.Map(say)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ended.stderr.count("said 7") == 1

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
-from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
-from beam_spark_runner.backchannel.process_log import ProcessLog, logging_to
+from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler, Shown
+from beam_spark_runner.backchannel.process_log import ProcessLog, ProgramLog, logging_to
 from beam_spark_runner.backchannel.worker import Backchannel, Look
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
@@ -40,7 +40,9 @@ MOST_IDLE_JOBS = 50
 _LAST_TASK_S = 5.0  # for the last task of a job that has ended
 
 process_log = ProcessLog(LogHandler(STDERR, running_transform))
-"""The log of this process."""
+"""The log of this process, if it is a Python worker."""
+program_log = ProgramLog()
+"""The log of this process, if it is the program."""
 
 
 class JobRuntime:
@@ -71,9 +73,13 @@ class JobRuntime:
                 program.limits.route,
                 on_end=on_end,
                 running_transform=running_transform,
-                within=lambda: seeing(self._options),
+                within=self._within_job,
             )
-            if not self._in_program:
+            self._log = self._channel.handler
+            if self._in_program:
+                self._log = LogHandler(Shown(self._channel), running_transform)
+                program_log.begin_job()
+            else:
                 process_log.begin_job()
         self._stages: dict[StageId, EmbeddedStage | RemoteStage] = {}
         self._side_inputs: dict[str, GatheredRows] = {}
@@ -95,11 +101,21 @@ class JobRuntime:
         self._cache.limit(program.limits.cache_bytes)
         channel = self._channel
         # In a process of its own, other threads of user code see them, too.
-        with seeing(self._options) if self._in_program else contextlib.nullcontext():
-            if channel is None:
-                yield
-                return
-            with channel.watching(attempt, look, at_end=program.epoch is None):
+        with contextlib.ExitStack() as here:
+            if self._in_program:
+                here.enter_context(self._within_job())
+            if channel is not None:
+                here.enter_context(channel.watching(attempt, look, at_end=program.epoch is None))
+            yield
+
+    @contextlib.contextmanager
+    def _within_job(self) -> Iterator[None]:
+        """Let code of the job in this thread see its options, and log to it."""
+        with seeing(self._options):
+            if self._in_program and self._channel is not None:
+                with logging_to(self._log):
+                    yield
+            else:
                 yield
 
     def _become_the_program(self) -> None:
@@ -206,13 +222,14 @@ class JobRuntime:
     def end(self) -> None:
         """Release everything. User code that this runs sees the options of its own job."""
         with seeing(self._options):
-            if self._channel is None or self._in_program:
+            if self._channel is None:
                 self.tear_down()
             else:
-                with logging_to(self._channel.handler):
+                with logging_to(self._log):
                     self.tear_down()
-            if self._channel is not None:
                 self._channel.close()
+                if self._in_program:
+                    program_log.end_job()
         self._side_inputs.clear()
         self._cache.forget(self.job_id)
 
