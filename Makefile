@@ -20,7 +20,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit harness-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
+.PHONY: help wordcount test fuzz lint format unit harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -46,8 +46,13 @@ test harness-tests spark-tests random-pipelines random-streams integration memor
 
 test: $(READY) ## Lint, type check, all tests except rare ones and integration, Beam's quick suites
 	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES)
-	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare'
+	$(MAKE) pipeline-tests
+	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare and not in_process'
 	$(MAKE) conformance-quick
+
+# In processes of their own, like those of harnesses: they serve gRPC, too.
+pipeline-tests: $(READY) ## Tests of pipelines, in their own process without Spark
+	$(PYTEST) $(SIDE_BY_SIDE) tests/pipelines -m 'in_process and not rare'
 
 # In a process of their own: one that has had gRPC servers cannot start a JVM for sure, since
 # that forks. They wait for silence and limits more than they compute.
@@ -66,8 +71,8 @@ format: $(READY) ## Let ruff fix and format the code
 unit: $(READY) ## Tests without Spark
 	$(PYTEST) tests -m 'not spark and not slow and not connect and not cluster'
 
-spark-tests: $(READY) $(SPARK_CLASSES) ## Tests on a local Spark
-	$(PYTEST) tests -m 'spark or connect or cluster'
+spark-tests: $(READY) $(SPARK_CLASSES) ## Tests on a local Spark, those of pipelines among them
+	$(PYTEST) tests --on-spark -m 'spark or connect or cluster or in_process'
 
 # The oldest protobuf that Beam supports reads what this compiler writes.
 PROTOC = .venv-protoc/bin/python -m grpc_tools.protoc
@@ -152,7 +157,7 @@ integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tab
 	$(VENV_TABLES)/bin/python -m pytest $(LAKES)
 	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
 	$(VENV_35)/bin/python -m pytest $(addprefix tests/spark/test_,spark_tables.py refused_tables.py partitioned_tables.py shared_targets.py table_catalogs.py types_in_tables.py overwritten_sources.py) \
-		tests/spark/test_map_partition.py $(wildcard tests/spark/test_full_window_*.py)
+		--on-spark tests/pipelines/test_map_partition.py $(wildcard tests/*/test_full_window_*.py)
 
 memory: $(READY) $(SPARK_CLASSES) ## Gigabytes through workers with little memory; half an hour
 	$(PYTEST) integration/test_memory.py
@@ -178,7 +183,7 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Beam's suites alone; hours.
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)
 
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
-	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
+	RANDOM_PIPELINES=1000 $(PYTEST) --on-spark tests/pipelines/test_random_pipelines.py
 
 simulation: $(READY) ## 3 million steps of simulated drivers, tasks, hosts and clocks; an hour
 	SIMULATION_STEPS=3000000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
@@ -186,7 +191,7 @@ simulation: $(READY) ## 3 million steps of simulated drivers, tasks, hosts and c
 # Prism takes part, where .venv-conformance has it.
 random-streams: export RANDOM_STREAMS ?= 600
 random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, against a model and Beam's runners
-	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) tests/spark/test_random_streams.py
+	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) --on-spark tests/pipelines/test_random_streams.py
 
 fuzz: $(READY) ## A million messages of strangers, to the parts that take them. TARGETS="metrics state": only these
 	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS))

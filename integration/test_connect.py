@@ -31,7 +31,7 @@ from integration.pipelines import (
 )
 from integration.restrictions import TakeSteps, steps
 from integration.streams import KEYS, windows_of_state
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 
 pytestmark = pytest.mark.connect
 

@@ -25,7 +25,7 @@ from integration.table_pipelines import (
     in_and_out,
 )
 from tests.connect_server import start_connect_server
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 
 pytestmark = [
     pytest.mark.connect,

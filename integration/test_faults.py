@@ -14,7 +14,7 @@ from integration.kills import run_with_a_kill
 from integration.pipelines import read_both_ways
 from integration.running import run
 from integration.strikes import Event
-from tests.spark.harvest import SPREAD
+from tests.harvest import SPREAD
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -31,7 +31,7 @@ from integration.table_pipelines import (
     wait_for_data,
     write_slowly,
 )
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900), NEEDS_PACKAGES]
 

@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from tests.spark.harvest import PROCESS, run
+from tests.harvest import PROCESS, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -27,7 +27,7 @@ from integration.pipelines import counters
 from integration.running import run
 from integration.strikes import kill
 from integration.waiting import wait_until
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 from tests.spark.test_full_window_tasks import ADAPTIVE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

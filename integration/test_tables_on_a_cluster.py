@@ -20,7 +20,7 @@ from integration.table_pipelines import (
     check_killed,
     check_modes,
 )
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

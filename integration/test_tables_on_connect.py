@@ -8,7 +8,7 @@ import pytest
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.transforms import ReadFromSpark
 from integration.table_pipelines import Target, check_failed_append, check_failures, check_modes
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -22,6 +22,13 @@ settings.register_profile(
 settings.load_profile("shared")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for tests of pipelines that run in their own process otherwise."""
+    parser.addoption(
+        "--on-spark", action="store_true", help="run pipelines on Spark, not in-process"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests begin first: none of them is left when the other process is done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
@@ -29,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_session() -> "Iterator[SparkSession]":
+def on_spark() -> "Iterator[SparkSession]":
     """A classic local[2] session, as a user would have one: our session settings are not in it."""
     from beam_spark_runner.spark.session.launch import start_classic
 
@@ -37,6 +44,12 @@ def spark_session() -> "Iterator[SparkSession]":
     session = start_classic("local[2]", "tests", conf)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_session(on_spark: "SparkSession") -> "SparkSession":
+    """The same. In ``tests/pipelines`` it stands for this process."""
+    return on_spark
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from beam_spark_runner.job import clusters
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.cluster import SparkClusterSettings
 from beam_spark_runner.spark.pyspark_internals import physical_plan
+from tests.harvest import harvest
 from tests.segments import cut_at_each_exchange
-from tests.spark.harvest import harvest
 from tests.spark.test_deep_streams import events, passed_through
 
 pytestmark = pytest.mark.spark

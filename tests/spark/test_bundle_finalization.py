@@ -13,7 +13,7 @@ from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTr
 from apache_beam.transforms.core import RestrictionProvider
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import PROCESS, run
+from tests.harvest import PROCESS, run
 from tests.spark.transports import TRANSPORTS
 
 pytestmark = pytest.mark.spark

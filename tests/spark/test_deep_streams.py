@@ -24,10 +24,10 @@ from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.scheduling.attempts import Rejected, Verdict
 from beam_spark_runner.spark.driver.cluster import SparkCluster
 from tests.cli.programs import Program
+from tests.harvest import Harvest, harvest
+from tests.pipelines.test_streaming_sources import count
 from tests.segments import CUT, cut_at_each_exchange
-from tests.spark.harvest import Harvest, harvest
 from tests.spark.test_session import run_script
-from tests.spark.test_streaming_sources import count
 from tests.stateful import Collect, Number
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.telemetry import TaskTelemetry
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
-from tests.spark.harvest import SPREAD
+from tests.harvest import SPREAD
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPay
 
 from beam_spark_runner.core.errors import EnvironmentStartError
 from integration.expansion_service import free_port, listening
-from tests.spark.harvest import harvest
+from tests.harvest import harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 

@@ -16,7 +16,7 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job import limits_of_tasks
-from tests.spark.harvest import SPREAD, counter_of, run
+from tests.harvest import SPREAD, counter_of, run
 from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark

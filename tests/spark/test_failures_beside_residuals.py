@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import run
+from tests.harvest import run
 from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from tests.spark.harvest import SPREAD, harvest, run
+from tests.harvest import SPREAD, harvest, run
 from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job.messages import SDK_LOGGER
-from tests.spark.harvest import LOOPBACK, PROCESS, run
+from tests.harvest import LOOPBACK, PROCESS, run
 from tests.spark.transports import TRANSPORTS
 
 pytestmark = pytest.mark.spark

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 from tests.spark.main_classes import run_kinds
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -13,7 +13,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
 
-from tests.spark.harvest import PROCESS, run
+from tests.harvest import PROCESS, run
 
 pytestmark = pytest.mark.spark
 

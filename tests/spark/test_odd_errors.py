@@ -12,7 +12,7 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import LOOPBACK, REUSED_PROCESS, harvest, run
+from tests.harvest import LOOPBACK, REUSED_PROCESS, harvest, run
 
 pytestmark = pytest.mark.spark
 

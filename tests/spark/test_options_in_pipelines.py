@@ -10,7 +10,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-from tests.spark.harvest import harvest
+from tests.harvest import harvest
 
 pytestmark = pytest.mark.spark
 

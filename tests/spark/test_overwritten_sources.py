@@ -15,7 +15,7 @@ from beam_spark_runner.spark.driver.table_frames import OpenRead
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
-from tests.spark.harvest import run
+from tests.harvest import run
 
 pytestmark = pytest.mark.spark
 COUNT = 6

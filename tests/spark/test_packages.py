@@ -12,7 +12,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import EnvironmentStartError, OptionsError, StagingError
-from tests.spark.harvest import harvest, run
+from tests.harvest import harvest, run
 from tests.stateful import Number
 from tests.user_packages import project, sdist, wheel
 

@@ -8,7 +8,7 @@ import pytest
 
 from beam_spark_runner.job import job
 from beam_spark_runner.scheduling import partitions
-from tests.spark.harvest import SPREAD, harvest
+from tests.harvest import SPREAD, harvest
 
 pytestmark = pytest.mark.spark
 

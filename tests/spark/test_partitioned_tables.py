@@ -8,7 +8,7 @@ import pytest
 
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.transforms import WriteToSpark
-from tests.spark.harvest import run
+from tests.harvest import run
 
 pytestmark = pytest.mark.spark
 SCHEMA = "id BIGINT, shop BIGINT, day STRING"

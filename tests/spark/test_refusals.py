@@ -18,7 +18,7 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
 )
 from beam_spark_runner.transforms import ReadFromSpark
-from tests.spark.harvest import harvest
+from tests.harvest import harvest
 from tests.stateful import Keeps
 
 pytestmark = pytest.mark.spark

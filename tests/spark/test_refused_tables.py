@@ -25,7 +25,7 @@ from beam_spark_runner.spark.driver.table_frames import open_frame
 from beam_spark_runner.spark.driver.table_writes import open_write
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
-from tests.spark.harvest import harvest, run
+from tests.harvest import harvest, run
 
 pytestmark = pytest.mark.spark
 

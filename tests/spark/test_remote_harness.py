@@ -20,7 +20,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedVal
 from beam_spark_runner import runner
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job import loopback
-from tests.spark.harvest import LOOPBACK, PROCESS, harvest, run
+from tests.harvest import LOOPBACK, PROCESS, harvest, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 

@@ -14,7 +14,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import PROCESS, harvest, partition_of_task, run
+from tests.harvest import PROCESS, harvest, partition_of_task, run
 from tests.spark.restrictions import RESTRICTION, Counting
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration, Timestamp
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import RARE_HARNESSES
+from tests.harvest import RARE_HARNESSES
 
 pytestmark = pytest.mark.spark
 

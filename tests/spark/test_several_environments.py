@@ -10,7 +10,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment, ProcessEnvironment
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import LOOPBACK, harvest_on
+from tests.harvest import LOOPBACK, harvest_on
 from tests.spark.test_remote_harness import EXPECTED, build
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]

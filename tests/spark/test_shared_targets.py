@@ -9,7 +9,7 @@ import pytest
 
 from beam_spark_runner.core.errors import PipelineRefusedError, SparkJobError
 from beam_spark_runner.transforms import WriteToSpark
-from tests.spark.harvest import harvest, run
+from tests.harvest import harvest, run
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from apache_beam.transforms.window import (
 
 from beam_spark_runner import runner
 from beam_spark_runner.spark.driver import gather
-from tests.spark.harvest import Harvest, harvest, harvest_on
+from tests.harvest import Harvest, harvest, harvest_on
 from tests.spark.returning import return_no_rows
 
 pytestmark = pytest.mark.spark

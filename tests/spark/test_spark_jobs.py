@@ -11,7 +11,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsMultiMap, AsSingleton
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark import pyspark_internals
-from tests.spark.harvest import run
+from tests.harvest import run
 
 pytestmark = pytest.mark.spark
 

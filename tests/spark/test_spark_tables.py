@@ -11,7 +11,7 @@ import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError
 from beam_spark_runner.transforms import ReadFromSpark, SparkWriteResult, WriteToSpark
-from tests.spark.harvest import PROCESS, harvest, run
+from tests.harvest import PROCESS, harvest, run
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.spark.driver import resident_task
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
-from tests.spark.harvest import RARE_HARNESSES, harvest
+from tests.harvest import RARE_HARNESSES, harvest
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import StuckBundleError
+from tests.harvest import BEAMS_OWN, REUSED_PROCESS, harvest
 from tests.numbers_source import Log, Numbers, pairs
-from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, harvest
 from tests.stateful import Number
 
 pytestmark = pytest.mark.spark

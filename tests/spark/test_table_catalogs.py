@@ -13,7 +13,7 @@ from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
-from tests.spark.harvest import harvest, run
+from tests.harvest import harvest, run
 
 pytestmark = pytest.mark.spark
 COMMITTER = "mapreduce.fileoutputcommitter.algorithm.version"

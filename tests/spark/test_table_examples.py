@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.yaml.yaml_transform import expand_pipeline
 
-from tests.spark.harvest import run
+from tests.harvest import run
 
 pytestmark = pytest.mark.spark
 

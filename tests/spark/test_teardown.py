@@ -15,7 +15,7 @@ from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import LOOPBACK, PROCESS, run
+from tests.harvest import LOOPBACK, PROCESS, run
 
 pytestmark = pytest.mark.spark
 

@@ -22,7 +22,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import RARE_HARNESSES, harvest, run
+from tests.harvest import RARE_HARNESSES, harvest, run
 from tests.stateful import Fails, Loops
 
 pytestmark = pytest.mark.spark

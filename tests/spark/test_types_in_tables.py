@@ -11,7 +11,7 @@ import pytest
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
-from tests.spark.harvest import harvest
+from tests.harvest import harvest
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
 
-from tests.spark.harvest import harvest
+from tests.harvest import harvest
 from tests.spark.worker_pools import RunningPool, worker_pool
 from tests.stateful import Number
 

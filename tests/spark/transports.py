@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spark.harvest import PROCESS
+from tests.harvest import PROCESS
 
 TRANSPORTS = [
     pytest.param((), id="socket"),

@@ -8,8 +8,8 @@ import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
+from tests.harvest import Harvest, Kept, harvest_on
 from tests.spark.asking import Asking
-from tests.spark.harvest import Harvest, Kept, harvest_on
 from tests.spark.main_module import classes_of_main
 from tests.spark.random_streams.recipes import Pack, Recipe
 from tests.spark.random_streams.scripts import SIDE, pair_of, stream_of
