@@ -126,7 +126,8 @@ LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
 TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Azurite, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
-	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
+	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
+	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
 	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(TABLES))
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
