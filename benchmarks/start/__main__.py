@@ -7,7 +7,8 @@ turns. CPU seconds are those of all their processes (Linux only).
 warm: further runs in one process, see ``benchmarks.start.warm``, each kind in a process of its own;
 the processes take turns. The best run of each counts.
 
-tests: five tests with ``TestPipeline`` in one process of pytest; those after the first.
+tests: five tests with ``TestPipeline`` in one process of pytest, on Spark, in the process of the
+tests, and on ``FnApiRunner``.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -59,7 +61,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 @pytest.mark.parametrize("number", range(5))
 def test(number):
-    options = PipelineOptions(["--runner=SparkPortableRunner", "--spark_master_url=local[2]"])
+    options = PipelineOptions(FLAGS)
     with TestPipeline(options=options) as pipeline:
         found = pipeline | beam.Create([1, 2, 3]) | beam.Map(lambda each: each + number)
         assert_that(found, equal_to([1 + number, 2 + number, 3 + number]))
@@ -133,14 +135,26 @@ def _pairs(turns: int, runs: int) -> None:
 
 
 def _tests() -> None:
+    ours = "--runner=SparkPortableRunner"
+    for name, flags in {
+        "local[2]": [ours, "--spark_master_url=local[2]"],
+        "in-process": [ours, "--spark_master_url=in-process"],
+        "FnApiRunner": ["--runner=FnApiRunner"],
+    }.items():
+        times = _five_tests(flags)
+        print(f"tests, {name}:", ", ".join(f"{each:.2f} s" for each in times))
+
+
+def _five_tests(flags: Sequence[str]) -> list[float]:
+    """Return the seconds that each of five tests with these options takes in one process."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "test_five.py"
-        file.write_text(_TESTS)
+        file.write_text(f"FLAGS = {flags!r}\n{_TESTS}")
         command = [sys.executable, "-m", "pytest", "-q", "--durations=0", "-vv", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
     found = re.findall(r"([\d.]+)s call .*test\[(\d)\]", done.stdout)
-    times = dict(sorted((int(number), float(took)) for took, number in found))
-    print("tests:", ", ".join(f"{times[number]:.2f} s" for number in sorted(times)))
+    times = {int(number): float(took) for took, number in found}
+    return [times[number] for number in sorted(times)]
 
 
 def main() -> None:
