@@ -1,46 +1,19 @@
 """Builds the programs of tasks from a segment of the plan."""
 
 import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from beam_spark_runner.core import routing, urns
-from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.core.ids import DestinationId, StageId
+from beam_spark_runner.driving.stage_programs import StagePrograms
 from beam_spark_runner.engine.limits import Limits
-from beam_spark_runner.engine.program import (
-    BatchPart,
-    Edge,
-    EpochPart,
-    LevelProgram,
-    SideInputRows,
-    StageProgram,
-    WindowMapping,
-)
+from beam_spark_runner.engine.program import BatchPart, Edge, EpochPart, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.graph import facts
-from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
-from beam_spark_runner.plan.merging import merging_part
-from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, SideInput, Stage, Stored
-from beam_spark_runner.plan.truncating import truncating_part
-from beam_spark_runner.portable.descriptor import describe
-from beam_spark_runner.portable.stage_description import StageDescription
-from beam_spark_runner.portable.window_mapping import (
-    MappedBy,
-    describe_window_mapping,
-    mapped_by,
-    pickled_mapping,
-)
-from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
-from beam_spark_runner.portable.windowing import allowed_lateness_us
-
-_ENUMERABLE = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
-"""WindowFns of which the runner knows the windows at any time, whatever the elements are."""
-_MERGER, _WINDOW_MERGER, _TRUNCATOR, _WINDOW_MAPPERS = range(1, 5)
-"""Numbers of the helpers of a stage; there may be several of the last kind."""
-
+from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
+from beam_spark_runner.portable.window_merging import is_of_an_sdk
 
 RETURNED_BYTES = 4 << 20
 """About the most that the reports of one Spark job bring along."""
@@ -79,6 +52,7 @@ class ProgramBuilder:
         self.edges: Mapping[DestinationId, Edge] = {
             id_: self._edge(id_, codes.get(id_, routing.FIRST_CODE)) for id_ in plan.destinations
         }
+        self._stages = StagePrograms(plan, self.edges)
 
     def _edge(self, id_: DestinationId, code: int) -> Edge:
         destination = self._plan.destinations[id_]
@@ -205,7 +179,7 @@ class ProgramBuilder:
         here = frozenset(segment.levels[index].stages)
         has_next = index + 1 in job or stores_rows
         programs = tuple(
-            self._stage(stage, here, side_inputs) for stage in segment.levels[index].stages
+            self._stages.program(stage, here, side_inputs) for stage in segment.levels[index].stages
         )
         return LevelProgram(
             job_id=self._job_id,
@@ -250,149 +224,3 @@ class ProgramBuilder:
         # Other segments have materialised the input of the first level.
         is_first = index == 0 and not segment.levels[0].has_exchange and not is_round
         return frozenset(read if is_first else (*read, *map(int, segment.writes)))
-
-    def _stage(
-        self,
-        id_: StageId,
-        here: frozenset[StageId],
-        side_inputs: Mapping[DestinationId, SideInputRows],
-    ) -> StageProgram:
-        stage = self._plan.stages[id_]
-        outputs: dict[PCollectionId, tuple[Edge, ...]] = {}
-        local: dict[PCollectionId, tuple[StageId, ...]] = {}
-        for collection in stage.outputs:
-            edges, stages = [], []
-            for dest in self._plan.consumers.get(collection, ()):
-                reader = self._plan.destinations[dest]
-                if reader.delivery is Delivery.POINTWISE and reader.stage in here:
-                    stages.append(reader.stage)
-                else:
-                    edges.append(self.edges[dest])
-            outputs[collection], local[collection] = tuple(edges), tuple(stages)
-        edge = self.edges[self._input_of[id_]]
-        return StageProgram(
-            stage=id_,
-            name=stage.name,
-            description=describe(self._plan, id_),
-            input=edge,
-            outputs=outputs,
-            local=local,
-            side_inputs={
-                (side.transform, side.local_name): side_inputs[side.destination]
-                for side in stage.side_inputs
-                if side.destination in side_inputs
-            },
-            views={(side.transform, side.local_name): edge for side, edge in self._views(stage)},
-            mappings=self._mappings(stage, edge),
-            collection=self._plan.graph.pcollections[stage.input].name,
-            lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
-            drops_as=dropping_step(self._plan, stage),
-            merger=self._merger(stage, edge),
-            window_merger=self._window_merger(stage, edge),
-            truncator=self._truncator(stage, edge),
-            stores=stage.stores,
-            takes_partition=stage.takes_partition,
-        )
-
-    def _merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
-        if Stored.GROUPS not in stage.stores:
-            return None
-        part = merging_part(self._plan.graph, stage)
-        if part is None:
-            return None
-        return self._helper(stage, edge, _MERGER, describe(self._plan, stage.id, part=part))
-
-    def _window_merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
-        graph = self._plan.graph
-        arriving = self._plan.destinations[edge.dest].arriving
-        windowing = graph.windowings[graph.pcollections[arriving].windowing]
-        if not (edge.is_windowed_by_sdk and edge.coded_windowing and windowing.merges):
-            return None
-        return self._helper(
-            stage, edge, _WINDOW_MERGER, describe_window_merging(graph, windowing, edge.name)
-        )
-
-    def _truncator(self, stage: Stage, edge: Edge) -> StageProgram | None:
-        if Stored.RESTRICTIONS not in stage.stores:
-            return None
-        plan, part = truncating_part(self._plan, stage)
-        (step,) = part.transforms
-        views: dict[tuple[str, str], Edge] = {
-            (step, side.local_name): edge for side, edge in self._views(stage)
-        }
-        return self._helper(stage, edge, _TRUNCATOR, describe(plan, stage.id, part=part), views)
-
-    def _views(self, stage: Stage) -> Iterator[tuple[SideInput, Edge]]:
-        """Yield the side inputs of a stage that are gathered by stages, as all are in epochs."""
-        for side in stage.side_inputs:
-            if self._plan.destinations[side.destination].stage is not None:
-                yield side, self.edges[side.destination]
-
-    def _mappings(self, stage: Stage, edge: Edge) -> Mapping[tuple[str, str], WindowMapping]:
-        graph = self._plan.graph
-        found: dict[tuple[str, str], WindowMapping] = {}
-        number = itertools.count(_WINDOW_MAPPERS)
-        for side, view in self._views(stage):
-            reader = graph.transforms[known_to_the_user(graph, side.transform)]
-            main = facts.windowing(graph, facts.main_input(reader))
-            by = mapped_by(graph, reader, side.local_name)
-            asks = None
-            if by is MappedBy.SDK:
-                description = describe_window_mapping(graph, reader, side.local_name)
-                asks = self._helper(stage, edge, next(number), description)
-            found[side.transform, side.local_name] = WindowMapping(
-                step=reader.name,
-                coded_windowing=view.coded_windowing,
-                coded_main=main.coded if main.window_fn_urn in _ENUMERABLE else b"",
-                pickled=pickled_mapping(reader, side.local_name)
-                if by is MappedBy.FUNCTION
-                else b"",
-                asks=asks,
-            )
-        return found
-
-    def _helper(
-        self,
-        stage: Stage,
-        edge: Edge,
-        number: int,
-        description: StageDescription,
-        views: Mapping[tuple[str, str], Edge] | None = None,
-    ) -> StageProgram:
-        """Return the program of a helper, which runs in separate bundles, for the input of a stage.
-
-        Args:
-            stage: the stage that reads the input.
-            edge: the edge of the input.
-            number: the number of the helper, from 1: its id follows those of all stages.
-            description: the description of the helper.
-            views: see ``StageProgram``.
-        """
-        return StageProgram(
-            stage=StageId(number * len(self._plan.stages) + stage.id),
-            name=stage.name,
-            description=description,
-            input=edge,
-            outputs={},
-            local={},
-            side_inputs={},
-            views=views or {},
-            collection=self._plan.graph.pcollections[stage.input].name,
-        )
-
-    def _readers_of_view(self, stage: Stage) -> list[Stage]:
-        """Return the stages that look up the side input that a stage gathers, if it does."""
-        dest = self._input_of[stage.id]
-        if self._plan.destinations[dest].delivery is not Delivery.SIDE_INPUT:
-            return []
-        return [
-            each
-            for each in self._plan.stages.values()
-            if any(side.destination == dest for side in each.side_inputs)
-        ]
-
-    def _lateness_us(self, stage: Stage) -> int:
-        graph = self._plan.graph
-        return allowed_lateness_us(
-            graph.windowings[graph.pcollections[stage.input].windowing].coded
-        )
