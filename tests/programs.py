@@ -7,7 +7,14 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
-from beam_spark_runner.engine.program import EpochPart, LevelProgram, ShardLocations
+from beam_spark_runner.engine.program import (
+    EpochPart,
+    HelperProgram,
+    LevelProgram,
+    ShardLocations,
+    StageInEpochs,
+    StageProgram,
+)
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
 
@@ -39,3 +46,12 @@ def programs(job: PreparedJob) -> Iterator[LevelProgram]:
         levels = range(len(segment.levels))
         for index in levels:
             yield builder.level(segment, index, 2, {}, job=levels, round_budget_s=None)
+
+
+def helpers_of(program: StageProgram) -> Iterator[HelperProgram]:
+    """Yield the programs of the helpers of a stage."""
+    part = program.epoch or StageInEpochs()
+    asked = (each.asks for each in part.mappings.values())
+    for each in (program.window_merger, part.merger, part.truncator, *asked):
+        if each is not None:
+            yield each

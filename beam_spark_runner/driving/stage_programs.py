@@ -7,7 +7,10 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.engine.program import (
     Edge,
+    HelperProgram,
     SideInputRows,
+    StageInBatch,
+    StageInEpochs,
     StageProgram,
     WindowMapping,
 )
@@ -58,7 +61,7 @@ class StagePrograms:
         Args:
             id_: the stage.
             here: the stages of its level.
-            side_inputs: the gathered rows of side inputs.
+            side_inputs: the gathered rows of side inputs, if the pipeline is bounded.
         """
         stage = self._plan.stages[id_]
         outputs: dict[PCollectionId, tuple[Edge, ...]] = {}
@@ -78,44 +81,44 @@ class StagePrograms:
             name=stage.name,
             description=describe(self._plan, id_),
             input=edge,
+            collection=self._plan.graph.pcollections[stage.input].name,
             outputs=outputs,
             local=local,
-            side_inputs={
-                (side.transform, side.local_name): side_inputs[side.destination]
-                for side in stage.side_inputs
-                if side.destination in side_inputs
-            },
-            views={(side.transform, side.local_name): edge for side, edge in self._views(stage)},
-            mappings=self._mappings(stage, edge),
-            collection=self._plan.graph.pcollections[stage.input].name,
-            lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
-            drops_as=dropping_step(self._plan, stage),
-            merger=self._merger(stage, edge),
             window_merger=self._window_merger(stage, edge),
-            truncator=self._truncator(stage, edge),
-            stores=stage.stores,
-            takes_partition=stage.takes_partition,
+            batch=None if self._plan.streams else _in_batch(stage, side_inputs),
+            epoch=self._in_epochs(stage) if self._plan.streams else None,
         )
 
-    def _merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
-        if Stored.GROUPS not in stage.stores:
-            return None
-        part = merging_part(self._plan.graph, stage)
-        if part is None:
-            return None
-        return self._helper(stage, edge, _MERGER, describe(self._plan, stage.id, part=part))
-
-    def _window_merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
+    def _window_merger(self, stage: Stage, edge: Edge) -> HelperProgram | None:
         graph = self._plan.graph
         arriving = self._plan.destinations[edge.dest].arriving
         windowing = graph.windowings[graph.pcollections[arriving].windowing]
         if not (edge.is_windowed_by_sdk and edge.coded_windowing and windowing.merges):
             return None
         return self._helper(
-            stage, edge, _WINDOW_MERGER, describe_window_merging(graph, windowing, edge.name)
+            stage, _WINDOW_MERGER, describe_window_merging(graph, windowing, edge.name)
         )
 
-    def _truncator(self, stage: Stage, edge: Edge) -> StageProgram | None:
+    def _in_epochs(self, stage: Stage) -> StageInEpochs:
+        return StageInEpochs(
+            stores=stage.stores,
+            views={(side.transform, side.local_name): edge for side, edge in self._views(stage)},
+            mappings=self._mappings(stage),
+            merger=self._merger(stage),
+            truncator=self._truncator(stage),
+            lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
+            drops_as=dropping_step(self._plan, stage),
+        )
+
+    def _merger(self, stage: Stage) -> HelperProgram | None:
+        if Stored.GROUPS not in stage.stores:
+            return None
+        part = merging_part(self._plan.graph, stage)
+        if part is None:
+            return None
+        return self._helper(stage, _MERGER, describe(self._plan, stage.id, part=part))
+
+    def _truncator(self, stage: Stage) -> HelperProgram | None:
         if Stored.RESTRICTIONS not in stage.stores:
             return None
         plan, part = truncating_part(self._plan, stage)
@@ -123,15 +126,14 @@ class StagePrograms:
         views: dict[tuple[str, str], Edge] = {
             (step, side.local_name): edge for side, edge in self._views(stage)
         }
-        return self._helper(stage, edge, _TRUNCATOR, describe(plan, stage.id, part=part), views)
+        return self._helper(stage, _TRUNCATOR, describe(plan, stage.id, part=part), views)
 
     def _views(self, stage: Stage) -> Iterator[tuple[SideInput, Edge]]:
-        """Yield the side inputs of a stage that are gathered by stages, as all are in epochs."""
+        """Yield the side inputs of a stage, with the edges into the stages that gather them."""
         for side in stage.side_inputs:
-            if self._plan.destinations[side.destination].stage is not None:
-                yield side, self._edges[side.destination]
+            yield side, self._edges[side.destination]
 
-    def _mappings(self, stage: Stage, edge: Edge) -> Mapping[tuple[str, str], WindowMapping]:
+    def _mappings(self, stage: Stage) -> Mapping[tuple[str, str], WindowMapping]:
         graph = self._plan.graph
         found: dict[tuple[str, str], WindowMapping] = {}
         number = itertools.count(_WINDOW_MAPPERS)
@@ -142,7 +144,7 @@ class StagePrograms:
             asks = None
             if by is MappedBy.SDK:
                 description = describe_window_mapping(graph, reader, side.local_name)
-                asks = self._helper(stage, edge, next(number), description)
+                asks = self._helper(stage, next(number), description)
             found[side.transform, side.local_name] = WindowMapping(
                 step=reader.name,
                 coded_windowing=view.coded_windowing,
@@ -157,30 +159,23 @@ class StagePrograms:
     def _helper(
         self,
         stage: Stage,
-        edge: Edge,
         number: int,
         description: StageDescription,
         views: Mapping[tuple[str, str], Edge] | None = None,
-    ) -> StageProgram:
-        """Return the program of a helper, which runs in separate bundles, for the input of a stage.
+    ) -> HelperProgram:
+        """Return the program of a helper.
 
         Args:
-            stage: the stage that reads the input.
-            edge: the edge of the input.
+            stage: the stage that is helped.
             number: the number of the helper, from 1: its id follows those of all stages.
             description: the description of the helper.
-            views: see ``StageProgram``.
+            views: see ``HelperProgram``.
         """
-        return StageProgram(
+        return HelperProgram(
             stage=StageId(number * len(self._plan.stages) + stage.id),
             name=stage.name,
             description=description,
-            input=edge,
-            outputs={},
-            local={},
-            side_inputs={},
             views=views or {},
-            collection=self._plan.graph.pcollections[stage.input].name,
         )
 
     def _readers_of_view(self, stage: Stage) -> list[Stage]:
@@ -199,3 +194,14 @@ class StagePrograms:
         return allowed_lateness_us(
             graph.windowings[graph.pcollections[stage.input].windowing].coded
         )
+
+
+def _in_batch(stage: Stage, side_inputs: Mapping[DestinationId, SideInputRows]) -> StageInBatch:
+    return StageInBatch(
+        side_inputs={
+            (side.transform, side.local_name): side_inputs[side.destination]
+            for side in stage.side_inputs
+            if side.destination in side_inputs
+        },
+        takes_partition=stage.takes_partition,
+    )

@@ -73,6 +73,23 @@ class SideInputRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HelperProgram:
+    """Has an SDK help a stage of the level, in separate bundles: see ``task.helper_bundle``.
+
+    Attributes:
+        stage: differs from the ids of all stages and all other helpers.
+        name: that of the stage that is helped, for messages.
+        description: of the helper, which has one output.
+        views: see ``StageInEpochs``.
+    """
+
+    stage: StageId
+    name: str
+    description: StageDescription
+    views: Mapping[tuple[str, str], Edge] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowMapping:
     """How windows of a step's main input are mapped to windows of its side input.
 
@@ -81,14 +98,14 @@ class WindowMapping:
         coded_windowing: the windowing of the side input.
         coded_main: the windowing of the main input, if the runner can enumerate its windows.
         pickled: a Python function that maps them; empty: the default mapping of SDKs.
-        asks: a stage in which an SDK harness maps them; None: this process does.
+        asks: has an SDK harness map them; None: this process does.
     """
 
     step: str
     coded_windowing: bytes
     coded_main: bytes = b""
     pickled: bytes = b""
-    asks: "StageProgram | None" = None
+    asks: HelperProgram | None = None
 
     @property
     def may_look_back(self) -> bool:
@@ -97,30 +114,84 @@ class WindowMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageInBatch:
+    """What only a stage of a bounded pipeline has.
+
+    Attributes:
+        side_inputs: the rows of its side inputs, by transform id and local name.
+        takes_partition: it runs in each task that has a partition of its input.
+    """
+
+    side_inputs: Mapping[tuple[str, str], SideInputRows] = field(default_factory=dict)
+    takes_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageInEpochs:
+    """What only a stage of a streaming pipeline has.
+
+    Attributes:
+        stores: what it stores in its shard.
+        views: its side inputs, by transform id and local name: a stage gathers each of them.
+        mappings: how windows are mapped to those of each of ``views``.
+        merger: merges the accumulators that it reads.
+        truncator: truncates the restrictions that it reads, when the pipeline is drained.
+        lateness_us: the allowed lateness of its input; if it gathers a side input, the most of the
+            inputs of steps that look it up.
+        drops_as: the step that counts elements dropped as late.
+    """
+
+    stores: frozenset[Stored] = frozenset()
+    views: Mapping[tuple[str, str], Edge] = field(default_factory=dict)
+    mappings: Mapping[tuple[str, str], WindowMapping] = field(default_factory=dict)
+    merger: HelperProgram | None = None
+    truncator: HelperProgram | None = None
+    lateness_us: int = 0
+    drops_as: TransformId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageProgram:
-    """One stage of the level. ``local`` edges stay in the task."""
+    """One stage of the level.
+
+    Attributes:
+        stage: its id.
+        name: for messages where no single step is known.
+        description: what an SDK runs.
+        input: what it reads.
+        collection: the name of its input, for messages.
+        outputs: for each collection that it emits, the edges by which rows leave the task.
+        local: likewise, the stages of the task that get its elements.
+        window_merger: merges the windows of the groups that it reads, by a WindowFn of an SDK
+            harness.
+        batch: set if the pipeline is bounded.
+        epoch: set if it streams.
+    """
 
     stage: StageId
-    name: str  # for messages where no single step is known
+    name: str
     description: StageDescription
     input: Edge
+    collection: str
     outputs: Mapping[PCollectionId, tuple[Edge, ...]]
     local: Mapping[PCollectionId, tuple[StageId, ...]]
-    side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
-    views: Mapping[tuple[str, str], Edge]  # the same in epochs: a stage gathers each of them
-    collection: str  # the name of its input, for messages
-    mappings: Mapping[tuple[str, str], WindowMapping] = field(default_factory=dict)  # of ``views``
-    # Merges the accumulators that the stage reads, in epochs. Its id differs from all stages'.
-    merger: "StageProgram | None" = None
-    # Merges the windows of the groups that the stage reads, by a WindowFn of an SDK harness.
-    window_merger: "StageProgram | None" = None
-    # Truncates the restrictions that the stage reads, when a streaming pipeline is drained.
-    truncator: "StageProgram | None" = None
-    stores: frozenset[Stored] = frozenset()  # in its shard; helpers store nothing
-    takes_partition: bool = False  # it runs in each task that has a partition of its input
-    # Of its input; if it gathers a side input, the most of the inputs of steps that look it up.
-    lateness_us: int = 0
-    drops_as: TransformId | None = None  # the step that counts elements dropped as late
+    window_merger: HelperProgram | None = None
+    batch: StageInBatch | None = None
+    epoch: StageInEpochs | None = None
+
+    @property
+    def in_batch(self) -> StageInBatch:
+        """What it has in a bounded pipeline, of which it is a part."""
+        if self.batch is None:
+            raise InvariantError(f"{self.name} is not a stage of a bounded pipeline")
+        return self.batch
+
+    @property
+    def in_epochs(self) -> StageInEpochs:
+        """What it has in epochs, in which it runs."""
+        if self.epoch is None:
+            raise InvariantError(f"{self.name} does not run in epochs")
+        return self.epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import HelperProgram
 from beam_spark_runner.engine.task.helper_bundle import run_helper
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
 
@@ -15,13 +15,13 @@ class AccumulatorMerger:
 
     Args:
         job: the runtime of the job that the task belongs to.
-        program: the program that merges them, see ``StageProgram.merger``.
+        program: the program that merges them, see ``StageInEpochs.merger``.
 
     Attributes:
         infos: monitoring infos of all bundles.
     """
 
-    def __init__(self, job: JobRuntime, program: StageProgram) -> None:
+    def __init__(self, job: JobRuntime, program: HelperProgram) -> None:
         self._job = job
         self._program = program
         self.infos: list[bytes] = []

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.program import Edge, StageProgram
 from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.task.open_stage import OpenStage, StagesOfTask
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
@@ -53,6 +54,10 @@ class StagesOfEpoch(StagesOfTask, Protocol):
 
     def is_over(self, program: StageProgram, end_us: int) -> bool:
         """Whether a window that ends at an event time has expired for a stage's input."""
+        ...
+
+    def lookups(self, views: Mapping[tuple[str, str], Edge]) -> Mapping[tuple[str, str], EpochView]:
+        """Return the lookups of side inputs: see ``StageInEpochs.views``."""
         ...
 
     def has_view(self, edge: Edge, window: SideWindow) -> bool:

@@ -17,7 +17,6 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.engine.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.engine.rows.reading import StageEpoch
 from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.task.epoch_files import shared_file
 from beam_spark_runner.engine.task.epoch_stage import EpochStage
@@ -127,16 +126,18 @@ class EpochStages(OpenStages):
 
     def late_of(self, program: StageProgram) -> LateElements:
         """Return the counter of late elements that a stage drops."""
-        return self._late[program.drops_as]
+        return self._late[program.in_epochs.drops_as]
 
     def dropped_of(self, program: StageProgram) -> DroppedTimers | None:
         """Return the counter of timers that a drain drops; None: the pipeline is not drained."""
         return self._dropped[program.stage] if self._epoch.drains else None
 
-    def side_inputs(
-        self, program: StageProgram
-    ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
+    def side_inputs(self, program: StageProgram) -> Mapping[tuple[str, str], EpochView]:
         """See ``StagesOfTask.side_inputs``."""
+        return self.lookups(program.in_epochs.views)
+
+    def lookups(self, views: Mapping[tuple[str, str], Edge]) -> Mapping[tuple[str, str], EpochView]:
+        """See ``StagesOfEpoch.lookups``."""
         return {
             reader: EpochView(
                 edge,
@@ -145,7 +146,7 @@ class EpochStages(OpenStages):
                 self.job.side_input,
                 self._view_at,
             )
-            for reader, edge in program.views.items()
+            for reader, edge in views.items()
         }
 
     def _view_at(self, path: str) -> SharedFile:
@@ -174,7 +175,8 @@ class EpochStages(OpenStages):
     def finish(self) -> list[bytes]:
         """See ``OpenStages.finish``; before that, run what is due, stage by stage."""
         for program in self._level.stages:
-            if program.stores and (program.stage in self._open or self._is_due(program)):
+            stores = program.in_epochs.stores
+            if stores and (program.stage in self._open or self._is_due(program)):
                 stage = self[program.stage]
                 assert isinstance(stage, EpochStage)
                 stage.run_due()
@@ -194,13 +196,12 @@ class EpochStages(OpenStages):
         """Lower ``looks_up_us``, to keep ended windows of side inputs that may be looked up."""
         looks_up_us = self.watermarks.looks_up_us
         for program in self._level.stages:
-            for reader, mapping in program.mappings.items():
-                dest = int(program.views[reader].dest)
+            part = program.in_epochs
+            for reader, mapping in part.mappings.items():
+                dest = int(part.views[reader].dest)
                 watermark_us = looks_up_us[dest]
                 if mapping.may_look_back and mapping.coded_main and MIN_US < watermark_us < MAX_US:
-                    from_us = looked_up_from_us(
-                        self.job, mapping, watermark_us, program.lateness_us
-                    )
+                    from_us = looked_up_from_us(self.job, mapping, watermark_us, part.lateness_us)
                     looks_up_us[dest] = min(watermark_us, from_us)
 
     def _counted_late(self) -> Iterator[bytes]:
@@ -226,13 +227,14 @@ class EpochStages(OpenStages):
             yield drained_timers_counter(step, dropped.timers).SerializeToString()
 
     def _is_due(self, program: StageProgram) -> bool:
-        if self._epoch.drains and Stored.RESTRICTIONS in program.stores:
-            return not self.store_of(program).is_empty()  # restrictions are truncated
-        if Stored.UNREADY in program.stores and self.store_of(program).timers(WAITING, b""):
+        store, stores = self.store_of(program), program.in_epochs.stores
+        if self._epoch.drains and Stored.RESTRICTIONS in stores:
+            return not store.is_empty()  # restrictions are truncated
+        if Stored.UNREADY in stores and store.timers(WAITING, b""):
             return True
-        event_us, clock_us = self.store_of(program).next_due()
+        event_us, clock_us = store.next_due()
         now = self.epoch_of(program).now
-        until_us = self.clock_us() if Stored.RESTRICTIONS in program.stores else now.clock_us
+        until_us = self.clock_us() if Stored.RESTRICTIONS in stores else now.clock_us
         return (event_us is not None and event_us <= now.watermark_us) or (
             clock_us is not None and clock_us <= until_us
         )
@@ -243,14 +245,14 @@ class EpochStages(OpenStages):
             dest
             for program in self._level.stages
             if self.watermarks.inputs_us[dest := int(program.input.dest)] == MAX_US
-            and not (program.stores and not self.store_of(program).is_empty())
+            and not (program.in_epochs.stores and not self.store_of(program).is_empty())
         ]
 
     def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
         """Return the restrictions in the shard, by splittable DoFn that has any."""
         found = {}
         for program in self._level.stages:
-            if Stored.RESTRICTIONS in program.stores:
+            if Stored.RESTRICTIONS in program.in_epochs.stores:
                 store = self.store_of(program)
                 hold_us = store.least_hold()
                 if hold_us is not None:
@@ -276,14 +278,16 @@ class EpochStages(OpenStages):
     def next_due(self) -> tuple[int | None, int | None]:
         """Return when the next timer of the level's stages is due: event time, processing time."""
         due = [
-            self.store_of(program).next_due() for program in self._level.stages if program.stores
+            self.store_of(program).next_due()
+            for program in self._level.stages
+            if program.in_epochs.stores
         ]
         events = [event_us for event_us, _ in due if event_us is not None]
         clocks = [clock_us for _, clock_us in due if clock_us is not None]
         return min(events, default=None), min(clocks, default=None)
 
     def _make(self, program: StageProgram) -> OpenStage:
-        if not program.stores:
+        if not program.in_epochs.stores:
             return super()._make(program)
         stage = kind_of(program)(self._level, program, self._outlet, self, self._now_us)
         self._made.append(stage)

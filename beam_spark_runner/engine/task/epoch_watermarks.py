@@ -55,13 +55,14 @@ class EpochWatermarks:
 
     def is_over(self, program: StageProgram, end_us: int) -> bool:
         """See ``StagesOfEpoch.is_over``."""
-        return expiry_us(end_us, program.lateness_us) <= self.before_us(int(program.input.dest))
+        expires_us = expiry_us(end_us, program.in_epochs.lateness_us)
+        return expires_us <= self.before_us(int(program.input.dest))
 
     def advance_of(self, program: StageProgram) -> tuple[Instant, Instant]:
         """Return the time of a stage that stores keys: before this epoch, and after it."""
         dest = int(program.input.dest)
         before_us = self.before_us(dest)
-        if Stored.UNCOMMITTED in program.stores:
+        if Stored.UNCOMMITTED in program.in_epochs.stores:
             # Another attempt may find another watermark, and another clock.
             arriving_us, clock_us = before_us, self._epoch.committed_clock_us
         else:
@@ -85,25 +86,25 @@ class EpochWatermarks:
         here = {program.stage: int(program.input.dest) for program in programs}
         inputs = dict(self._arriving)
         for program in programs:
-            dest = int(program.input.dest)
+            dest, part = int(program.input.dest), program.in_epochs
             before_us = self.before_us(dest)
             output_us = max(_passed_us(program, inputs.get(dest, MAX_US)), before_us)
             self.inputs_us[dest] = output_us
-            if lags(program.stores):
+            if lags(part.stores):
                 output_us = before_us
             looks_up_us = output_us
-            if program.stores:
+            if part.stores:
                 hold_us, left_due_us = store_of(program).least_hold(), None
                 if program.stage in interrupted:
                     left_due_us, _ = store_of(program).next_due()
                 output_us = watermarks.output_us(output_us, hold_us, left_due_us)
                 # A restriction's hold is its own watermark, which may be past its windows.
-                is_pending = Stored.RESTRICTIONS in program.stores and hold_us is not None
+                is_pending = Stored.RESTRICTIONS in part.stores and hold_us is not None
                 looks_up_us = MIN_US if is_pending else output_us
                 if hold_us is not None:
                     self.holds_us[dest] = hold_us
             self.sent_us[dest] = output_us
-            for view in program.views.values():
+            for view in part.views.values():
                 watermarks.lower(self.looks_up_us, int(view.dest), looks_up_us)
             for edges in program.outputs.values():
                 for edge in edges:
@@ -124,6 +125,7 @@ def _passed_us(program: StageProgram, watermark_us: int) -> int:
 
     Source: Java ``DoFn.RequiresTimeSortedInput``.
     """
-    if Stored.UNSORTED not in program.stores or watermark_us == MAX_US:
+    part = program.in_epochs
+    if Stored.UNSORTED not in part.stores or watermark_us == MAX_US:
         return watermark_us
-    return max(MIN_US, watermark_us - program.lateness_us)
+    return max(MIN_US, watermark_us - part.lateness_us)

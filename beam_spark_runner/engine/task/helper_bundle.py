@@ -7,7 +7,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import HelperProgram
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
@@ -16,17 +16,17 @@ from beam_spark_runner.portable.environments import sdk_of
 
 def run_helper(
     job: JobRuntime,
-    program: StageProgram,
+    program: HelperProgram,
     elements: Sequence[WindowedValue],
     side_inputs: Mapping[tuple[str, str], GatheredRows | EpochView] | None = None,
 ) -> tuple[list[WindowedValue], Sequence[bytes]]:
-    """Run one bundle of a stage that has one output.
+    """Run one bundle of a helper.
 
     Args:
         job: the runtime of the job that the task belongs to.
-        program: the program of the stage.
+        program: the program of the helper.
         elements: the input of the bundle.
-        side_inputs: see ``StagesOfTask.side_inputs``. None: the stage has none.
+        side_inputs: those of the helper, see ``StagesOfTask.side_inputs``. None: it has none.
 
     Returns:
         The output, in the order of the elements; and monitoring infos.
@@ -54,11 +54,11 @@ def run_helper(
     return taken.elements, result.monitoring_infos
 
 
-def wrong_answer(program: StageProgram, problem: str) -> FnApiProtocolError:
+def wrong_answer(program: HelperProgram, problem: str) -> FnApiProtocolError:
     """Return the error for an SDK that was asked about windows.
 
     Args:
-        program: the program of the stage that asked.
+        program: the program of the helper that asked.
         problem: what is wrong with the answer.
     """
     coded = program.description.coded_environment

@@ -100,9 +100,8 @@ class OpenStages:
         self, program: StageProgram
     ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
         """See ``StagesOfTask.side_inputs``."""
-        return {
-            reader: self.job.side_input(source) for reader, source in program.side_inputs.items()
-        }
+        sources = program.in_batch.side_inputs
+        return {reader: self.job.side_input(source) for reader, source in sources.items()}
 
     def _make(self, program: StageProgram) -> OpenStage:
         kind = SplittableInRounds if program.description.is_splittable else OpenStage
@@ -125,7 +124,8 @@ class OpenStages:
                 each.program.input.dest: each.left for each in splittable if each.left.count
             }
         for id_, program in self._programs.items():  # producers come before consumers
-            if self.partitions.has_one_for(program, self._open) and program.takes_partition:
+            has_partition = self.partitions.has_one_for(program, self._open)
+            if has_partition and program.batch is not None and program.batch.takes_partition:
                 self[id_]
             stage = self._open.get(id_)
             if stage is not None:

@@ -96,7 +96,7 @@ class PostponingKeyedStage(_PostponingStage):
         else:
             self._joined = JoinedInput(self._bundle, self._following)
         is_expired = functools.partial(stages.is_expired, program)
-        if Stored.UNSORTED in program.stores:
+        if Stored.UNSORTED in program.in_epochs.stores:
             self._elements = TimeSortedElements(
                 epoch.store,
                 coder,
@@ -113,12 +113,12 @@ class PostponingKeyedStage(_PostponingStage):
 
     def begin(self) -> None:
         """See ``OpenStage.begin``."""
-        if Stored.UNCOMMITTED in self.program.stores:
+        if Stored.UNCOMMITTED in self.program.in_epochs.stores:
             self._advance()
 
     def run_due(self) -> None:
         """Advance the time of all keys that have elements or timers due."""
-        if Stored.UNCOMMITTED not in self.program.stores:
+        if Stored.UNCOMMITTED not in self.program.in_epochs.stores:
             self._advance()
 
     def _advance(self) -> None:

@@ -8,7 +8,7 @@ from apache_beam.transforms.window import GlobalWindows, WindowFn
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.engine.program import StageProgram, WindowMapping
+from beam_spark_runner.engine.program import HelperProgram, WindowMapping
 from beam_spark_runner.engine.task.helper_bundle import run_helper, wrong_answer
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
 from beam_spark_runner.harness.beam.side_windows import side_window_of
@@ -75,7 +75,7 @@ def looked_up_from_us(
 
 
 def _answers(
-    job: JobRuntime, program: StageProgram, windows: Sequence[bytes]
+    job: JobRuntime, program: HelperProgram, windows: Sequence[bytes]
 ) -> dict[bytes, SideWindow]:
     """Have an SDK harness map windows, in a separate bundle.
 

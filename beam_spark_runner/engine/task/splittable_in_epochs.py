@@ -40,21 +40,21 @@ class SplittableInEpochs(EpochStage, OpenSplittable):
         self._reader = ElementRowReader(self.program.input, self._harness.input_coder, self._input)
 
     def _truncated(self, restrictions: Sequence[WindowedValue]) -> list[WindowedValue]:
-        program = self.program.truncator
+        program = self.program.in_epochs.truncator
         assert program is not None
-        views = self._stages.side_inputs(program)
+        views = self._stages.lookups(program.views)
         truncated, infos = run_helper(self._job, program, restrictions, views)
         self._infos += infos
         return truncated
 
     def begin(self) -> None:
         """See ``OpenStage.begin``."""
-        if Stored.UNCOMMITTED in self.program.stores:
+        if Stored.UNCOMMITTED in self.program.in_epochs.stores:
             self._run()
 
     def run_due(self) -> None:
         """See ``EpochRestrictions.run_due``."""
-        if Stored.UNCOMMITTED not in self.program.stores:
+        if Stored.UNCOMMITTED not in self.program.in_epochs.stores:
             self._run()
 
     def finish(self) -> Iterable[bytes]:

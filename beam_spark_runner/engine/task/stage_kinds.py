@@ -12,7 +12,7 @@ from beam_spark_runner.plan.model import Stored
 
 def kind_of(program: StageProgram) -> type[EpochStage]:
     """Return the class of a stage that stores data in the shard."""
-    stores = program.stores
+    stores = program.in_epochs.stores
     if Stored.RESTRICTIONS in stores:
         return SplittableInEpochs
     if Stored.VIEW in stores:

@@ -28,12 +28,12 @@ class StoringStage(StageWithSideInputs):
         self._merger: AccumulatorMerger | None = None
         self._interruption: Interruption | None = None
         batch = self._level.epoch and self._level.epoch.user_timer_batch
-        has_keys = Stored.KEYS in self.program.stores
+        has_keys = Stored.KEYS in self.program.in_epochs.stores
         if batch is not None or not has_keys:
             self._interruption = Interruption(stages.spent_us, stages.epoch.due_us, batch or 1)
         epoch = stages.epoch_of(self.program)._replace(interruption=self._interruption)
-        if self.program.merger is not None:
-            self._merger = AccumulatorMerger(self._job, self.program.merger)
+        if (merger := self.program.in_epochs.merger) is not None:
+            self._merger = AccumulatorMerger(self._job, merger)
             epoch = epoch._replace(merge=self._merge)
         self._epoch = epoch
         clock_us = epoch.before.clock_us if stages.epoch.clock_stands else None

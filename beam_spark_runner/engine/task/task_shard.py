@@ -22,7 +22,7 @@ def open_shard_of(
     The shard is None if no stage of the level uses one.
     """
     places = program.shards
-    if not any(stage.stores for stage in program.stages):
+    if not any(stage.in_epochs.stores for stage in program.stages):
         return contextlib.nullcontext()
     head = _head_of(program, epoch, partition)
     return open_shard(

@@ -72,7 +72,7 @@ class ViewStage(EpochStage):
                 window=place.window,
                 part=place.part,
                 file=files[place.part],
-                expires_us=expiry_us(end_us, self.program.lateness_us),
+                expires_us=expiry_us(end_us, self.program.in_epochs.lateness_us),
             )
             for place, end_us in fired
         ]

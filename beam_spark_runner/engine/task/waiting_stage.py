@@ -38,13 +38,14 @@ class StageWithSideInputs(EpochStage):
         # By destination, the earliest end of the windows that were asked for and are not ready.
         self._unready_us: dict[int, int] = {}
         # See ``graph.passes.await_side_inputs``.
-        if Stored.UNREADY not in self.program.stores:
+        part = self.program.in_epochs
+        if Stored.UNREADY not in part.stores:
             return
         window_coder = self._harness.input_coder.window_coder
         self._looks_up = [
             (edge, mapping, window_mapper(self._job, mapping, window_coder))
-            for reader, edge in self.program.views.items()
-            for mapping in (self.program.mappings[reader],)
+            for reader, edge in part.views.items()
+            for mapping in (part.mappings[reader],)
         ]
         self._waiting = WaitingElements(
             self._stages.store_of(self.program),
@@ -104,7 +105,7 @@ class StageWithSideInputs(EpochStage):
         if not self._stages.is_over(self.program, side.end_us):
             return
         if self._gets_panes:  # panes hold back the deletion until their window is over
-            lateness_us = self.program.lateness_us
+            lateness_us = self.program.in_epochs.lateness_us
             expires_us = expiry_us(side.end_us, lateness_us)
             is_kept = expires_us >= window.max_timestamp().micros + lateness_us
         else:

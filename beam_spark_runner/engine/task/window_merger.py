@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from apache_beam.transforms.window import GlobalWindows
 
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import HelperProgram
 from beam_spark_runner.engine.task.helper_bundle import run_helper, wrong_answer
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
 from beam_spark_runner.portable.bounded import MalformedBytesError
@@ -12,7 +12,7 @@ from beam_spark_runner.portable.window_merging import coded_question, decoded_an
 
 
 def merge_windows(
-    job: JobRuntime, program: StageProgram, windows: Sequence[bytes]
+    job: JobRuntime, program: HelperProgram, windows: Sequence[bytes]
 ) -> list[tuple[bytes, list[bytes]]]:
     """See ``harness.grouping.sdk_window_fn.MergeWindows``.
 

@@ -18,7 +18,12 @@ from beam_spark_runner.backchannel.worker import Backchannel, Look
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.engine.program import LevelProgram, SideInputRows, StageProgram
+from beam_spark_runner.engine.program import (
+    HelperProgram,
+    LevelProgram,
+    SideInputRows,
+    StageProgram,
+)
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.task.running_tasks import RunningTasks
 from beam_spark_runner.harness.beam.coded_types import coded_types
@@ -127,14 +132,16 @@ class JobRuntime:
         handler = None if self._channel is None else self._channel.handler
         process_log.begin_task(handler, self._options.by_name)
 
-    def stage(self, program: StageProgram, side_inputs: frozenset[str]) -> StageHarness:
+    def stage(
+        self, program: StageProgram | HelperProgram, side_inputs: frozenset[str]
+    ) -> StageHarness:
         """Return a stage, from the cache if an earlier task of the job has made it.
 
         It is made anew if its side inputs have other ids, since operations keep views of them:
         rows of side inputs are computed again when executors are lost, and in epochs.
 
         Args:
-            program: the program of the stage.
+            program: the program of the stage, or of a helper.
             side_inputs: the ids of side inputs of which operations keep views beyond a bundle.
         """
         stage = self._stages.get(program.stage)
@@ -148,7 +155,7 @@ class JobRuntime:
         return stage
 
     def _make_stage(
-        self, program: StageProgram, side_inputs: frozenset[str]
+        self, program: StageProgram | HelperProgram, side_inputs: frozenset[str]
     ) -> EmbeddedStage | RemoteStage:
         if not program.description.coded_environment:
             return EmbeddedStage(program.name, program.description, side_inputs, self._cache)

@@ -1,6 +1,6 @@
 """A job server compiles pipelines, and builds what its workers run, without any code of clients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import PipelineRefusedError
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import HelperProgram, StageProgram
 from beam_spark_runner.engine.task.epoch_stages import _value_counter
 from beam_spark_runner.engine.task.side_windows import window_mapper
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
@@ -36,7 +36,7 @@ from tests.canaries import (
     windows,
     writes,
 )
-from tests.programs import prepared_for_a_client, programs
+from tests.programs import helpers_of, prepared_for_a_client, programs
 from tests.unit.job.service.served import SOON_S, request, served
 
 ENVIRONMENTS = {"embedded": EmbeddedPythonEnvironment(), "process": ProcessEnvironment("")}
@@ -49,20 +49,14 @@ def proto_of(build: Callable[[beam.Pipeline], object], environment: str = "proce
     return p.to_runner_api(default_environment=ENVIRONMENTS[environment])
 
 
-def with_helpers(program: StageProgram) -> Iterator[StageProgram]:
-    asked = (each.asks for each in program.mappings.values())
-    for each in (program, program.merger, program.window_merger, program.truncator, *asked):
-        if each is not None:
-            yield each
-
-
 def build_stages(job: PreparedJob) -> int:
     """Build what a worker builds for its tasks; return how many stages there are."""
     count = 0
     for level in programs(job):
         runtime = JobRuntime(level, DecodedCache(), lambda: None)
         for program in level.stages:
-            for each in with_helpers(program):
+            hosted: list[StageProgram | HelperProgram] = [program, *helpers_of(program)]
+            for each in hosted:
                 stage = runtime.stage(each, frozenset())
                 assert isinstance(stage, RemoteStage), each.name
                 assert stage.output_coders is not None
@@ -70,8 +64,9 @@ def build_stages(job: PreparedJob) -> int:
             windows_ = runtime.stage(program, frozenset()).input_coder.window_coder
             if program.input.coded_windowing:
                 strategy_for(program.input, windows_, lambda _: [])
-            for mapping in program.mappings.values():
-                window_mapper(runtime, mapping, windows_)
+            if program.epoch is not None:
+                for mapping in program.epoch.mappings.values():
+                    window_mapper(runtime, mapping, windows_)
     return count
 
 

@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.window import GlobalWindows, IntervalWindow
 
 from beam_spark_runner.core.errors import FnApiProtocolError
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import HelperProgram
 from beam_spark_runner.engine.task import window_merger
 from beam_spark_runner.engine.task.window_merger import merge_windows
 from beam_spark_runner.engine.task.worker_runtime import JobRuntime
@@ -21,7 +21,7 @@ COUNT = b"\0\0\0"
 
 
 class _Program:
-    """The parts of a StageProgram that errors name."""
+    """The parts of a HelperProgram that errors name."""
 
     name = "Group"
 
@@ -31,7 +31,7 @@ class _Program:
         ).SerializeToString()
 
 
-PROGRAM = cast(StageProgram, _Program)
+PROGRAM = cast(HelperProgram, _Program)
 
 
 def merged(*windows: tuple[bytes, list[bytes]]) -> bytes:

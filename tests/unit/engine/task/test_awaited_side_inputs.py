@@ -40,7 +40,7 @@ def test_the_end_of_the_window_that_elements_wait_for(tmp_path: Path) -> None:
         int(edge.dest)
         for level in programs
         for stage in level.stages
-        for edge in stage.views.values()
+        for edge in stage.in_epochs.views.values()
     )
     first = epoch(programs, reports_pb2.Epoch(number=1), 3)
     ends = sorted(end_us for each in first for end_us in each.shard.awaited_us.values())

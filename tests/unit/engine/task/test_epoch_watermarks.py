@@ -9,7 +9,7 @@ import pytest
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import StageInEpochs, StageProgram
 from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
 from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -27,10 +27,8 @@ PROGRAM = StageProgram(
     input=edge_of(Delivery.GROUP_BY_KEY),
     outputs={PCollectionId("groups"): (replace(edge_of(Delivery.POINTWISE), dest=OUTPUT),)},
     local={},
-    side_inputs={},
-    views={},
     collection="pairs",
-    stores=frozenset({Stored.GROUPS}),
+    epoch=StageInEpochs(stores=frozenset({Stored.GROUPS})),
 )
 
 

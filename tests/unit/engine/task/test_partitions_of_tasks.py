@@ -42,8 +42,6 @@ def stage(
         input=edge(number + 1, delivery, is_partition=delivery is Delivery.POINTWISE),
         outputs=outputs or {},
         local=local or {},
-        side_inputs={},
-        views={},
         collection="c",
     )
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.program import StageInEpochs, StageProgram
 from beam_spark_runner.engine.task.epoch_stage import EpochStage
 from beam_spark_runner.engine.task.postponing_stage import PostponingKeyedStage, StableStage
 from beam_spark_runner.engine.task.splittable_in_epochs import SplittableInEpochs
@@ -26,8 +26,6 @@ PROGRAM = StageProgram(
     input=edge_of(Delivery.POINTWISE),
     outputs={},
     local={},
-    side_inputs={},
-    views={},
     collection="pairs",
 )
 
@@ -49,4 +47,5 @@ PROGRAM = StageProgram(
     ],
 )
 def test_the_class_of_a_stage(stores: set[Stored], kind: type[EpochStage]) -> None:
-    assert kind_of(replace(PROGRAM, stores=frozenset(stores))) is kind
+    program = replace(PROGRAM, epoch=StageInEpochs(stores=frozenset(stores)))
+    assert kind_of(program) is kind
