@@ -1,5 +1,6 @@
 """Pipelines that run in this process: what they leave as it is, and what they refuse."""
 
+import contextlib
 import gc
 import logging
 import os
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import apache_beam as beam
+import psutil
 import pytest
 from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -194,3 +196,28 @@ def test_a_program_without_a_log_sees_warnings_on_stderr(tmp_path: Any) -> None:
         [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True
     )
     assert ended.stderr.count("said 7") == 1
+
+
+def test_harnesses_that_are_kept_end_with_the_program(tmp_path: Any) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import apache_beam as beam\n"
+        "with beam.Pipeline(argv=['--runner=SparkPortableRunner', '--progress=off',\n"
+        "                         '--spark_master_url=in-process', '--environment_type=PROCESS',\n"
+        "                         '--environment_config={}',\n"
+        "                         '--environment_cache_millis=6000000']) as p:\n"
+        "    p | beam.Create([7]) | beam.Map(lambda number: number)\n"
+    )
+    mark = {**os.environ, "PROGRAM_UNDER_TEST": str(tmp_path)}
+    subprocess.run([sys.executable, str(script)], env=mark, timeout=120, check=True)
+    while marked := processes_with(str(tmp_path)):
+        psutil.wait_procs(marked, timeout=120)
+
+
+def processes_with(mark: str) -> list[psutil.Process]:
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if each.environ().get("PROGRAM_UNDER_TEST") == mark:
+                found.append(each)
+    return found
