@@ -17,6 +17,7 @@ from apache_beam.transforms.window import (
 )
 
 from beam_spark_runner import runner
+from beam_spark_runner.engine.side_inputs import gathered
 from beam_spark_runner.spark.driver import gather
 from tests.harvest import Harvest, harvest, harvest_on
 from tests.spark.returning import return_no_rows
@@ -104,7 +105,7 @@ def _in_the_closure(patch: pytest.MonkeyPatch) -> None:
 
 def _one_file(patch: pytest.MonkeyPatch) -> None:
     return_no_rows(patch)
-    patch.setattr(gather, "INLINE_BYTES", 0)
+    patch.setattr(gathered, "INLINE_BYTES", 0)
 
 
 def _files_by_tasks(patch: pytest.MonkeyPatch) -> None:
