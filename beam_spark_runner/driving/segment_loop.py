@@ -147,12 +147,15 @@ class _PlanRun:
         parts = self._outputs.for_reader(segment.reads)
         (dest,) = segment.reads
 
+        def begin() -> bool:
+            is_again = step in tables.begun
+            tables.begun.add(step)
+            return is_again
+
         def run() -> Verdict:
             with self._cluster.scope(title):
                 rows = OutputRows.union(parts) if parts else None
-                is_again = step in tables.begun
-                tables.begun.add(step)
-                tables.results[step] = write.run(rows, dest, is_again=is_again)
+                tables.results[step] = write.run(rows, dest, begin)
             return Accepted()
 
         return attempt(

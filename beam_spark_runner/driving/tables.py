@@ -1,6 +1,6 @@
 """The Spark tables of a pipeline, as the loop over its segments sees them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from beam_spark_runner.core.ids import DestinationId, TransformId
@@ -25,13 +25,14 @@ class TableToWrite(Protocol):
         """Return JSON of the ``SparkWriteResult`` of a write that is skipped."""
         ...
 
-    def run(self, rows: OutputRows | None, dest: DestinationId, *, is_again: bool) -> bytes:
+    def run(self, rows: OutputRows | None, dest: DestinationId, begin: Callable[[], bool]) -> bytes:
         """Write, and return JSON of a ``SparkWriteResult``.
 
         Args:
             rows: materialised rows, of all destinations. None: there are none.
             dest: the destination of the table.
-            is_again: the same write has failed before.
+            begin: is called once the rows have been checked, before anything is written; returns
+                whether the same write has failed before.
 
         Raises:
             AmbiguousRowsError: tasks have read rows of other attempts; nothing was written.

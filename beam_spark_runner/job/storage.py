@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
@@ -84,12 +85,11 @@ class JobStorage:
             self._open_url(self._location)
 
     def _open_url(self, location: str) -> None:
-        assert isinstance(self._session, SessionHandle)  # others are local, and have a folder
         try:
             url = parse_storage_url(location)
         except ValueError as error:
             raise OptionsError("temp_location", str(error)) from error
-        reason = check_stored_folder(self._session, url, self._options_json)
+        reason = check_stored_folder(self._spark_session, url, self._options_json)
         self._url = url / self._name
         self.rows = self._url.spark
         if not reason:
@@ -101,12 +101,17 @@ class JobStorage:
             "up to 1 GB each"
         )
 
+    @property
+    def _spark_session(self) -> SessionHandle:
+        # Other sessions are local: their jobs have a folder of this machine.
+        return cast("SessionHandle", self._session)
+
     def remove(self) -> None:
         """Delete the folder with its content, if ``open`` has made it."""
         if self.mounted is not None:
             shutil.rmtree(self.mounted, ignore_errors=True)
-        elif self._url is not None and isinstance(self._session, SessionHandle):
+        elif self._url is not None:
             try:
-                remove_stored_folder(self._session, self._url, self._options_json)
+                remove_stored_folder(self._spark_session, self._url, self._options_json)
             except Exception as error:
                 self._warn(f"{self._url.spark} could not be deleted: {error}")

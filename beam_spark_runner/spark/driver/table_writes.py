@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,11 +103,12 @@ class OpenWrite:
         """See ``TableToWrite``."""
         return self._result(0, [])
 
-    def run(self, rows: OutputRows | None, dest: DestinationId, *, is_again: bool) -> bytes:
+    def run(self, rows: OutputRows | None, dest: DestinationId, begin: Callable[[], bool]) -> bytes:
         """See ``TableToWrite``."""
-        return self._written(None if rows is None else rows_to_write(rows, dest), is_again)
+        checked = None if rows is None else rows_to_write(rows, dest)
+        return self._written(checked, is_again=begin())
 
-    def _written(self, rows: RowsToWrite | None, is_again: bool) -> bytes:
+    def _written(self, rows: RowsToWrite | None, *, is_again: bool) -> bytes:
         before = set(self.files()) if self.write.mode == "append" else set()
         try:
             with self.session.program_catalogs():
