@@ -27,10 +27,15 @@ def limits_of(
         route: To the driver's backchannel; None: there is none.
     """
     config, harnesses = prepared.config, prepared.harnesses
+    in_program = isinstance(session, InProcessSession)
     if harnesses is not None:
         packages = prepared.packages
         archives = share_packages(packages, prepared.job_id, storage.files, session.share)
-        harnesses = dataclasses.replace(harnesses, archives=archives)
+        harnesses = dataclasses.replace(
+            harnesses,
+            archives=archives,
+            import_path=prepared.import_path if in_program else (),
+        )
     return Limits(
         max_attempts=session.max_task_attempts,
         row_limit_bytes=session.row_limit_bytes,
@@ -43,7 +48,7 @@ def limits_of(
         main_classes=prepared.main_classes,
         route=route,
         harnesses=harnesses,
-        in_program=isinstance(session, InProcessSession),
+        in_program=in_program,
         stuck_s=config.stuck_s(streams=prepared.plan.streams),
     )
 

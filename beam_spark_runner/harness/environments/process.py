@@ -150,6 +150,7 @@ def start_process(
     staged: Mapping[str, str] = MappingProxyType({}),
     python: Path | None = None,
     main_classes: CodedClasses = MappingProxyType({}),
+    import_path: Sequence[str] = (),
 ) -> HarnessProcess:
     """Start the harness of a PROCESS environment.
 
@@ -165,6 +166,7 @@ def start_process(
         python: The interpreter of a virtual environment with the pipeline's packages, which falls
             back on all that this process can import; None: this Python.
         main_classes: The classes of the program's main module, for ``sdk_worker_main``.
+        import_path: Folders for PYTHONPATH, after those that it has here.
 
     Raises:
         EnvironmentStartError: The command cannot be run.
@@ -180,6 +182,9 @@ def start_process(
         "RUNNER_CAPABILITIES": " ".join(provision.runner_capabilities),
         **staged,
     }
+    if import_path:
+        found = variables.get("PYTHONPATH", "").split(os.pathsep)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [*found, *import_path]))
     if payload.command:
         command = [
             *shlex.split(payload.command),

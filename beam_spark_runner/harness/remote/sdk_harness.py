@@ -147,6 +147,7 @@ class ConnectedHarness:
                 staged=staged.variables() if staged else {},
                 python=staged.python if staged else None,
                 main_classes=self._settings.main_classes,
+                import_path=self._settings.import_path,
             )
         if environment.urn == urns.ENVIRONMENT_DOCKER:
             return start_container(

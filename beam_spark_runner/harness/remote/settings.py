@@ -14,6 +14,8 @@ class HarnessSettings:
     job_id: str
     options_json: str = "{}"  # the pipeline options, a JSON object
     main_classes: CodedClasses = field(default_factory=dict)  # of the program's main module
+    # Where harnesses find the program's modules. A Python worker's environment says so already.
+    import_path: tuple[str, ...] = ()
     start_timeout_s: float = 120.0
     cache_s: float = 0.0  # --environment_cache_millis; 0: harnesses serve this job only
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
