@@ -41,7 +41,7 @@ ROOM = "harness/beam"
 _PYTHONS = {
     *("_replace", "_asdict", "_fields", "_getframe", "_exit", "_option_string_actions"),
     "_run_exitfuncs",  # tests/harness/test_job_server_ends.py: no temporary files are left
-    "_register_atexit",  # tests/pipelines/test_in_process.py: harnesses end with the program
+    "_register_atexit",  # tests/cli/test_programs_that_do_not_wait.py
     *("_limbo", "_active_limbo_lock"),  # tests/unit/engine/task/test_interruptible.py
 }
 ELSEWHERE = {

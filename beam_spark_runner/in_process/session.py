@@ -7,10 +7,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.task.worker_runtime import worker
-from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 
-IN_PROCESS = "in-process"
-"""The value of ``--spark_master_url`` by which users choose it."""
 _SLOTS = 2
 _LOOPBACK = "127.0.0.1"
 _ABANDON_S = 0.0
@@ -71,4 +68,3 @@ class InProcessSession:
         """End the jobs of the session in this process: their DoFns are torn down."""
         for tag in self._tags:
             worker.end(tag)
-        sdk_harnesses.stop_with_program()

@@ -26,6 +26,7 @@ from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
 from beam_spark_runner.job.limits_of_tasks import epoch_part_of, limits_of
 from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.program_end import finish_before_end
 from beam_spark_runner.job.progress_line import Line
 from beam_spark_runner.job.progress_lines import JobProgress
 from beam_spark_runner.job.record import JobRecord
@@ -123,7 +124,8 @@ class Job:
         if self._config.drains and plan.streams:
             self._control.drain()
         self._ended = threading.Event()
-        # Not a daemon: the job also finishes if the program ends without waiting for it.
+        # Not a daemon: the job also finishes if the program ends without waiting for it, see
+        # ``program_end``.
         self._thread = threading.Thread(target=self._run, name=f"beam-job-{self.job_id}")
 
     @property
@@ -149,6 +151,7 @@ class Job:
     def start(self) -> None:
         """Start the job's thread; the state is RUNNING from now on."""
         self.record.change_state(PipelineState.RUNNING)
+        finish_before_end(self._ended)
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:

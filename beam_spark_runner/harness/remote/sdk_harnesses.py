@@ -46,7 +46,6 @@ class SdkHarnesses:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._expires = False
-        self._ends_with_program = False
 
     def acquire(
         self,
@@ -152,20 +151,6 @@ class SdkHarnesses:
             if self._server is not None:
                 self._server.stop()
                 self._server = None
-
-    def stop_with_program(self) -> None:
-        """End all harnesses when the program ends, before Python waits for its threads.
-
-        A Python worker is ended by Spark. A program would wait for ever: Python joins the threads
-        of the server, which serve harnesses for as long as those are kept.
-        """
-        with self._lock:
-            if self._server is None or self._ends_with_program:
-                return
-            self._ends_with_program = True
-        # ``atexit`` is too late. The executor of the server registers itself in the same way, and
-        # what was registered last is called first.
-        threading._register_atexit(self.stop)  # type: ignore[attr-defined]
 
     @staticmethod
     def _start(
