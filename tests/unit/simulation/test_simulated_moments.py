@@ -1,7 +1,8 @@
 """Moments that have to be survived, each brought about on purpose."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,3 +109,55 @@ def test_a_dead_driver_does_nothing_more(world: World) -> None:
     before = dict(world.files.content)
     world.kill(first)
     assert world.files.content == before
+
+
+def test_an_error_hides_no_other_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong in the background is not what users hear of, if an epoch has failed."""
+
+    def fail() -> None:
+        raise RuntimeError("the sweep has failed")
+
+    driver = world.start()
+    go_on(world, driver, lambda: len(world.chain) >= 2)  # it has not begun to sweep
+    later = SimpleNamespace(submit=lambda work: SimpleNamespace(result=fail))
+    monkeypatch.setattr(driver.background, "submit", later.submit)
+    driver.faults = 1.0
+    while not driver.end:
+        world.step_of(driver)
+    assert driver.end == "gave up"
+    world.finish()
+
+
+def test_an_earlier_start_commits_the_epoch_first(tmp_path: Path) -> None:
+    """It has checked its fence before the later one claimed the next. Its epoch is the one."""
+    overtaken = 0
+    for seed in range(40):
+        world = World(pipeline(seed, _LENGTH), seed, tmp_path / str(seed), faults=0.0)
+        try:
+            overtaken += is_overtaken(world)
+            world.finish()
+        finally:
+            world.close()
+    assert overtaken > 0
+
+
+def is_overtaken(world: World) -> bool:
+    """Whether a later start finds the epoch that it has run committed by an earlier one."""
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 2 or bool(first.end))
+    epochs, create, waiting = len(world.chain), first.answers.create, [False]
+
+    def wait_first(name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        waiting[0] = True
+        first.pause()
+        return create(name, data, after)
+
+    first.answers.create = wait_first  # type: ignore[method-assign]
+    go_on(world, first, lambda: waiting[0])
+    second = world.start()
+    go_on(world, second, lambda: second.ran == epochs + 1 or len(world.chain) > epochs)
+    if len(world.chain) > epochs:  # it has superseded what the first one has stored
+        return False
+    go_on(world, first, lambda: len(world.chain) > epochs)
+    go_on(world, second, lambda: len(world.chain) > epochs + 1 or world.is_done)
+    return True
