@@ -4,40 +4,21 @@ The modules of this folder decide which levels run, over which rows, and whether
 tasks is accepted. A cluster runs the tasks, and brings their reports.
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import pyarrow as pa
-
 from beam_spark_runner.backchannel.offers import Offer
-from beam_spark_runner.core import routing
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
 from beam_spark_runner.driving.tables import Tables
 from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
-from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict
 from beam_spark_runner.scheduling.outputs import OutputPart
-
-Rows = Sequence[tuple[int, bytes]]
-"""Destinations, flags included, and values."""
-
-
-def batches_of(rows: Rows) -> list[pa.RecordBatch]:
-    """Return rows of the driver as a task reads them."""
-    control = routing.route_prefix(routing.CONTROL_CODE)
-    batches = []
-    for dest, alike in itertools.groupby(rows, key=lambda row: row[0]):
-        values = [value for _, value in alike]
-        routes = np.full(len(values), control, np.int64)
-        batches.append(schema.batch_of(dest, routes, None, None, values))
-    return batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +44,14 @@ class LevelsJob:
     has_marks: bool = False
     spreads_source: bool = False
     single_task_budget_s: float | None = None
+
+    @property
+    def exchanges_source(self) -> bool:
+        """Whether an exchange brings the rows of the source to the tasks of the first level.
+
+        If not, each of their partitions is for one task.
+        """
+        return self.spreads_source or self.programs[0].has_exchange
 
 
 class LevelsResult(NamedTuple):
@@ -102,7 +91,7 @@ class JobResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredInput:
     """Rows that the tasks of the segment before have stored in the checkpoint folder.
 
     Attributes:
@@ -253,7 +242,7 @@ class Cluster(Failures, Protocol):
         """
         ...
 
-    def run_epoch(self, job: EpochJob, source: Rows | Stored) -> EpochResult:
+    def run_epoch(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
         """Run the tasks of some levels of an epoch."""
         ...
 

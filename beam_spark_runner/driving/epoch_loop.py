@@ -16,13 +16,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.driving.clock import Background, Clock, Pending
-from beam_spark_runner.driving.cluster import Cluster, Rows
+from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.driving.migration import adapted, finished_now
 from beam_spark_runner.driving.playback import Playback
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling.attempts import Report

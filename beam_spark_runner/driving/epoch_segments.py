@@ -1,18 +1,19 @@
 """Runs an epoch of a streaming plan: its segments, one job after another."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from beam_spark_runner.core.errors import SparkJobError
-from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.clock import Clock
-from beam_spark_runner.driving.cluster import Cluster, EpochJob, Rows, Stored
+from beam_spark_runner.driving.cluster import Cluster, EpochJob, StoredInput
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_job import blamed_levels, segment_title
 from beam_spark_runner.driving.triage import Attempt, attempt
-from beam_spark_runner.engine.program import LevelProgram, SideInputRows
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.plan.levels import LevelRange, parts
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.recovery.sweep import rows_name
@@ -29,22 +30,8 @@ from beam_spark_runner.scheduling.attempts import (
 _LOGGER = logging.getLogger(__name__)
 
 
-class LevelBuilder(Protocol):
-    """See ``ProgramBuilder``, which is one."""
-
-    def level(
-        self,
-        segment: Segment,
-        index: int,
-        partitions: int,
-        side_inputs: Mapping[DestinationId, SideInputRows],
-        *,
-        job: range,
-        round_budget_s: float | None,
-        stores_rows: bool = False,
-    ) -> LevelProgram:
-        """Return the program of one level."""
-        ...
+Programs = Callable[[Segment, range, bool], Sequence[LevelProgram]]
+"""Builds the programs of levels of a segment; see ``ProgramBuilder.of_epoch``."""
 
 
 class EpochSegments:
@@ -71,7 +58,7 @@ class EpochSegments:
         cluster: on which it runs.
         tally: gets the metrics of all attempts.
         clock: of this machine.
-        builder: builds the programs of levels.
+        programs: builds the programs of levels.
 
     Attributes:
         planning_ns: the time that it took to submit the jobs of the last epoch.
@@ -84,11 +71,11 @@ class EpochSegments:
         cluster: Cluster,
         tally: RunMetrics,
         clock: Clock,
-        builder: LevelBuilder,
+        programs: Programs,
     ) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
         self._cluster, self._clock = cluster, clock
-        self._builder = builder
+        self._programs = programs
         # The last job of each segment: the same one as long as its levels are.
         self._jobs: dict[SegmentId, tuple[_Kind, EpochJob]] = {}
         self.planning_ns = 0
@@ -131,7 +118,7 @@ class EpochSegments:
                 raise SparkJobError(segment_title(self._plan, part.segment), action.reason)
             for stale in action.forget:
                 accepted.pop(stale, None)
-            source: Rows | Stored = rows
+            source: Rows | StoredInput = rows
             if place:
                 before = running[place - 1]
                 source = self._stored(before, accepted[before.segment.id], number, fence)
@@ -148,14 +135,14 @@ class EpochSegments:
 
     def _stored(
         self, part: LevelRange, reports: Sequence[Report], number: int, fence: int
-    ) -> Stored:
+    ) -> StoredInput:
         """Return the rows that the accepted tasks of a part have stored."""
         shards = self._settings.shards
         last = sorted(
             (report for report in reports if report.level == part.last),
             key=lambda report: report.partition,
         )
-        return Stored(
+        return StoredInput(
             names=[
                 rows_name(shards.lineage, number, fence, each.level, each.partition, each.attempt)
                 for each in last
@@ -184,7 +171,7 @@ class EpochSegments:
             self._settings.observer.reported(reports)
             return self._judged(reports, run)
 
-        before = {SegmentId(segment.id - 1)} if isinstance(source, Stored) else set()
+        before = {SegmentId(segment.id - 1)} if isinstance(source, StoredInput) else set()
         event = attempt(
             Attempt(
                 segment=segment.id,
@@ -203,26 +190,13 @@ class EpochSegments:
     def _job(self, run: "_Run") -> EpochJob:
         """Return the job of a run: the last one of its segment, if that was of the same kind."""
         segment, levels = run.part.segment, run.part.levels
-        kind = _Kind(levels, isinstance(run.source, Stored), run.stores_rows)
+        kind = _Kind(levels, isinstance(run.source, StoredInput), run.stores_rows)
         known = self._jobs.get(segment.id)
         if known is not None and known[0] == kind:
             return known[1]
-        # They have no number of a run: workers get the same closures in all epochs.
-        programs = [
-            self._builder.level(
-                segment,
-                index,
-                self._settings.least_partitions,
-                {},
-                job=levels,
-                round_budget_s=None,
-                stores_rows=run.stores_rows and index == levels[-1],
-            )
-            for index in levels
-        ]
         job = EpochJob(
             title=segment_title(self._plan, segment),
-            programs=programs,
+            programs=self._programs(segment, levels, run.stores_rows),
             reads_stored=kind.reads_stored,
         )
         self._jobs[segment.id] = kind, job
@@ -233,7 +207,7 @@ class EpochSegments:
         for report in reports:
             if report.level < part.first and report.failure is not None:
                 return Failed(report.failure)  # stored rows could not be read
-        made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
+        made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, StoredInput) else {}
         return judge(reports, self._tasks_of(part), first=part.first, materialised=made_by)
 
     def _tasks_of(self, part: LevelRange) -> Mapping[int, int]:
@@ -251,7 +225,7 @@ class _Run:
 
     number: int  # of the epoch
     part: LevelRange
-    source: Rows | Stored
+    source: Rows | StoredInput
     stores_rows: bool
 
 

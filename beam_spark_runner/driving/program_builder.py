@@ -154,7 +154,6 @@ class ProgramBuilder:
         job: range,
         round_budget_s: float | None,
         run: int = 0,
-        rows_from: str | None = None,
         fed: Sequence[pa.RecordBatch] = (),
         in_one_task: bool = False,
         stores_rows: bool = False,
@@ -170,7 +169,6 @@ class ProgramBuilder:
             job: the indices of the levels in the Spark job.
             round_budget_s: the time for splittable DoFns; None: they process all restrictions.
             run: number of the Spark job among all of the pipeline's.
-            rows_from: see ``EpochPart``.
             fed: see ``BatchPart``; none: the tasks read their input.
             in_one_task: see ``SegmentJob``.
             stores_rows: see ``EpochPart``.
@@ -204,10 +202,35 @@ class ProgramBuilder:
                 else self._returned(segment, in_one_task),
                 returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
             ),
-            epoch=self._epoch
-            and dataclasses.replace(self._epoch, rows_from=rows_from, stores_rows=stores_rows),
+            epoch=self._epoch and dataclasses.replace(self._epoch, stores_rows=stores_rows),
             goes_on=self._going_on(segment, index, is_round=is_round),
         )
+
+    def of_epoch(
+        self, partitions: int, segment: Segment, levels: range, stores_rows: bool
+    ) -> Sequence[LevelProgram]:
+        """Return the programs of levels that run in epochs.
+
+        They have no number of a run: workers get the same closures in all epochs.
+
+        Args:
+            partitions: the number of partitions of every exchange.
+            segment: the segment of the levels.
+            levels: their indices within the segment.
+            stores_rows: see ``EpochPart``, of the last one.
+        """
+        return [
+            self.level(
+                segment,
+                index,
+                partitions,
+                {},
+                job=levels,
+                round_budget_s=None,
+                stores_rows=stores_rows and index == levels[-1],
+            )
+            for index in levels
+        ]
 
     def _returned(self, segment: Segment, in_one_task: bool) -> frozenset[int]:
         """See ``BatchPart.returns``."""

@@ -6,7 +6,6 @@ Nothing is decided here: the caller, ``segment_run``, chooses the levels, and ac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner.core.ids import DestinationId
@@ -16,7 +15,6 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.engine.level_stacks import level_in
 from beam_spark_runner.engine.program import LevelProgram, SideInputRows
-from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, judge
@@ -196,14 +194,6 @@ def _levels_run(job: SegmentJob, reports: Sequence[Report]) -> tuple[range, int 
     if any(each.level == number and (each.unread_rows or each.residuals) for each in reports):
         return ran, reached
     return ran, None if reached == job.levels[-1] else reached + 1
-
-
-def made_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:
-    """Return rows of encoded elements that the driver makes, by destination."""
-    return [
-        schema.batch_of(dest, np.zeros(1, np.int64), None, None, [element])
-        for dest, element in elements.items()
-    ]
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:

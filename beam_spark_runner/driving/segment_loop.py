@@ -10,11 +10,12 @@ from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.outputs import Outputs
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
-from beam_spark_runner.driving.segment_job import SegmentJobs, made_rows, segment_title
+from beam_spark_runner.driving.segment_job import SegmentJobs, segment_title
 from beam_spark_runner.driving.segment_run import SegmentRun, SegmentRuns, Source
 from beam_spark_runner.driving.tables import results_for
 from beam_spark_runner.driving.triage import Attempt, attempt, raise_unless_lost
 from beam_spark_runner.engine.program import SideInputRows
+from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Verdict

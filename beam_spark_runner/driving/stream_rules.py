@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Plan, Stored
@@ -46,7 +45,6 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
         renamed: the earlier names of steps, by their names now.
     """
     first = plan.segments[0]
-    streams = any(each.urn == urns.TEST_STREAM for each in plan.graph.transforms.values())
     return StreamRules(
         partitions=partitions,
         version=PipelineVersion(
@@ -62,7 +60,5 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
         splittable={
             int(id_) for id_, stage in plan.stages.items() if Stored.RESTRICTIONS in stage.stores
         },
-        played={dest: plan.destinations[dest].arriving for dest in first.test_streams}
-        if streams
-        else {},
+        played={dest: plan.destinations[dest].arriving for dest in first.test_streams},
     )

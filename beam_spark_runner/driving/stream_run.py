@@ -1,5 +1,6 @@
 """Runs a streaming plan: the loop over epochs, with the plan's own segments and status."""
 
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -53,11 +54,12 @@ def run_epochs(
     if not plan.segments:  # a TestStream, and nothing that reads it
         return pace.drains()
     builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
+    programs = functools.partial(builder.of_epoch, settings.least_partitions)
     loop = EpochLoop(
         rules_of(plan, settings.least_partitions, checkpoints.renamed),
         settings,
         cluster,
-        EpochSegments(plan, settings, cluster, tally, clock, builder),
+        EpochSegments(plan, settings, cluster, tally, clock, programs),
         _Reporting(plan, settings, tally),
         checkpoints,
         pace,

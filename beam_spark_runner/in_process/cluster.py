@@ -6,7 +6,7 @@ data. All rows between two levels are in memory.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,28 +21,26 @@ from beam_spark_runner.driving.cluster import (
     JobResult,
     LevelsJob,
     LevelsResult,
-    Rows,
-    Stored,
-    batches_of,
+    StoredInput,
 )
 from beam_spark_runner.driving.output_rows import OutputRows
-from beam_spark_runner.driving.segment_job import made_rows
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows, made_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.gathered import new_id, small_side_input, whole_rows
+from beam_spark_runner.engine.task.chained_tasks import exchanged, run_levels
 from beam_spark_runner.engine.task.first_task import FirstTask
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding, make_shards
 from beam_spark_runner.engine.task.stored_rows import StoredRows, read_rows
-from beam_spark_runner.engine.task.task import LevelTask
 from beam_spark_runner.in_process.memory_rows import (
     MemoryRows,
     Partition,
-    exchanged,
     partitions_of,
     split_reports,
+    with_spread_marks,
 )
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
@@ -74,14 +72,9 @@ class InProcessCluster:
         """See ``Cluster``."""
         partitions = partitions_of(job.source)
         if job.single_task_budget_s is not None:
-            outputs: Sequence[Partition] = [
-                self._first_task(job, job.single_task_budget_s, partitions)
-            ]
+            outputs = [self._first_task(job, job.single_task_budget_s, partitions)]
         else:
-            spreads = job.programs[0].has_exchange or job.spreads_source
-            if spreads:
-                partitions = exchanged(job.programs[0], partitions, spreads_marks=job.has_marks)
-            outputs = self._levels(job.programs, partitions)
+            outputs = self._levels(job.programs, _read(job, partitions))
         rows, reports = split_reports(outputs)
         return LevelsResult(rows, None, reports_of(reports))
 
@@ -120,21 +113,21 @@ class InProcessCluster:
             for edge in edges
         }
 
-    def run_epoch(self, job: EpochJob, source: Rows | Stored) -> EpochResult:
+    def run_epoch(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
         """See ``Cluster``."""
         submitted_ns = time.monotonic_ns()
         first = job.programs[0]
         partitions: Sequence[Partition]
-        if isinstance(source, Stored):
+        if isinstance(source, StoredInput):
             stored = StoredRows.before(first)
             partitions = [
                 list(read_rows(stored, name, partition, 0))
                 for partition, name in enumerate(source.names)
             ]
             if first.has_exchange:
-                partitions = exchanged(first, partitions, spreads_marks=False)
+                partitions = exchanged(first, partitions)
         else:
-            partitions = [batches_of(source)] * (first.partitions if first.has_exchange else 1)
+            partitions = [control_rows(source)] * (first.partitions if first.has_exchange else 1)
         _, reports = split_reports(self._levels(job.programs, partitions))
         return EpochResult(reports_of(reports), submitted_ns)
 
@@ -159,44 +152,32 @@ class InProcessCluster:
 
     def _levels(
         self, programs: Sequence[LevelProgram], inputs: Sequence[Partition]
-    ) -> Sequence[Partition]:
-        """Run levels, and return what each task of the last one emits.
-
-        Args:
-            programs: the programs of the levels.
-            inputs: what each task of the first one reads.
-        """
-        outputs = self._level(programs[0], inputs)
-        for program in programs[1:]:
-            if program.has_exchange:
-                outputs = exchanged(program, outputs, spreads_marks=False)
-            outputs = self._level(program, outputs)
-        return outputs
-
-    def _level(self, program: LevelProgram, inputs: Sequence[Partition]) -> Sequence[Partition]:
-        return [
-            self._emitted(LevelTask(program, partition), _fed(program, batches))
-            for partition, batches in enumerate(inputs)
-        ]
-
-    def _emitted(self, task: LevelTask, batches: Iterator[pa.RecordBatch]) -> Partition:
-        self._check_cancelled()
-        with contextlib.closing(task.run(batches)) as emitted:
-            return list(emitted)
+    ) -> list[list[pa.RecordBatch]]:
+        return run_levels(programs, inputs, before_task=self._check_cancelled)
 
     def _first_task(
         self, job: LevelsJob, budget_s: float, partitions: Sequence[Partition]
-    ) -> Partition:
+    ) -> list[pa.RecordBatch]:
         self._check_cancelled()
         batches = [batch for partition in partitions for batch in partition]
         return list(FirstTask(job.programs, budget_s).run(_fed(job.programs[0], batches)))
 
 
-def _fed(program: LevelProgram, batches: Partition) -> Iterator[pa.RecordBatch]:
+def _read(job: LevelsJob, partitions: Sequence[Partition]) -> Sequence[Partition]:
+    """Return what each task of the first level reads."""
+    first = job.programs[0]
+    if not job.exchanges_source:
+        return [_fed(first, each) for each in partitions]
+    if job.has_marks:
+        partitions = with_spread_marks(partitions, first.partitions)
+    return exchanged(first, partitions)
+
+
+def _fed(program: LevelProgram, batches: Partition) -> Partition:
     """Return the rows that a task reads: those in its program, if there are any."""
     if program.batch is not None and program.batch.fed:
-        return iter(schema.decoded_batches(program.batch.fed))
-    return iter(batches)
+        return list(schema.decoded_batches(program.batch.fed))
+    return batches
 
 
 @dataclass(frozen=True, slots=True)

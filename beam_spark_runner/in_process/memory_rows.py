@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.driving.output_rows import ClusterRows
-from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import attempts_in
-from beam_spark_runner.engine.task.chained_tasks import joined, partitioned, sorted_rows
+from beam_spark_runner.engine.task.chained_tasks import joined
 from beam_spark_runner.scheduling.attempts import Attempts
 
 Partition = Sequence[pa.RecordBatch]
@@ -64,26 +63,14 @@ def split_reports(outputs: Iterable[Partition]) -> tuple[MemoryRows, list[bytes]
     return MemoryRows(rows), found
 
 
-def exchanged(
-    program: LevelProgram, partitions: Iterable[Partition], *, spreads_marks: bool
-) -> Sequence[Partition]:
-    """Bring rows to the partitions of their routes, sorted as the stages of a level need it.
-
-    Rows that need no order come in that in which they were emitted.
+def with_spread_marks(partitions: Iterable[Partition], count: int) -> list[Partition]:
+    """Return rows that earlier jobs have made, with each mark once for each of their readers.
 
     Args:
-        program: the program of the level that reads them.
-        partitions: the rows, as tasks have made them.
-        spreads_marks: whether each partition gets all marks: earlier jobs have made the rows.
+        partitions: the rows.
+        count: the number of partitions of the next exchange.
     """
-    batches = [batch for partition in partitions for batch in partition]
-    if spreads_marks:
-        batches = [_with_spread_marks(batch, program.partitions) for batch in batches]
-    is_sorted = program.reads_marks_first or any(
-        stage.input.is_grouped or stage.input.is_ordered for stage in program.stages
-    )
-    rows = sorted_rows(program, batches) if is_sorted else joined(batches)
-    return partitioned(rows, program.partitions)
+    return [[_with_spread_marks(batch, count) for batch in each] for each in partitions]
 
 
 def _with_spread_marks(batch: pa.RecordBatch, partitions: int) -> pa.RecordBatch:

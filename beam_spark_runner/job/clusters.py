@@ -1,7 +1,6 @@
 """What runs the tasks of a job: Spark, or this process. The one place that knows both."""
 
 from collections.abc import Callable
-from typing import cast
 
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError, TableError
 from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
@@ -18,7 +17,7 @@ from beam_spark_runner.options.values import IN_PROCESS
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
-from beam_spark_runner.spark.driver.tables import OpenTables, open_tables
+from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
 
@@ -75,7 +74,7 @@ def cluster_of(
             check_cancelled=check_cancelled,
             cancel=lambda: session.cancel(job_id),
             offers=telemetry.offers,
-            tables=cast("OpenTables", tables),  # of ``tables_of``
+            tables=tables,
             anchors=not (session.is_local or session.is_connect)
             and session.version.unites_in_place,
             in_one_task=session.is_local

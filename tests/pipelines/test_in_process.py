@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.testing.util import assert_that, equal_to
+from pyspark import SparkContext
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import (
@@ -101,14 +102,9 @@ def test_the_process_stays_as_it_was(build: Callable[[beam.Pipeline], None]) -> 
 
 
 def test_no_jvm_is_started() -> None:
-    if "pyspark" in sys.modules:
-        from pyspark import SparkContext
-
-        before = SparkContext._gateway
+    before = SparkContext._gateway
     with pipeline() as p:
         grouped(p)
-    from pyspark import SparkContext
-
     assert SparkContext._gateway is before
 
 

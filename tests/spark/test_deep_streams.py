@@ -19,7 +19,7 @@ from apache_beam.transforms.trigger import (
 from apache_beam.transforms.window import FixedWindows, TimestampCombiner, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from beam_spark_runner.driving.cluster import EpochJob, EpochResult, Stored
+from beam_spark_runner.driving.cluster import EpochJob, EpochResult, StoredInput
 from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.scheduling.attempts import Rejected, Verdict
 from beam_spark_runner.spark.driver.cluster import SparkCluster
@@ -191,13 +191,13 @@ def test_what_runs_again(
     run, judged = SparkCluster.run_epoch, EpochSegments._judged
 
     def run_with_faults(cluster: SparkCluster, job: EpochJob, source: Any) -> EpochResult:
-        ran.append("later" if isinstance(source, Stored) else "first")
-        if isinstance(source, Stored) and ran.count("later") == 4:
+        ran.append("later" if isinstance(source, StoredInput) else "first")
+        if isinstance(source, StoredInput) and ran.count("later") == 4:
             (tmp_path / source.names[0]).unlink()
         return run(cluster, job, source)
 
     def reject_the_second(here: EpochSegments, reports: Any, this: Any) -> Verdict:
-        if ran.count("later") == 1 and isinstance(this.source, Stored):
+        if ran.count("later") == 1 and isinstance(this.source, StoredInput):
             return Rejected("as the test says")
         return judged(here, reports, this)
 

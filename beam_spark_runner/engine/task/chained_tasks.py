@@ -1,7 +1,8 @@
-"""Runs all tasks of an epoch's levels one after another, in one process."""
+"""Runs all tasks of some levels one after another, in one process."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,24 +35,47 @@ def run_chained(
     Raises:
         TooManyRowsError: a level emits more.
     """
-    first, *later = programs
+    first = programs[0]
     inputs = [list(rows)] * (first.partitions if first.has_exchange else 1)
-    outputs = _run_level(first, inputs, most_bytes)
+    return [batch for emitted in run_levels(programs, inputs, most_bytes) for batch in emitted]
+
+
+def run_levels(
+    programs: Sequence[LevelProgram],
+    inputs: Sequence[Sequence[pa.RecordBatch]],
+    most_bytes: float = math.inf,
+    before_task: Callable[[], None] = lambda: None,
+) -> list[list[pa.RecordBatch]]:
+    """Run the tasks of all levels, and return what each task of the last one emits.
+
+    Args:
+        programs: the programs of the levels.
+        inputs: the rows that each task of the first level reads.
+        most_bytes: see ``run_chained``.
+        before_task: is called before each task, and may raise.
+
+    Raises:
+        TooManyRowsError: a level emits more.
+    """
+    first, *later = programs
+    outputs = _run_level(first, inputs, most_bytes, before_task)
     for program in later:
-        inputs = exchanged(program, outputs) if program.has_exchange else outputs
-        outputs = _run_level(program, inputs, most_bytes)
-    return [batch for emitted in outputs for batch in emitted]
+        read = exchanged(program, outputs) if program.has_exchange else outputs
+        outputs = _run_level(program, read, most_bytes, before_task)
+    return outputs
 
 
 def _run_level(
     program: LevelProgram,
     inputs: Sequence[Sequence[pa.RecordBatch]],
-    most_bytes: int,
+    most_bytes: float,
+    before_task: Callable[[], None],
 ) -> list[list[pa.RecordBatch]]:
     """Return what each task of a level emits."""
     size = 0
     outputs: list[list[pa.RecordBatch]] = []
     for partition, batches in enumerate(inputs):
+        before_task()
         task = LevelTask(program, partition)
         outputs.append([])
         with contextlib.closing(task.run(iter(batches))) as emitted:
@@ -74,18 +98,18 @@ def exchanged(
         program: the program of the level.
         outputs: the rows that the tasks of the level before have emitted.
     """
-    rows = sorted_rows(program, (batch for emitted in outputs for batch in emitted))
-    return partitioned(rows, program.partitions)
-
-
-def partitioned(rows: pa.Table, partitions: int) -> list[list[pa.RecordBatch]]:
-    """Return the rows of each partition, in their order."""
-    if partitions == 1:
+    batches = (batch for emitted in outputs for batch in emitted)
+    is_sorted = program.reads_marks_first or any(
+        stage.input.is_grouped or stage.input.is_ordered for stage in program.stages
+    )
+    rows = sorted_rows(program, batches) if is_sorted else joined(batches)
+    if program.partitions == 1:
         return [rows.to_batches()]
-    places = routing.partitions_of_routes(rows.column("route").to_numpy(), partitions)
+    routes = rows.column("route").to_numpy()
+    partitions = routing.partitions_of_routes(routes, program.partitions)
     return [
-        rows.take(pa.array(np.flatnonzero(places == partition))).combine_chunks().to_batches()
-        for partition in range(partitions)
+        rows.take(pa.array(np.flatnonzero(partitions == partition))).combine_chunks().to_batches()
+        for partition in range(program.partitions)
     ]
 
 

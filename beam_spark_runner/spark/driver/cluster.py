@@ -15,12 +15,12 @@ from beam_spark_runner.driving.cluster import (
     JobResult,
     LevelsJob,
     LevelsResult,
-    Rows,
-    Stored,
+    StoredInput,
 )
 from beam_spark_runner.driving.output_rows import OutputRows
-from beam_spark_runner.driving.tables import Tables
+from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import Edge, SideInputRows
+from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding
@@ -40,7 +40,6 @@ from beam_spark_runner.spark.driver.helping_job import HelpingJob
 from beam_spark_runner.spark.driver.level_frames import level_frame
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier, threads_are_pinned
-from beam_spark_runner.spark.driver.tables import OpenTables
 from beam_spark_runner.spark.worker.functions import (
     NEW_SHARDS,
     first_task_function,
@@ -80,7 +79,7 @@ class SparkClusterSettings:
     job_name: str | None = None
     cancel: Callable[[], None] = lambda: None
     offers: Offers = field(default_factory=Offers)
-    tables: OpenTables = field(default_factory=OpenTables)
+    tables: Tables = field(default_factory=NoTables)
     anchors: bool = False
     in_one_task: bool = False
 
@@ -92,7 +91,7 @@ class SparkCluster:
         self._settings = settings
         self._spark = settings.spark
         self._epochs: Epochs | None = None
-        self.tables: Tables = settings.tables
+        self.tables = settings.tables
 
     def scope(self, title: str) -> AbstractContextManager[None]:
         """See ``Cluster``."""
@@ -138,7 +137,7 @@ class SparkCluster:
         )
         return gather(rows, edges, settings)
 
-    def run_epoch(self, job: EpochJob, source: Rows | Stored) -> EpochResult:
+    def run_epoch(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
         """See ``Cluster``."""
         if self._epochs is None:
             self._epochs = self._new_epochs()
@@ -178,7 +177,7 @@ class SparkCluster:
         return level_frame(
             frame,
             job.programs,
-            exchanges_source=job.programs[0].has_exchange or job.spreads_source,
+            exchanges_source=job.exchanges_source,
             has_marks=job.has_marks,
         )
 

@@ -9,9 +9,10 @@ from typing import NamedTuple, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core import routing
-from beam_spark_runner.driving.cluster import EpochJob, EpochResult, Rows, Stored, batches_of
+from beam_spark_runner.driving.cluster import EpochJob, EpochResult, StoredInput
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.scheduling.attempts import Attempts
@@ -66,7 +67,7 @@ class Epochs:
         self._resident: ResidentTask | None = None
         self._chained: dict[int, _Chained] = {}  # by the last level: the last one of each segment
 
-    def run(self, job: EpochJob, source: Rows | Stored) -> EpochResult:
+    def run(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
         """Run levels to their end, for one epoch.
 
         Args:
@@ -76,15 +77,15 @@ class Epochs:
         Raises:
             Exception: what Spark raises; see ``spark_errors``.
         """
-        if self._in_one_task and not isinstance(source, Stored):
+        if self._in_one_task and not isinstance(source, StoredInput):
             resident = self._resident = self._resident or self._new_resident(job)
             submitted_ns = time.monotonic_ns()
-            found = resident.run(job.programs, batches_of(source))
+            found = resident.run(job.programs, control_rows(source))
             if found is not None:
                 return EpochResult(found, submitted_ns)
             resident.close()
             self._resident, self._in_one_task = None, False
-        if self._anchors and not isinstance(source, Stored):  # an epoch begins
+        if self._anchors and not isinstance(source, StoredInput):  # an epoch begins
             self._weigh(job.programs[0].partitions)
         if self._copier is None:
             frame = self._frame(job, source)
@@ -133,9 +134,9 @@ class Epochs:
         known = self._chained.get(last)
         if known is None or known.job is not job or known.anchor is not self._anchor:
             # Placeholders: the local property replaces them. Spark does not run an empty frame.
-            nothing: Rows | Stored = [(schema.CONTROL, b"")]
+            nothing: Rows | StoredInput = [(schema.CONTROL, b"")]
             if job.reads_stored:
-                nothing = Stored(names=[""] * job.programs[0].partitions, made_by=_NOBODY)
+                nothing = StoredInput(names=[""] * job.programs[0].partitions, made_by=_NOBODY)
             frame = self._frame(job, nothing)
             plan = copier.plan(frames.coded_reports(frame))
             known = self._chained[last] = _Chained(job, self._anchor, plan)
@@ -146,10 +147,10 @@ class Epochs:
         """The local property with the input of a Spark job; None: the input is in the plan."""
         return None if self._copier is None else self._copier.local_property
 
-    def _frame(self, job: EpochJob, source: Rows | Stored) -> DataFrame:
+    def _frame(self, job: EpochJob, source: Rows | StoredInput) -> DataFrame:
         """Return the frame that runs the levels."""
         first, *later = job.programs
-        if isinstance(source, Stored):
+        if isinstance(source, StoredInput):
             rows = self._reading(source, first)
         else:
             rows = _in_plan(source, self._one_for_each(first))
@@ -170,7 +171,7 @@ class Epochs:
         tasks = first.partitions if first.has_exchange else 1
         return self._spark.range(0, tasks, 1, tasks)
 
-    def _reading(self, stored: Stored, first: LevelProgram) -> DataFrame:
+    def _reading(self, stored: StoredInput, first: LevelProgram) -> DataFrame:
         """Return the rows that the level before has stored."""
         partitions = first.partitions
         reads = reading_function(StoredRows.before(first), self._property)
@@ -202,8 +203,8 @@ def _in_plan(rows: Rows, one_for_each: DataFrame) -> DataFrame:
     return one_for_each.selectExpr(f"inline(array({literals}))")
 
 
-def _text_of(source: Rows | Stored) -> str:
+def _text_of(source: Rows | StoredInput) -> str:
     """Return the input of a Spark job as the value of a local property."""
-    if isinstance(source, Stored):
+    if isinstance(source, StoredInput):
         return "\n".join(source.names)
-    return schema.text_of_batches(batches_of(source))
+    return schema.text_of_batches(control_rows(source))

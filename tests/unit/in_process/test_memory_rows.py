@@ -13,11 +13,12 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
+from beam_spark_runner.engine.task.chained_tasks import exchanged
 from beam_spark_runner.in_process.memory_rows import (
     MemoryRows,
-    exchanged,
     partitions_of,
     split_reports,
+    with_spread_marks,
 )
 from beam_spark_runner.scheduling.attempts import Attempts
 
@@ -51,7 +52,7 @@ def test_each_row_is_on_the_partition_of_its_route(
     routes: list[list[int]], partitions: int, is_grouped: bool
 ) -> None:
     made = [[rows(each)] for each in routes]
-    found = exchanged(program(partitions, is_grouped=is_grouped), made, spreads_marks=False)
+    found = exchanged(program(partitions, is_grouped=is_grouped), made)
     assert len(found) == partitions
     seen: list[tuple[int, bytes]] = []
     for number, partition in enumerate(found):
@@ -73,13 +74,13 @@ def test_each_row_is_on_the_partition_of_its_route(
 
 def test_rows_that_need_no_order_come_as_they_were_emitted() -> None:
     made = [[rows([9, 1, 5])], [rows([3])]]
-    (found,) = exchanged(program(1, is_grouped=False), made, spreads_marks=False)
+    (found,) = exchanged(program(1, is_grouped=False), made)
     assert [r for batch in found for r in batch.column("route").to_pylist()] == [9, 1, 5, 3]
 
 
 def test_marks_of_earlier_jobs_reach_every_partition() -> None:
     made = [[rows([1, 2, 3]), mark(1)], [mark(2)]]
-    found = exchanged(program(3, is_grouped=True), made, spreads_marks=True)
+    found = exchanged(program(3, is_grouped=True), with_spread_marks(made, 3))
     expected = {7: Attempts.of([1, 2])}
     assert [MemoryRows([partition]).attempts() for partition in found] == [expected] * 3
     assert sum(len(batch) for each in found for batch in each) == 3 + 2 * 3

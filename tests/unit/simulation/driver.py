@@ -127,7 +127,7 @@ class Driver:
             single_task_budget_s=0.0,
             epoch=EpochPart(shards=_PLACES),
         )
-        cluster, clock, builder = SimulatedCluster(self), _Clock(self), _Builder(self.partitions)
+        cluster, clock = SimulatedCluster(self), _Clock(self)
         waits = _Waits(self)
         loop = EpochLoop(
             StreamRules(
@@ -141,7 +141,7 @@ class Driver:
             ),
             settings,
             cluster,
-            EpochSegments(plan(), settings, cluster, RunMetrics(), clock, builder),
+            EpochSegments(plan(), settings, cluster, RunMetrics(), clock, _programs),
             _Observer(self, waits),
             Checkpoints(
                 storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=KEY_GROUPS
@@ -192,14 +192,9 @@ class _AtOnce:
         return SimpleNamespace(result=lambda: result)
 
 
-class _Builder:
-    """Builds as much of a program as the loop looks at: the tasks are the world's own."""
-
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
-
-    def level(self, segment: Any, index: int, *_: Any, **__: Any) -> Any:
-        return SimpleNamespace(level=segment.first_level + index, partitions=self._partitions)
+def _programs(segment: Any, levels: range, stores_rows: bool) -> Any:
+    """Return as much of the programs as the loop looks at: the tasks are the world's own."""
+    return [SimpleNamespace(level=segment.first_level + index) for index in levels]
 
 
 class _Waits:

@@ -11,10 +11,10 @@ import pytest
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
 from beam_spark_runner.driving.program_builder import ProgramBuilder
-from beam_spark_runner.driving.segment_job import made_rows
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import first_task, task
 from beam_spark_runner.engine.task.first_task import FirstTask
