@@ -33,7 +33,7 @@ LAYERS = (
 # Within a folder, highest first. "": the files that lie in the folder itself, its contract.
 ROOMS = {
     "spark": ("driver", "session", "worker", ""),
-    "engine": ("task", "side_inputs", "rows", ""),
+    "engine": ("task", "stages", "worker", "side_inputs", "rows", ""),
     "harness": (
         "remote",
         "environments",

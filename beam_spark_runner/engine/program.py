@@ -74,7 +74,7 @@ class SideInputRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperProgram:
-    """Has an SDK help a stage of the level, in separate bundles: see ``task.helper_bundle``.
+    """Has an SDK help a stage of the level, in separate bundles: see ``worker.helper_bundle``.
 
     Attributes:
         stage: differs from the ids of all stages and all other helpers.

@@ -6,7 +6,7 @@ from pathlib import Path
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 
 _SLOTS = 2
 _LOOPBACK = "127.0.0.1"

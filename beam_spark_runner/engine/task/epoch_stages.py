@@ -14,18 +14,18 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import StageId, TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.engine.epoch_files import shared_file
 from beam_spark_runner.engine.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.engine.rows.reading import StageEpoch
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.views import EpochView
-from beam_spark_runner.engine.task.epoch_files import shared_file
-from beam_spark_runner.engine.task.epoch_stage import EpochStage
+from beam_spark_runner.engine.stages.context import StageContext
+from beam_spark_runner.engine.stages.opening import open_storing_stage
+from beam_spark_runner.engine.stages.side_windows import looked_up_from_us
+from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
-from beam_spark_runner.engine.task.open_stage import OpenStage
 from beam_spark_runner.engine.task.open_stages import OpenStages
-from beam_spark_runner.engine.task.side_windows import looked_up_from_us
-from beam_spark_runner.engine.task.stage_kinds import kind_of
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.portable.monitoring import drained_timers_counter, lateness_counter
@@ -48,7 +48,7 @@ class EpochStages(OpenStages):
     Attributes:
         watermarks: the watermarks of all stages.
         was_cut_off, awaits_commit, was_interrupted, awaited_us, views: those of all stages, see
-            ``EpochStage``.
+            ``Outcome``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class EpochStages(OpenStages):
         self._epoch = reports_pb2.Epoch()
         self._shard: Shard | None = None
         self._began_ns = 0
-        self._made: list[EpochStage] = []
+        self._made: list[Stage] = []
         self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
         self._dropped: defaultdict[StageId, DroppedTimers] = defaultdict(DroppedTimers)
         self.watermarks = EpochWatermarks(self._epoch, {})
@@ -177,17 +177,15 @@ class EpochStages(OpenStages):
         for program in self._level.stages:
             stores = program.in_epochs.stores
             if stores and (program.stage in self._open or self._is_due(program)):
-                stage = self[program.stage]
-                assert isinstance(stage, EpochStage)
-                stage.run_due()
+                self[program.stage].run_due()
         infos = super().finish()
         for stage in self._made:
-            self.was_cut_off |= stage.was_cut_off
-            self.awaits_commit |= stage.awaits_commit
-            self.was_interrupted |= stage.was_interrupted
-            self.views += stage.views
-        interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
-        self.awaited_us = least(stage.awaited_us for stage in self._made)
+            self.was_cut_off |= stage.outcome.was_cut_off
+            self.awaits_commit |= stage.outcome.awaits_commit
+            self.was_interrupted |= stage.outcome.was_interrupted
+            self.views += stage.outcome.views
+        interrupted = {each.program.stage for each in self._made if each.outcome.was_interrupted}
+        self.awaited_us = least(stage.outcome.awaited_us for stage in self._made)
         self.watermarks.advance(self._level.stages, self.store_of, interrupted)
         self._look_back()
         return [*infos, *self._counted_late(), *self._counted_dropped()]
@@ -264,7 +262,7 @@ class EpochStages(OpenStages):
 
     def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
         """Return the status of each stage by its input destination; ``finish`` has run."""
-        waiting = {stage.program.stage: stage.waiting for stage in self._made}
+        waiting = {stage.program.stage: stage.outcome.waiting for stage in self._made}
         return {
             dest: reports_pb2.StageStatus(
                 output_us=self.watermarks.sent_us[dest],
@@ -286,10 +284,10 @@ class EpochStages(OpenStages):
         clocks = [clock_us for _, clock_us in due if clock_us is not None]
         return min(events, default=None), min(clocks, default=None)
 
-    def _make(self, program: StageProgram) -> OpenStage:
+    def _make(self, program: StageProgram) -> Stage:
         if not program.in_epochs.stores:
             return super()._make(program)
-        stage = kind_of(program)(self._level, program, self._outlet, self, self._now_us)
+        stage = open_storing_stage(StageContext(self._level, program, self._outlet, self))
         self._made.append(stage)
         return stage
 

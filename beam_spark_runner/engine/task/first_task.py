@@ -24,7 +24,7 @@ from beam_spark_runner.engine.rows.marks import mark_to_keep
 from beam_spark_runner.engine.task.chained_tasks import joined, sorted_rows
 from beam_spark_runner.engine.task.slices import Slices
 from beam_spark_runner.engine.task.task import LevelTask
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB
 
 MAX_BYTES = 4 << 20

@@ -12,10 +12,11 @@ from beam_spark_runner.engine.program import LevelProgram, StageProgram
 from beam_spark_runner.engine.rows.writing import Outlet
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
-from beam_spark_runner.engine.task.open_stage import OpenStage
+from beam_spark_runner.engine.stages.context import StageContext
+from beam_spark_runner.engine.stages.opening import open_stage
+from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.partitions import Partitions
-from beam_spark_runner.engine.task.splittable_stage import SplittableInRounds
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.sdf.splittable import run_to_end
 from beam_spark_runner.harness.values.spill import ValueLogs
@@ -58,7 +59,7 @@ class OpenStages:
             partitions=level.partitions,
             first=partition,
         )
-        self._open: dict[StageId, OpenStage] = {}
+        self._open: dict[StageId, Stage] = {}
         self.opening = ""  # name of a stage whose DoFns are being set up in this process
         self._opened_s = 0.0
         self._opening_since_s: float | None = None
@@ -70,7 +71,7 @@ class OpenStages:
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[DestinationId, Residuals] = {}  # set by ``finish``
 
-    def __getitem__(self, id_: StageId) -> OpenStage:
+    def __getitem__(self, id_: StageId) -> Stage:
         """See ``StagesOfTask``."""
         stage = self._open.get(id_)
         if stage is None:
@@ -78,7 +79,7 @@ class OpenStages:
             stage.begin()
         return stage
 
-    def _opened(self, program: StageProgram) -> OpenStage:
+    def _opened(self, program: StageProgram) -> Stage:
         before, began_s, outer_s = self.opening, time.monotonic(), self._opening_since_s
         self._opening_since_s = outer_s or began_s
         # An SDK harness may take --environment_start_timeout to start, which is no user code.
@@ -103,9 +104,8 @@ class OpenStages:
         sources = program.in_batch.side_inputs
         return {reader: self.job.side_input(source) for reader, source in sources.items()}
 
-    def _make(self, program: StageProgram) -> OpenStage:
-        kind = SplittableInRounds if program.description.is_splittable else OpenStage
-        return kind(self._level, program, self._outlet, self, self._now_us)
+    def _make(self, program: StageProgram) -> Stage:
+        return open_stage(StageContext(self._level, program, self._outlet, self), self._now_us)
 
     def finish(self) -> list[bytes]:
         """Finish all bundles; those of splittable DoFns first, with all restrictions they defer.
@@ -115,14 +115,14 @@ class OpenStages:
         Returns:
             The monitoring infos of all bundles.
         """
-        splittable = [
-            stage for stage in self._open.values() if isinstance(stage, SplittableInRounds)
-        ]
-        if splittable:
-            run_to_end(splittable, self._now_us, self._wait_us)
-            self.residuals = {
-                each.program.input.dest: each.left for each in splittable if each.left.count
-            }
+        rounds = {
+            stage.program.input.dest: stage.rounds
+            for stage in self._open.values()
+            if stage.rounds is not None
+        }
+        if rounds:
+            run_to_end([*rounds.values()], self._now_us, self._wait_us)
+            self.residuals = {dest: each.left for dest, each in rounds.items() if each.left.count}
         for id_, program in self._programs.items():  # producers come before consumers
             has_partition = self.partitions.has_one_for(program, self._open)
             if has_partition and program.batch is not None and program.batch.takes_partition:
@@ -148,10 +148,10 @@ class OpenStages:
         infos = list(self._finished)
         for stage in list(self._open.values()):
             infos += stage.progress()
-            if isinstance(stage, SplittableInRounds):
-                deferred = stage.deferred()
+            if stage.rounds is not None:
+                deferred = stage.rounds.deferred()
                 if deferred.count:
-                    progress.deferred[stage.step].CopyFrom(deferred)
+                    progress.deferred[stage.rounds.step].CopyFrom(deferred)
         progress.monitoring_infos.extend(merge(infos))
         return progress
 

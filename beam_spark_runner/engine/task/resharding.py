@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
+from beam_spark_runner.engine.epoch_files import delta_files, folder_of_copies
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.epoch_files import delta_files, folder_of_copies
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
 from beam_spark_runner.recovery.migration import MovedStage

@@ -14,11 +14,11 @@ from types import TracebackType
 import pyarrow as pa
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.engine.epoch_files import local_path
 from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import marks_for
 from beam_spark_runner.engine.rows.reports import failure_proto, report_row
-from beam_spark_runner.engine.task.epoch_files import local_path
 from beam_spark_runner.state.blocks import BlockWriter, DamagedFileError, reader_of
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 

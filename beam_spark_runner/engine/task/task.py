@@ -27,18 +27,18 @@ from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.marks import mark_to_keep, marks_for
 from beam_spark_runner.engine.rows.reports import failure_proto, report_row
 from beam_spark_runner.engine.rows.table_rows import with_tables
+from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task.deep_chains import room_for
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.engine.task.input import TaskInput
 from beam_spark_runner.engine.task.lull_watch import LullWatch
-from beam_spark_runner.engine.task.open_stage import AbandonedError
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.task.returned_rows import ReturnedRows
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.engine.task.task_output import TaskOutput
 from beam_spark_runner.engine.task.task_shard import open_shard_of, row_file, seal
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime, worker
+from beam_spark_runner.engine.worker.runtime import JobRuntime, worker
 from beam_spark_runner.harness.program_folders import extend_import_path, working_in
 
 _LOGGER = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task.interruptible import Interruptible
-from beam_spark_runner.engine.task.open_stage import AbandonedError
 
 _QUEUE_BATCHES = 4
 _SMALL_BYTES = 1 << 16

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.engine.epoch_files import delta_files, folder_of_copies, new_file
 from beam_spark_runner.engine.program import LevelProgram
-from beam_spark_runner.engine.task.epoch_files import delta_files, folder_of_copies, new_file
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.recovery.sweep import rows_name

@@ -2,7 +2,7 @@
 
 No gRPC, no port, no copy: the operations at the stage's edges take and return
 elements as objects. The processor is kept between tasks, so that ``setup``
-runs once per worker; the end of its job tears it down, see ``engine.task.worker_runtime``.
+runs once per worker; the end of its job tears it down, see ``engine.worker.runtime``.
 (A Python worker exits by ``os._exit``, which does not run atexit handlers.)
 
 This package is the one place that touches ``apache_beam.runners.worker``.

@@ -14,7 +14,7 @@ from beam_spark_runner.engine.task.first_task import FirstTask
 from beam_spark_runner.engine.task.resharding import Resharding
 from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.engine.task.task import LevelTask, at_home
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.spark.worker.hosting import stay_while_hosting
 
 _NEW_SHARDS = pa.schema(

@@ -10,7 +10,7 @@ from apache_beam.coders.coders import TimestampPrefixingOpaqueWindowCoder
 from apache_beam.transforms.window import GlobalWindows, WindowFn
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.engine.task import side_windows, window_merger
+from beam_spark_runner.engine.stages import side_windows, window_merger
 from beam_spark_runner.harness.beam.plugin.block_edges import reader_of
 from beam_spark_runner.harness.grouping.sdk_window_fn import SdkWindowFn
 from beam_spark_runner.portable.bounded import BoundedReader

@@ -3,7 +3,7 @@
 import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError, CheckpointStorageError, RunnerError
-from beam_spark_runner.engine.task.open_stage import charged_to
+from beam_spark_runner.engine.stages.charging import charged_to
 from beam_spark_runner.harness.failures import ChargedTo, failures_of
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.stored_deltas import ShardStorageError

@@ -14,9 +14,9 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.engine.program import HelperProgram, StageProgram
+from beam_spark_runner.engine.stages.side_windows import window_mapper
 from beam_spark_runner.engine.task.epoch_stages import _value_counter
-from beam_spark_runner.engine.task.side_windows import window_mapper
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.grouping.sdk_window_fn import strategy_for
 from beam_spark_runner.harness.remote.stage import RemoteStage

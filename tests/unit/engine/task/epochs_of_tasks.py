@@ -94,13 +94,16 @@ def programs_of(
     *,
     job: str,
     is_stable: bool = False,
+    is_sorted: bool = False,
     user_timer_batch: int | None = None,
     partitions: int = 1,
 ) -> list[LevelProgram]:
     """Return the programs of all levels of a pipeline; see ``programs_in``."""
     proto = proto_of(build)
     if is_stable:
-        _ask_for_stable_input(proto)
+        _require(proto, "stable_input")
+    if is_sorted:
+        _require(proto, "time_sorted_input")
     plan = compile_pipeline(proto)
     limits = Limits(
         max_attempts=1,
@@ -128,13 +131,14 @@ def programs_of(
     ]
 
 
-def _ask_for_stable_input(proto: beam_runner_api_pb2.Pipeline) -> None:
+def _require(proto: beam_runner_api_pb2.Pipeline, required: str) -> None:
+    """Have the step "send" require some kind of input."""
     for each in proto.components.transforms.values():
         if each.unique_name == "send":
             par_do = beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
-            par_do.requires_stable_input = True
+            setattr(par_do, f"requires_{required}", True)
             each.spec.payload = par_do.SerializeToString()
-    proto.requirements.append("beam:requirement:pardo:stable_input:v1")
+    proto.requirements.append(f"beam:requirement:pardo:{required}:v1")
 
 
 def batch(dest: int, values: list[bytes]) -> Any:

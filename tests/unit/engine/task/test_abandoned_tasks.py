@@ -12,9 +12,9 @@ import pytest
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.engine.task.open_stage import AbandonedError
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.job.compile import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 

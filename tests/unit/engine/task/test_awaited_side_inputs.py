@@ -12,7 +12,7 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from tests.unit.engine.task.epochs_of_tasks import SECOND, epoch, head_of, programs_of
 
 JOB = "awaited side inputs"

@@ -24,7 +24,7 @@ from beam_spark_runner.engine.task.chained_tasks import (
     exchanged,
     run_chained,
 )
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.scheduling.attempts import Accepted, Report, judge
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.engine.task.epochs_of_tasks import programs_of, rows_of

@@ -17,7 +17,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.portable.metric_values import counter_value
 from beam_spark_runner.portable.monitoring import DROPPED_BY_DRAIN, name_of
 from tests.unit.engine.task.epochs_of_tasks import HAPPENED, epoch, programs_of

@@ -18,7 +18,7 @@ from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import first_task, task
 from beam_spark_runner.engine.task.first_task import FirstTask
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, judge

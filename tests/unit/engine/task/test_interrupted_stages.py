@@ -7,8 +7,9 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.engine.task import storing_stage, task
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.stages import opening
+from beam_spark_runner.engine.task import task
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.semantics.interruption import Interruption
 from tests.unit.engine.task.epochs_of_tasks import (
     HAPPENED,
@@ -135,7 +136,7 @@ def test_what_is_due_has_its_time_once_all_elements_are_read(
             HAPPENED.append("begins again")
             super().begin_again()
 
-    monkeypatch.setattr(storing_stage, "Interruption", Recorded)
+    monkeypatch.setattr(opening, "Interruption", Recorded)
     run = Run(tmp_path, batch=1)
     run.epoch(SECOND, 2, 4)
     assert run.epoch(5 * SECOND, 7)[0] == ["got 7", "event 2", "begins again"]

@@ -11,7 +11,7 @@ from beam_spark_runner.engine.program import BatchPart, Edge, LevelProgram, Stag
 from beam_spark_runner.engine.task.partitions import Partitions
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.stage_description import StageDescription
-from tests.unit.engine.task.test_worker_runtime import program as level_named
+from tests.unit.engine.worker.test_worker_runtime import program as level_named
 
 HERE, NEXT, LATER = PCollectionId("here"), PCollectionId("next"), PCollectionId("later")
 

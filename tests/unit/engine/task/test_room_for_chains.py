@@ -14,7 +14,7 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.deep_chains import room_for
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from tests.unit.engine.task.epochs_of_tasks import epoch, programs_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from tests.unit.engine.task.epochs_of_tasks import (
     HAPPENED,
     SECOND,

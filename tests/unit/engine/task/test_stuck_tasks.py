@@ -16,7 +16,7 @@ from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.reports import _report_of, error_of
 from beam_spark_runner.engine.task import lull_watch, task
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling import lull
 from tests.unit.engine.task.emitted import values_to

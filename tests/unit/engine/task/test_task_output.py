@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task.open_stage import AbandonedError
+from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task.task_output import TaskOutput
 from tests.unit.engine.task.emitted import values_to
 

@@ -12,7 +12,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.task import epoch_server, task
-from beam_spark_runner.engine.task.worker_runtime import worker
+from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.scheduling.attempts import Accepted, judge
 from beam_spark_runner.spark.driver import resident_task
 from beam_spark_runner.spark.driver.resident_task import ResidentTask

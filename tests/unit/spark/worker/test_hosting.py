@@ -14,12 +14,12 @@ from pyspark import worker as pyspark_worker
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.program import BatchPart
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task.worker_runtime import WorkerRuntime, worker
+from beam_spark_runner.engine.worker.runtime import WorkerRuntime, worker
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
 from beam_spark_runner.spark.worker import level_tasks
 from beam_spark_runner.spark.worker.hosting import stay_while_hosting, staying
 from tests.unit.engine.task.epochs_of_tasks import Tells, programs_in, rows_of
-from tests.unit.engine.task.test_worker_runtime import Job
+from tests.unit.engine.worker.test_worker_runtime import Job
 
 
 def is_told_to_end(infile: Any, outfile: Any) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from beam_spark_runner.engine.epoch_files import folder_of_copies
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.epoch_files import folder_of_copies
 
 
 def places(deltas: str = "/shared/a", local: str | None = None) -> ShardLocations:

@@ -25,7 +25,7 @@ from beam_spark_runner.engine.program import (
     StageProgram,
 )
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
-from beam_spark_runner.engine.task.running_tasks import RunningTasks
+from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 from beam_spark_runner.harness.beam.coded_types import coded_types
 from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses

@@ -2,7 +2,7 @@
 
 import threading
 
-from beam_spark_runner.engine.task.running_tasks import RunningTasks
+from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 
 
 def test_without_a_task() -> None:

@@ -10,7 +10,7 @@ from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
 from beam_spark_runner.engine.program import HelperProgram
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.portable.environments import sdk_of
 
 

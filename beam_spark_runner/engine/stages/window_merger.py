@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_spark_runner.engine.program import HelperProgram
-from beam_spark_runner.engine.task.helper_bundle import run_helper, wrong_answer
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.worker.helper_bundle import run_helper, wrong_answer
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.window_merging import coded_question, decoded_answer
 

@@ -9,9 +9,9 @@ from apache_beam.transforms.window import GlobalWindows, IntervalWindow
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.engine.program import HelperProgram
-from beam_spark_runner.engine.task import window_merger
-from beam_spark_runner.engine.task.window_merger import merge_windows
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.stages import window_merger
+from beam_spark_runner.engine.stages.window_merger import merge_windows
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.grouping.sdk_window_fn import SdkWindowFn
 from beam_spark_runner.semantics.merging import merged_windows
 

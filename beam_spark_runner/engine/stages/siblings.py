@@ -1,19 +1,59 @@
-"""The contract of stages that store data in the shard from epoch to epoch."""
+"""What a stage knows of the other stages of its task, and of the task's epoch."""
 
-import abc
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.engine.program import Edge, StageProgram
 from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
-from beam_spark_runner.engine.task.open_stage import OpenStage, StagesOfTask
+from beam_spark_runner.engine.worker.runtime import JobRuntime
+from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers
+from beam_spark_runner.state.policy import KeyPolicy
 from beam_spark_runner.state.store import StoredState
+
+
+class StageDownstream(Protocol):
+    """A stage that gets elements from the bundle of another stage of the task."""
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Process elements that another stage of the task emits while its bundle runs."""
+        ...
+
+    def flush(self) -> None:
+        """Process elements that are buffered, in this stage and downstream."""
+        ...
+
+
+class StagesOfTask(Protocol):
+    """The other stages that a task runs.
+
+    Attributes:
+        job: the runtime of the job in this process.
+        logs: the values of large groups; any stage may refer to them until all have finished.
+        policy: the key policy of stages that store no keys.
+    """
+
+    job: JobRuntime
+    logs: ValueLogs
+    policy: KeyPolicy
+
+    def __getitem__(self, id_: StageId) -> StageDownstream:
+        """Return a stage, and open it if that has not been done."""
+        ...
+
+    def side_inputs(
+        self, program: StageProgram
+    ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
+        """Return the side inputs of a stage: (transform id, local name) -> lookup."""
+        ...
 
 
 class StagesOfEpoch(StagesOfTask, Protocol):
@@ -63,36 +103,3 @@ class StagesOfEpoch(StagesOfTask, Protocol):
     def has_view(self, edge: Edge, window: SideWindow) -> bool:
         """Whether a window of a side input is ready."""
         ...
-
-
-class EpochStage(OpenStage):
-    """A stage that stores data in the shard.
-
-    In an epoch it is opened by its first element, or because something in its store is due. Then
-    ``begin`` is called, ``read`` and ``push_from_within`` for each run of elements, ``run_due``
-    once after the last of them, and ``finish``.
-
-    Attributes:
-        was_cut_off: its source had more than the epoch's budget allowed.
-        awaited_us: the earliest end of the windows of side inputs that elements wait for, by
-            destination that gathers the side input; empty: no elements wait.
-        awaits_commit: stable input is stored, for the next epoch.
-        was_interrupted: timers or panes that are due have not fired.
-        views: the windows of a side input that have new content.
-        waiting: describes elements that wait for side inputs; None: there are none.
-
-    They are valid once ``finish`` has run; each kind of stage sets those that concern it.
-    """
-
-    was_cut_off = awaits_commit = was_interrupted = False
-    awaited_us: Mapping[int, int] = MappingProxyType({})
-    views: Sequence[reports_pb2.View] = ()
-    waiting: reports_pb2.Waiting | None = None
-
-    @property
-    def _stages(self) -> StagesOfEpoch:
-        return cast(StagesOfEpoch, self._others)
-
-    @abc.abstractmethod
-    def run_due(self) -> None:
-        """Process what is due in the store, once all elements have been read."""

@@ -6,8 +6,8 @@ from typing import Any
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.engine.program import HelperProgram
-from beam_spark_runner.engine.task.helper_bundle import run_helper
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.worker.helper_bundle import run_helper
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 
 
 class AccumulatorMerger:

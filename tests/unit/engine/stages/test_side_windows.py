@@ -14,8 +14,8 @@ from apache_beam.transforms.window import (
 )
 
 from beam_spark_runner.engine.program import WindowMapping
-from beam_spark_runner.engine.task.side_windows import looked_up_from_us, window_mapper
-from beam_spark_runner.engine.task.worker_runtime import JobRuntime
+from beam_spark_runner.engine.stages.side_windows import looked_up_from_us, window_mapper
+from beam_spark_runner.engine.worker.runtime import JobRuntime
 
 SECOND = 1_000_000
 NO_JOB = cast(JobRuntime, None)  # nobody is asked

@@ -1,0 +1,47 @@
+"""Elements of a step that requires time-sorted input: they wait for the watermark."""
+
+from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.stages.context import StageContext
+from beam_spark_runner.engine.stages.gates.due_keys import DueKeys
+from beam_spark_runner.engine.stages.operator import OneBundle
+from beam_spark_runner.engine.stages.siblings import StagesOfEpoch
+from beam_spark_runner.harness.bundle import SteppedInput
+from beam_spark_runner.harness.time_sorted import TimeSortedElements
+
+
+class SortByTime(DueKeys):
+    """Stores elements, and pushes those of a key in order, between its timers, when it is due.
+
+    Args:
+        context: the stage.
+        epoch: the store of the stage, and its times.
+        operator: processes the elements.
+        keys: its input, if the step has state or timers; else None.
+
+    Attributes:
+        elements: takes elements, and stores them.
+    """
+
+    def __init__(
+        self,
+        context: StageContext[StagesOfEpoch],
+        epoch: StageEpoch,
+        operator: OneBundle,
+        keys: SteppedInput | None,
+    ) -> None:
+        super().__init__(epoch, operator, self._process)
+        program, task = context.program, context.task
+        self._until_us = epoch.now.watermark_us
+        self._input = operator.input
+        self._keys = keys
+        self.elements = TimeSortedElements(
+            epoch.store,
+            context.input_coder,
+            late_before_us=epoch.before.watermark_us,
+            is_expired=lambda window: task.is_expired(program, window),
+            late=epoch.late,
+            has_timers=program.description.has_timers,
+        )
+
+    def _process(self, owner: str, key: bytes) -> None:
+        self.elements.process(key, self._input, self._keys, self._until_us)

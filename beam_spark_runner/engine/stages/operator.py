@@ -1,0 +1,165 @@
+"""What a stage does with the elements that have passed its gates: in most stages, one bundle."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.callbacks import Callbacks
+from beam_spark_runner.engine.stages.context import StageContext
+from beam_spark_runner.engine.stages.outcome import Outcome
+from beam_spark_runner.engine.stages.outputs import Outputs
+from beam_spark_runner.engine.stages.siblings import StagesOfTask
+from beam_spark_runner.engine.stages.window_merger import merge_windows
+from beam_spark_runner.harness.bundle import Bundle, BundleInput, BundleResult, SteppedInput
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
+from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
+from beam_spark_runner.state.policy import KeyPolicy
+
+
+class Operator(abc.ABC):
+    """Processes the elements of a stage in a task.
+
+    ``enter`` is called before each series of elements that are pushed into ``input``. The last
+    call is either ``finish`` or ``abort``.
+
+    Attributes:
+        input: takes the elements.
+        callbacks: those of bundle finalization that user code has registered so far.
+    """
+
+    input: BundleInput
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callbacks] = []
+
+    @abc.abstractmethod
+    def enter(self) -> None:
+        """Prepare for a series of elements."""
+
+    @property
+    @abc.abstractmethod
+    def bundle(self) -> Bundle | None:
+        """The bundle that runs now; None: there is none. Threads: any."""
+
+    @abc.abstractmethod
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``. Threads: any."""
+
+    @abc.abstractmethod
+    def finish(self, outcome: Outcome) -> list[bytes]:
+        """Process what is left of the input, with the last output.
+
+        Args:
+            outcome: what the stage reports of the epoch, to be added to.
+
+        Returns:
+            Monitoring infos.
+        """
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """End without a result."""
+
+
+class OneBundle(Operator):
+    """Processes all elements in one bundle.
+
+    Args:
+        context: the stage.
+        policy: what happens to keys; None: the policy of the task.
+    """
+
+    def __init__(
+        self, context: StageContext[StagesOfTask], policy: KeyPolicy | None = None
+    ) -> None:
+        super().__init__()
+        self._context = context
+        self._bundle = context.start_bundle(policy)
+        self.input = JoinedInput(self._bundle, context.outputs)
+
+    @property
+    def bundle(self) -> Bundle:
+        """See ``Operator.bundle``."""
+        return self._bundle
+
+    def enter(self) -> None:
+        """See ``Bundle.enter``."""
+        self._bundle.enter()
+
+    def take_keys(self) -> SteppedInput:
+        """Have ``input`` take keys, too, and return it: the bundle's key policy stores them."""
+        self.input = keys = _JoinedKeys(self._bundle, self._context.outputs)
+        return keys
+
+    def from_within(self) -> BundleInput:
+        """Return an input for elements that are pushed while another bundle may be running."""
+        return _InputFromWithin(self._bundle, self.input)
+
+    def window_merger(self) -> MergeWindows | None:
+        """Return the function that merges windows, if only an SDK knows how; else None."""
+        job, program = self._context.job, self._context.program.window_merger
+        if program is None:
+            return None
+        return self.before_going_on(lambda windows: merge_windows(job, program, windows))
+
+    def before_going_on(self, helps: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that runs bundles of a helper amid this one."""
+
+        def help_and_go_on(asked: Any) -> Any:
+            try:
+                return helps(asked)
+            finally:
+                self._bundle.enter()
+
+        return help_and_go_on
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return self._bundle.progress()
+
+    def finish(self, outcome: Outcome) -> list[bytes]:
+        """See ``Operator.finish``."""
+        result: BundleResult = self._bundle.finish()
+        self.callbacks += result.callbacks
+        RefusingCheckpointHandler(self._context.program.name).on_checkpoint(result)
+        return [*result.monitoring_infos]
+
+    def abort(self) -> None:
+        """See ``Bundle.abort``."""
+        self._bundle.abort()
+
+
+class JoinedInput:
+    """The input of a bundle whose output other stages of the task read. See ``BundleInput``."""
+
+    def __init__(self, bundle: Bundle, outputs: Outputs) -> None:
+        self.push = bundle.push
+        self.advance_key = bundle.advance_key
+        self._bundle = bundle
+        self._outputs = outputs
+
+    def flush(self) -> None:
+        self._bundle.flush()
+        self._outputs.flush_stages()
+
+
+class _JoinedKeys(JoinedInput):
+    """See ``SteppedInput``."""
+
+    def __init__(self, bundle: Bundle, outputs: Outputs) -> None:
+        super().__init__(bundle, outputs)
+        keys = cast(SteppedInput, bundle)
+        self.begin_key = keys.begin_key
+        self.advance_key_until = keys.advance_key_until
+        self.fire_until = keys.fire_until
+
+
+class _InputFromWithin:
+    """See ``BundleInput``."""
+
+    def __init__(self, bundle: Bundle, joined: BundleInput) -> None:
+        self.push: Callable[[list[Any], list[WindowedValue]], None] = bundle.push_from_within
+        self.flush = joined.flush
+        self.advance_key = joined.advance_key

@@ -1,0 +1,81 @@
+"""Gathers a side input, for the steps that look it up in later epochs."""
+
+import functools
+import uuid
+from collections.abc import Sequence
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.engine.epoch_files import delta_files, scratch_folder
+from beam_spark_runner.engine.side_inputs.panes import PaneId, PanesOfView
+from beam_spark_runner.engine.stages.context import StageContext
+from beam_spark_runner.engine.stages.operator import Operator
+from beam_spark_runner.engine.stages.outcome import Outcome
+from beam_spark_runner.engine.stages.siblings import StagesOfEpoch
+from beam_spark_runner.recovery.sweep import view_name
+from beam_spark_runner.semantics.timers import expiry_us
+
+
+class ViewWriter(Operator):
+    """Writes the panes of a side input that fire into files. No step runs here.
+
+    Args:
+        context: the stage.
+    """
+
+    input: PanesOfView
+
+    def __init__(self, context: StageContext[StagesOfEpoch]) -> None:
+        super().__init__()
+        self._program = context.program
+        self._places = context.level.shards
+        self._number = context.task.epoch.number
+        self.input = PanesOfView(
+            context.program.input,
+            context.input_coder,
+            most_element_bytes=context.level.limits.max_element_bytes,
+        )
+
+    def enter(self) -> None:
+        """See ``Operator.enter``."""
+
+    @property
+    def bundle(self) -> None:
+        """See ``Operator.bundle``."""
+        return None
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Operator.progress``."""
+        return ()
+
+    def finish(self, outcome: Outcome) -> list[bytes]:
+        """Write the panes that have fired."""
+        try:
+            if places := self.input.places():
+                outcome.views = self._written(places)
+        finally:
+            self.input.close()
+        return []
+
+    def _written(self, fired: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
+        places, dest = self._places, self._program.input.dest
+        # The task has several parts if there were more partitions when elements came.
+        files: dict[bytes, str] = {}
+        for part in {place.part for place, _ in fired}:
+            name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
+            put = functools.partial(delta_files(places).put, name)
+            self.input.write(part, name, scratch_folder(places), put)
+            files[part] = name
+        return [
+            reports_pb2.View(
+                dest=dest,
+                window=place.window,
+                part=place.part,
+                file=files[place.part],
+                expires_us=expiry_us(end_us, self._program.in_epochs.lateness_us),
+            )
+            for place, end_us in fired
+        ]
+
+    def abort(self) -> None:
+        """See ``Operator.abort``."""
+        self.input.close()
