@@ -7,16 +7,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_spark_runner.core import urns
-from beam_spark_runner.job.environments import loopback_environments
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.runner import SparkPortableRunner
-
-_NO_POOL = beam_runner_api_pb2.ExternalPayload().SerializeToString()
 
 
 def show_plan(pipeline: beam.Pipeline) -> "ShownPlan":
@@ -58,11 +54,5 @@ class _PlanOnly(SparkPortableRunner):
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
     ) -> Any:
         config = RunnerConfig.from_options(options)
-        return ShownPlan(prepare(pipeline, options, config, _serve_nothing, job_id="plan").plan)
-
-
-def _serve_nothing(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:
-    """Describe LOOPBACK environments as they run, but serve none: no user code runs."""
-    for environment in loopback_environments(pipeline):
-        environment.urn = urns.ENVIRONMENT_EXTERNAL
-        environment.payload = _NO_POOL
+        # LOOPBACK steps have no worker pool, since no code of theirs runs.
+        return ShownPlan(prepare(pipeline, options, config, lambda _: "", job_id="plan").plan)

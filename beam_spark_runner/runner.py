@@ -183,8 +183,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         session: Session | None = None
         loopback: LoopbackPool | None = None
 
-        def start_loopback(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:
-            from beam_spark_runner.job.loopback import serve_loopback
+        def start_loopback(options_json: str) -> str:
+            from beam_spark_runner.job.loopback import LoopbackPool
 
             nonlocal session, loopback
             # Spark before gRPC: the JVM is started by a fork, after which gRPC restarts its
@@ -196,9 +196,10 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                     "LOOPBACK runs user code in this process, which executors of a cluster cannot "
                     "reach; leave it out, or use PROCESS",
                 )
-            loopback = serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20)
+            loopback = LoopbackPool(config.max_cache_memory_usage_mb << 20)
             closing.callback(loopback.stop)
             use_options(JobOptions(options_json))  # steps that read value providers run here
+            return loopback.url
 
         if line is not None:
             line.show(lambda: ["preparing the pipeline"])

@@ -32,8 +32,9 @@ from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
-from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.compile import compile_graph
 from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.sdk_options import options_json
 from beam_spark_runner.spark.session.launch import start_classic
 from benchmarks.cases import CASES
@@ -73,7 +74,7 @@ def _stage(build: Callable[[beam.Pipeline], Any]) -> RemoteStage:
     pipeline = beam.Pipeline()
     build(pipeline)
     environment = SparkPortableRunner().default_environment(options)
-    plan = compile_pipeline(pipeline.to_runner_api(default_environment=environment))
+    plan = compile_graph(from_proto(pipeline.to_runner_api(default_environment=environment)))
     id_ = StageId(min(plan.stages))
     settings = HarnessSettings(job_id="benchmark", options_json=options_json({}))
     return RemoteStage(plan.stages[id_].name, describe(plan, id_), settings, id_)

@@ -21,8 +21,9 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.compile import compile_graph
 from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.pipeline import from_proto
 from benchmarks.cases import SumByKey
 
 COUNT = 300_000
@@ -56,7 +57,7 @@ def _plan(build: Callable[[beam.Pipeline], Any]) -> Plan:
     pipeline = beam.Pipeline()
     build(pipeline)
     environment = SparkPortableRunner().default_environment(PipelineOptions())
-    return compile_pipeline(pipeline.to_runner_api(default_environment=environment))
+    return compile_graph(from_proto(pipeline.to_runner_api(default_environment=environment)))
 
 
 def _grouping(pipeline: beam.Pipeline) -> Any:

@@ -9,7 +9,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.compile import compile_graph
+from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.runner import SparkPortableRunner
 
 GROUPINGS = 300
@@ -36,7 +37,7 @@ def test_compiles_fast() -> None:
     build(pipeline)
     proto = pipeline.to_runner_api()
     start = time.process_time()
-    plan = compile_pipeline(proto)
+    plan = compile_graph(from_proto(proto))
     took_s = time.process_time() - start
     levels = sum(len(segment.levels) for segment in plan.segments)
     print(f"{len(plan.graph.transforms)} transforms, {levels} levels: {took_s:.2f} s of CPU")

@@ -14,10 +14,11 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
-from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.compile import compile_graph
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.telemetry import LiveTasks, listen
+from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.session.launch import start_classic
 from beam_spark_runner.spark.versions import SparkVersion
@@ -143,7 +144,9 @@ def test_connect_needs_shared_storage() -> None:
         max_task_attempts=4,
         driver_host=lambda: None,
     )
-    prepared = PreparedJob(job_id="job", plan=compile_pipeline(beam.Pipeline().to_runner_api()))
+    prepared = PreparedJob(
+        job_id="job", plan=compile_graph(from_proto(beam.Pipeline().to_runner_api()))
+    )
     job = Job(
         prepared,
         session,

@@ -26,7 +26,7 @@ def prepared_for_a_client(
     options = PipelineOptions(streaming=streams)
     config = RunnerConfig.from_options(options)
     given = {"streaming": streams}
-    return prepare(pipeline, options, config, lambda *_: None, job_id="job", given=given)
+    return prepare(pipeline, options, config, lambda _: "", job_id="job", given=given)
 
 
 def programs(job: PreparedJob) -> Iterator[LevelProgram]:

@@ -1,6 +1,4 @@
-"""Compiles the pipeline's proto to a plan. START READING HERE."""
-
-from apache_beam.portability.api import beam_runner_api_pb2
+"""Compiles the graph of a pipeline to a plan. START READING HERE."""
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import Graph
@@ -15,35 +13,31 @@ from beam_spark_runner.graph.passes import (
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
-from beam_spark_runner.portable.pipeline import from_proto
-from beam_spark_runner.portable.placing import place_code
+from beam_spark_runner.portable.placing import merge_environments, place_code
 from beam_spark_runner.portable.test_stream import events_of, service_of
 from beam_spark_runner.portable.window_checks import check_windows
 
 
-def compile_pipeline(
-    pipeline: beam_runner_api_pb2.Pipeline,
+def compile_graph(
+    graph: Graph,
     *,
     allow_non_deterministic_key_coders: bool = False,
     drains: bool = False,
     streams: bool = False,
     has_checkpoints: bool = False,
-    expands_reshuffles: bool = False,
     apart: bool = False,
     observe: Observer = ignore,
 ) -> Plan:
-    """Compile a pipeline's proto to a plan; this runs nothing and opens no resources.
+    """Compile a pipeline to a plan; this runs nothing and opens no resources.
 
     Args:
-        pipeline: The proto as an SDK made it, with or without combiners that its client has lifted.
+        graph: The graph of ``portable.pipeline``, whose environments are those that run.
         allow_non_deterministic_key_coders: Beam's option of that name.
         drains: Whether splittable DoFns truncate their restrictions before they process them. An
             unbounded pipeline then runs in batch, unless it has checkpoints.
         streams: ``--streaming``: whether the pipeline streams even if all PCollections are bounded.
         has_checkpoints: Whether ``--checkpoint_dir`` or ``--savepoint_path`` is set, so that
             ``drains`` continues from stored data.
-        expands_reshuffles: Whether a Reshuffle runs as the SDK has expanded it, in place of the
-            runner's own exchange.
         apart: Whether neither this process nor the Python workers may run code of the pipeline's
             author. Then pickled key coders of the Python SDK are not checked.
         observe: Is called with the graph after each pass.
@@ -52,17 +46,17 @@ def compile_pipeline(
         PipelineRefusedError: Lists all parts of the pipeline that this runner cannot run.
         InvalidPipelineError: The proto is invalid.
     """
-    described = place_code(from_proto(pipeline, expands_reshuffles=expands_reshuffles), apart=apart)
+    described = place_code(merge_environments(graph), apart=apart)
     ends = drains and not has_checkpoints
     in_epochs = _runs_in_epochs(described, ends=ends, streams=streams)
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH
-    graph = run_passes(described, passes, observe)
-    coders = Coders(graph, may_unpickle=not apart)
+    passed = run_passes(described, passes, observe)
+    coders = Coders(passed, may_unpickle=not apart)
     check_key_coders(
-        graph, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
+        passed, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
     )
-    check_windows(graph, streams=in_epochs)
-    return build(graph, streams=in_epochs)
+    check_windows(passed, streams=in_epochs)
+    return build(passed, streams=in_epochs)
 
 
 def _runs_in_epochs(graph: Graph, *, ends: bool, streams: bool) -> bool:
@@ -71,7 +65,7 @@ def _runs_in_epochs(graph: Graph, *, ends: bool, streams: bool) -> bool:
     Args:
         graph: The pipeline.
         ends: Whether all its sources are bounded, since their restrictions are truncated.
-        streams: See ``compile_pipeline``.
+        streams: See ``compile_graph``.
 
     Raises:
         InvalidPipelineError: The events of a TestStream are invalid.

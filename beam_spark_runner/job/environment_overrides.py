@@ -10,10 +10,12 @@ from apache_beam.transforms.environments import DockerEnvironment
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, IN_SDK_HARNESSES
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.ids import EnvironmentId
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options.environment import environment_kind
 from beam_spark_runner.options.reading import EnvironmentOptions
-from beam_spark_runner.portable.environments import python_version_of_beam
+from beam_spark_runner.portable.environments import changed_environments, python_version_of_beam
 
 _FORM = '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": …}}'
 _FIELDS = frozenset({"environment_type", "environment_config"})
@@ -96,20 +98,21 @@ def _is_default_of_python(environment: beam_runner_api_pb2.Environment) -> bool:
             return False
 
 
-def override_environments(pipeline: beam_runner_api_pb2.Pipeline, overrides: Overrides) -> None:
+def override_environments(graph: Graph, overrides: Overrides) -> Graph:
     """Replace environments of a pipeline, but for their capabilities and dependencies.
 
     Args:
-        pipeline: The proto, whose environments are changed.
+        graph: The graph before all passes.
         overrides: See ``read_overrides``.
 
     Raises:
         OptionsError: An environment of another SDK would be replaced by Python's SDK harness.
     """
-    for id_, each in pipeline.components.environments.items():
+
+    def override(id_: EnvironmentId, each: beam_runner_api_pb2.Environment) -> None:
         found = overrides.get(each.urn)
         if found is None:
-            continue
+            return
         if found.is_default_of_python and python_version_of_beam(each) is None:
             raise OptionsError(
                 "environment_config",
@@ -117,3 +120,5 @@ def override_environments(pipeline: beam_runner_api_pb2.Pipeline, overrides: Ove
                 f"is given, but the environment {id_} of the pipeline needs another SDK",
             )
         each.urn, each.payload = found.environment.urn, found.environment.payload
+
+    return changed_environments(graph, override) if overrides else graph

@@ -1,20 +1,16 @@
-"""Chooses the environments in which user code runs, by the options and the pipeline's proto."""
+"""The default environment of a pipeline's steps, by its options."""
 
 import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from apache_beam.portability import python_urns
-from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms import environments
 
-from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, EnvironmentKind
-from beam_spark_runner.core.errors import InvalidPipelineError, OptionsError
+from beam_spark_runner.core.environments import EnvironmentKind
+from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.environment import environment_overrides
 from beam_spark_runner.options.reading import EnvironmentOptions
-from beam_spark_runner.portable.payloads import parse
 
 
 def default_environment(
@@ -178,109 +174,3 @@ def _external(
         capabilities=environments.python_sdk_capabilities(),
         artifacts=artifacts,
     )
-
-
-_MOST_NESTED = 10  # expansion services make one ANYOF, of environments that are none
-_PREFERRED = (
-    urns.ENVIRONMENT_EMBEDDED_PYTHON,
-    urns.ENVIRONMENT_PROCESS,
-    urns.ENVIRONMENT_EXTERNAL,
-    urns.ENVIRONMENT_DOCKER,
-)
-
-
-def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
-    """Replace each ANYOF environment, as of expansion services, by one of its alternatives.
-
-    Args:
-        pipeline: The proto, whose environments are changed.
-
-    Raises:
-        InvalidPipelineError: The payload of such an environment is invalid.
-    """
-    for id_, each in sorted(pipeline.components.environments.items()):
-        each.CopyFrom(chosen_environment(each, id_))
-
-
-def chosen_environment(environment: Any, id_: str) -> Any:
-    """Return the environment that ``choose_environments`` puts in the place of one.
-
-    Args:
-        environment: The Environment proto.
-        id_: The id of the environment, for errors.
-
-    Raises:
-        InvalidPipelineError: It is an ANYOF whose payload is invalid.
-    """
-    found = _alternatives(environment, f"the environment {id_}")
-    for urn in _PREFERRED:
-        for each in found:
-            if each.urn == urn:
-                return each
-    return found[0] if found else environment
-
-
-def _alternatives(environment: Any, where: str) -> list[Any]:
-    """Return the alternatives of an ANYOF environment in order; those that are ANYOF are expanded.
-
-    Args:
-        environment: The Environment proto.
-        where: The environment in words, for errors.
-
-    Raises:
-        InvalidPipelineError: A payload cannot be decoded, or ANYOF environments nest too deep.
-    """
-    found: list[Any] = []
-    pending = [(environment, 0)]
-    while pending:
-        current, depth = pending.pop()
-        if current.urn != urns.ENVIRONMENT_ANYOF:
-            found.append(current)
-            continue
-        if depth == _MOST_NESTED:
-            raise InvalidPipelineError(f"{current.urn} nests more than {_MOST_NESTED} deep", where)
-        payload = current.payload and parse(
-            beam_runner_api_pb2.AnyOfEnvironmentPayload, current.payload, where
-        )
-        parts = payload.environments if payload else ()
-        pending.extend((each, depth + 1) for each in reversed(parts))
-    return found
-
-
-def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = False) -> None:
-    """Replace embedded environments by PROCESS ones where code must not run in the Python workers.
-
-    It must not if other code of the pipeline runs in SDK harnesses, since all rows then have the
-    coders that SDKs use (``portable.wire``), nor if an environment has dependencies, since all
-    pipelines share the workers.
-
-    Args:
-        pipeline: The proto, whose environments are changed.
-        apart: Whether no code of this pipeline may run in the workers.
-    """
-    components = pipeline.components
-    ids = {each.environment_id for each in components.transforms.values()} | {
-        each.environment_id
-        for each in components.windowing_strategies.values()
-        if each.window_fn.urn not in urns.WINDOW_FNS
-    }
-    used = [components.environments[id_] for id_ in ids if id_ in components.environments]
-    are_embedded = all(each.urn in IN_PYTHON_WORKERS for each in used)
-    needs_files = any(each.dependencies for each in used)
-    if are_embedded and not needs_files and not apart:
-        return
-    for each in components.environments.values():
-        if each.urn in IN_PYTHON_WORKERS:
-            each.urn = urns.ENVIRONMENT_PROCESS
-            each.payload = beam_runner_api_pb2.ProcessPayload().SerializeToString()
-
-
-def loopback_environments(
-    pipeline: beam_runner_api_pb2.Pipeline,
-) -> list[beam_runner_api_pb2.Environment]:
-    """Return the LOOPBACK environments of a pipeline."""
-    return [
-        each
-        for each in pipeline.components.environments.values()
-        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
-    ]

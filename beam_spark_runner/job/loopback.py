@@ -11,43 +11,19 @@ import grpc
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
     beam_fn_api_pb2_grpc,
-    beam_runner_api_pb2,
-    endpoints_pb2,
 )
 
 from beam_spark_runner.backchannel.log_lines import LogHandler
-from beam_spark_runner.core import urns
 from beam_spark_runner.core.rendering import render_error
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.threaded_harness import ThreadedHarness
 from beam_spark_runner.harness.fn_api.serving import stop_serving
-from beam_spark_runner.job.environments import loopback_environments
 from beam_spark_runner.job.messages import JobMessages
 
 _LOGGER = logging.getLogger(__name__)
 _TEARDOWN_S = 10.0  # for DoFns to be torn down at the end of the job
 _OF_FAILURES = logging.getLogger("apache_beam.runners.common")
 """Beam's logger of each exception that a DoFn raises, which the job raises anyway."""
-
-
-def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> "LoopbackPool":
-    """Serve this process as a worker pool, which runs the code of a pipeline's LOOPBACK steps.
-
-    Args:
-        pipeline: The proto. Its LOOPBACK environments become EXTERNAL ones of this pool.
-        cache_bytes: The most bytes in the state cache of each harness.
-
-    Returns:
-        The pool, which the caller must stop.
-    """
-    pool = LoopbackPool(cache_bytes)
-    payload = beam_runner_api_pb2.ExternalPayload(
-        endpoint=endpoints_pb2.ApiServiceDescriptor(url=pool.url)
-    )
-    for each in loopback_environments(pipeline):
-        each.urn = urns.ENVIRONMENT_EXTERNAL
-        each.payload = payload.SerializeToString()
-    return pool
 
 
 class _Name(NamedTuple):
@@ -91,7 +67,16 @@ class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type:
 
 
 class LoopbackPool:
-    """The harnesses of one job. Threads: any."""
+    """This process as a worker pool, which runs the code of one job's LOOPBACK steps. Threads: any.
+
+    Its creator must stop it.
+
+    Args:
+        cache_bytes: The most bytes in the state cache of each harness.
+
+    Attributes:
+        url: Its address, HOST:PORT.
+    """
 
     def __init__(self, cache_bytes: int) -> None:
         self._cache_bytes = cache_bytes

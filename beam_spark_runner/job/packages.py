@@ -16,11 +16,14 @@ from apache_beam.runners.portability.stager import Stager
 from apache_beam.transforms.environments import PyPIArtifactRegistry
 
 from beam_spark_runner.core.errors import OptionsError, StagingError
+from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.shared_folder import SharedFolder, share_file
 from beam_spark_runner.engine.stored_object import NO_OPTIONS, StoredObject, first_line
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
+from beam_spark_runner.portable.environments import changed_environments
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
 
 _READ_BYTES = 1 << 20
@@ -70,26 +73,25 @@ def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
         raise StagingError(str(error)) from error
 
 
-def identify_packages(
-    pipeline: beam_runner_api_pb2.Pipeline,
-) -> Mapping[str, tuple[Artifact, ...]]:
+def identify_packages(graph: Graph) -> tuple[Graph, Mapping[str, tuple[Artifact, ...]]]:
     """Hash the files that the environments of a pipeline depend on.
 
     Args:
-        pipeline: The proto. Its environments' dependencies are replaced by ones with hashes and
-            without paths, so that environments with the same files are equal.
+        graph: The graph before all passes.
 
     Returns:
-        The files of each environment that has any, by the digest of the set.
+        A graph whose dependencies have hashes and no paths, so that environments with the same
+        files are equal; and the files of each environment that has any, by the digest of the set.
 
     Raises:
         StagingError: A file cannot be read, or its name is not unique.
         UnsupportedFeatureError: A dependency is not a file, or its name is no file name.
     """
     found: dict[str, tuple[Artifact, ...]] = {}
-    for environment in pipeline.components.environments.values():
+
+    def identify(_: EnvironmentId, environment: beam_runner_api_pb2.Environment) -> None:
         if not environment.dependencies:
-            continue
+            return
         artifacts = tuple(
             dataclasses.replace(each, sha256=_sha256(each)) for each in artifacts_of(environment)
         )
@@ -99,7 +101,8 @@ def identify_packages(
         environment.dependencies.extend(
             to_proto(dataclasses.replace(each, path="")) for each in artifacts
         )
-    return found
+
+    return changed_environments(graph, identify), found
 
 
 def _check_names(artifacts: Sequence[Artifact]) -> None:

@@ -4,6 +4,7 @@ from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.portable.alternatives import chosen_environments
 from beam_spark_runner.portable.pipeline import combiner_may_be_lifted
 
 _KNOWN = frozenset(
@@ -31,7 +32,9 @@ def pack_combiners(pipeline: beam_runner_api_pb2.Pipeline) -> beam_runner_api_pb
     # A packed combiner cannot be expanded, so that it is lifted, even if its trigger forbids it.
     # Beam packs all combiners of a pipeline or none, so one that may not be lifted prevents it.
     combiners = [each for each in transforms if each.spec.urn == urns.COMBINE_PER_KEY]
-    if not all(combiner_may_be_lifted(each, pipeline.components) for each in combiners):
+    components = pipeline.components
+    environments = chosen_environments(components)
+    if not all(combiner_may_be_lifted(each, components, environments) for each in combiners):
         return pipeline
     from apache_beam.runners.portability.fn_api_runner import translations
 

@@ -11,13 +11,9 @@ from beam_spark_runner.harness.main_classes import CodedClasses, coded_main_clas
 from beam_spark_runner.harness.main_names import coded_main_names
 from beam_spark_runner.harness.program_folders import import_path, working_folder
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.compile import compile_graph
 from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
-from beam_spark_runner.job.environments import (
-    choose_environments,
-    keep_code_together,
-    loopback_environments,
-)
+from beam_spark_runner.job.loopback_environments import has_loopback, with_pool
 from beam_spark_runner.job.packages import identify_packages
 from beam_spark_runner.job.packing import pack_combiners
 from beam_spark_runner.options import RunnerConfig
@@ -25,6 +21,8 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
 from beam_spark_runner.portable.environments import has_remote_code
 from beam_spark_runner.portable.pickled import words_of_pickles
+from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.placing import keep_code_together
 from beam_spark_runner.portable.sdk_options import options_json
 
 
@@ -78,7 +76,7 @@ def prepare(
     pipeline: beam_runner_api_pb2.Pipeline,
     options: PipelineOptions,
     config: RunnerConfig,
-    serve_loopback: Callable[[beam_runner_api_pb2.Pipeline, str], None],
+    serve_loopback: Callable[[str], str],
     *,
     job_id: str,
     given: Mapping[str, object] | None = None,
@@ -86,11 +84,11 @@ def prepare(
     """Choose where user code runs, and compile a pipeline.
 
     Args:
-        pipeline: The proto as an SDK made it. It is changed.
+        pipeline: The proto as an SDK made it.
         options: The options of the pipeline.
         config: The runner's own options among them, validated.
-        serve_loopback: Is called if there are LOOPBACK environments, with the pipeline, whose
-            LOOPBACK environments it replaces, and with ``PreparedJob.options_json``.
+        serve_loopback: Is called if there are LOOPBACK environments, with
+            ``PreparedJob.options_json``, and returns the address of the worker pool that runs them.
         job_id: See ``PreparedJob``.
         given: All options by name, as the client of a job server sent them, also those that only
             its SDK knows. None: the pipeline was built in this process.
@@ -101,23 +99,22 @@ def prepare(
     was_built_here = given is None
     if was_built_here:
         pipeline = pack_combiners(pipeline)
-    choose_environments(pipeline)
-    override_environments(pipeline, read_overrides(config.environment_overrides))
+    graph = from_proto(pipeline, expands_reshuffles=config.expands_reshuffles)
+    graph = override_environments(graph, read_overrides(config.environment_overrides))
     # Code of two clients never runs in the same process.
-    keep_code_together(pipeline, apart=not was_built_here)
-    packages = identify_packages(pipeline)
+    graph = keep_code_together(graph, apart=not was_built_here)
+    graph, packages = identify_packages(graph)
     if given is None:
         given = options.get_all_options(drop_default=True)
     for_sdks = _options_json(config, given)
-    if loopback_environments(pipeline):
-        serve_loopback(pipeline, for_sdks)
-    plan = compile_pipeline(
-        pipeline,
+    if has_loopback(graph):
+        graph = with_pool(graph, serve_loopback(for_sdks))
+    plan = compile_graph(
+        graph,
         allow_non_deterministic_key_coders=config.allow_non_deterministic_key_coders,
         drains=config.drains,
         streams=config.streams,
         has_checkpoints=bool(config.checkpoint_dir or config.savepoint_path),
-        expands_reshuffles=config.expands_reshuffles,
         apart=not was_built_here,
     )
     if not plan.streams:

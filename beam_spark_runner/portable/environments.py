@@ -1,5 +1,8 @@
 """Facts about environments: where they run, and what their SDKs support."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX
 
@@ -7,7 +10,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import EnvironmentId
-from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.graph.model import Environment, Graph
 
 _PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
 _JAVA = "apache/beam_java"
@@ -41,6 +44,28 @@ def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
     environment.ClearField("display_data")
     environment.ClearField("resource_hints")
     return bytes(environment.SerializeToString(deterministic=True))
+
+
+def environment_of(proto: beam_runner_api_pb2.Environment) -> Environment:
+    """Return an environment as the graph has it."""
+    return Environment(urn=proto.urn, coded=proto.SerializeToString(deterministic=True))
+
+
+def changed_environments(
+    graph: Graph, change: Callable[[EnvironmentId, beam_runner_api_pb2.Environment], object]
+) -> Graph:
+    """Return a graph in which each environment has been changed.
+
+    Args:
+        graph: The graph, which stays as it is.
+        change: Changes the Environment proto of an id.
+    """
+    changed = {}
+    for id_, each in graph.environments.items():
+        proto = beam_runner_api_pb2.Environment.FromString(each.coded)
+        change(id_, proto)
+        changed[id_] = environment_of(proto)
+    return replace(graph, environments=changed)
 
 
 def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:

@@ -19,11 +19,12 @@ from beam_spark_runner.core.tables import WRITE_TABLE
 from beam_spark_runner.graph.facts import ALTERNATIVES, KAFKA_URNS, TABLE_URNS
 from beam_spark_runner.graph.model import (
     Coder,
-    Environment,
     Graph,
     PCollection,
     Transform,
 )
+from beam_spark_runner.portable.alternatives import Environments, chosen_environments
+from beam_spark_runner.portable.environments import environment_of
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
 from beam_spark_runner.portable.references import check_references
 from beam_spark_runner.portable.row_fields import row_fields
@@ -92,15 +93,13 @@ def from_proto(
     """
     components = pipeline.components
     kept_whole = _KEPT_WHOLE - {urns.RESHUFFLE} if expands_reshuffles else _KEPT_WHOLE
-    leaves = _without_pass_throughs(_leaves(pipeline, kept_whole), components)
-    environments = _environments(components)
+    environments = chosen_environments(components)
+    leaves = _without_pass_throughs(_leaves(pipeline, kept_whole, environments), components)
     steps = steps_of_parts(pipeline)
-    transforms = {
-        id_: _transform(id_, components, environments, steps.get(id_, "")) for id_ in leaves
-    }
+    transforms = {id_: _transform(id_, components, steps.get(id_, "")) for id_ in leaves}
     ordered = _in_topological_order(transforms)
     windowings = {
-        WindowingId(id_): windowing_from_proto(id_, strategy, environments, components.environments)
+        WindowingId(id_): windowing_from_proto(id_, strategy, environments)
         for id_, strategy in sorted(components.windowing_strategies.items())
     }
     used = {each.environment for each in transforms.values()}
@@ -115,8 +114,8 @@ def from_proto(
         coders={CoderId(id_): _coder(components.coders[id_]) for id_ in sorted(components.coders)},
         windowings=windowings,
         environments={
-            id_: _environment(components.environments[id_])
-            for id_ in dict.fromkeys(environments.values())
+            EnvironmentId(id_): environment_of(environments[id_])
+            for id_ in sorted(environments)
             if id_ in used
         },
         requirements=tuple(sorted(pipeline.requirements)),
@@ -126,7 +125,9 @@ def from_proto(
 
 
 def _leaves(
-    pipeline: beam_runner_api_pb2.Pipeline, kept_whole: Container[str]
+    pipeline: beam_runner_api_pb2.Pipeline,
+    kept_whole: Container[str],
+    environments: Environments,
 ) -> list[TransformId]:
     """Return the ids of the transforms to keep, in the order in which the pipeline names them.
 
@@ -150,7 +151,8 @@ def _leaves(
                 raise InvalidPipelineError("this composite contains itself", name)
             continue
         if not proto.subtransforms or (
-            proto.spec.urn in kept_whole and _may_be_kept_whole(proto, pipeline.components)
+            proto.spec.urn in kept_whole
+            and _may_be_kept_whole(proto, pipeline.components, environments)
         ):
             entered[id_] = False
             leaves.append(TransformId(id_))
@@ -162,24 +164,27 @@ def _leaves(
 
 
 def _may_be_kept_whole(
-    proto: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
+    proto: beam_runner_api_pb2.PTransform,
+    components: beam_runner_api_pb2.Components,
+    environments: Environments,
 ) -> bool:
     if proto.spec.urn in _NEVER_EXPANDED:
         return True  # their parts are for other runners
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
-        return bool(proto.spec.payload) and combiner_may_be_lifted(proto, components)
+        return bool(proto.spec.payload) and combiner_may_be_lifted(proto, components, environments)
     return True
 
 
 def combiner_may_be_lifted(
-    combine: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
+    combine: beam_runner_api_pb2.PTransform,
+    components: beam_runner_api_pb2.Components,
+    environments: Environments,
 ) -> bool:
     """Whether a CombinePerKey may combine before its grouping; see ``windowing.may_be_lifted``."""
-    environment = beam_runner_api_pb2.Environment()
-    if combine.environment_id in components.environments:  # a protobuf map adds missing keys
-        environment = components.environments[combine.environment_id]
+    nowhere = beam_runner_api_pb2.Environment()
+    environment = environments.get(combine.environment_id, nowhere)
     for id_ in combine.inputs.values():
         if id_ not in components.pcollections:
             continue
@@ -187,7 +192,7 @@ def combiner_may_be_lifted(
         if collection.windowing_strategy_id in components.windowing_strategies:
             strategy = components.windowing_strategies[collection.windowing_strategy_id]
             is_bounded = collection.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED
-            has_last_panes = fires_empty_when_closed(strategy, components.environments)
+            has_last_panes = fires_empty_when_closed(strategy, environments)
             if not may_be_lifted(
                 strategy, environment, is_bounded=is_bounded, has_last_panes=has_last_panes
             ):
@@ -222,7 +227,6 @@ def _without_pass_throughs(
 def _transform(
     id_: TransformId,
     components: beam_runner_api_pb2.Components,
-    environments: Mapping[str, EnvironmentId],
     part_of: str,
 ) -> Transform:
     proto = components.transforms[id_]
@@ -248,9 +252,7 @@ def _transform(
         inputs={local: PCollectionId(proto.inputs[local]) for local in sorted(proto.inputs)},
         outputs={local: PCollectionId(proto.outputs[local]) for local in sorted(proto.outputs)},
         side_inputs=facts.side_inputs,
-        environment=None
-        if urn in _RUNNER_EXECUTED
-        else _environment_of(id_, components, environments),
+        environment=None if urn in _RUNNER_EXECUTED else _environment_of(id_, components),
         accumulator_coder=facts.accumulator_coder,
         restriction_coder=facts.restriction_coder,
         element_coder=facts.element_coder,
@@ -264,25 +266,8 @@ def _transform(
     )
 
 
-def _environments(components: beam_runner_api_pb2.Components) -> dict[str, EnvironmentId]:
-    """Map each environment to the first in which the same code runs.
-
-    An SDK makes one more for each set of resource hints, and so does each expansion
-    of a cross-language transform; that alone must not cut stages.
-    """
-    firsts: dict[tuple[object, ...], EnvironmentId] = {}
-    found = {}
-    for id_ in sorted(components.environments):
-        proto = components.environments[id_]
-        packages = tuple(each.SerializeToString(deterministic=True) for each in proto.dependencies)
-        found[id_] = firsts.setdefault((proto.urn, proto.payload, packages), EnvironmentId(id_))
-    return found
-
-
 def _environment_of(
-    id_: TransformId,
-    components: beam_runner_api_pb2.Components,
-    environments: Mapping[str, EnvironmentId],
+    id_: TransformId, components: beam_runner_api_pb2.Components
 ) -> EnvironmentId | None:
     """Return a transform's environment; of a composite, that of the first part that has one."""
     pending, seen = [str(id_)], set()
@@ -293,8 +278,7 @@ def _environment_of(
         seen.add(current)
         proto = components.transforms[current]
         if proto.environment_id:
-            named = EnvironmentId(proto.environment_id)
-            return environments.get(named, named)  # a missing one is reported with its step
+            return EnvironmentId(proto.environment_id)  # a missing one is reported with its step
         pending.extend(reversed(proto.subtransforms))
     return None
 
@@ -368,7 +352,3 @@ def _coder(proto: beam_runner_api_pb2.Coder) -> Coder:
         components=tuple(CoderId(id_) for id_ in proto.component_coder_ids),
         fields=row_fields(proto.spec.payload) if proto.spec.urn == urns.CODER_ROW else "",
     )
-
-
-def _environment(proto: beam_runner_api_pb2.Environment) -> Environment:
-    return Environment(urn=proto.urn, coded=proto.SerializeToString(deterministic=True))

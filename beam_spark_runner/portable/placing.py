@@ -1,4 +1,4 @@
-"""Decides where the code of a pipeline runs that no step names an environment for."""
+"""Decides where the code of a pipeline runs."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,11 +15,70 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import EnvironmentId, WindowingId
 from beam_spark_runner.graph.model import Environment, Graph, Transform, Windowing
-from beam_spark_runner.portable.environments import has_remote_code
+from beam_spark_runner.portable.environments import changed_environments, has_remote_code
+
+
+def keep_code_together(graph: Graph, *, apart: bool = False) -> Graph:
+    """Replace embedded environments by PROCESS ones where code must not run in the Python workers.
+
+    It must not if other code of the pipeline runs in SDK harnesses, since all rows then have the
+    coders that SDKs use (``portable.wire``), nor if an environment has dependencies, since all
+    pipelines share the workers.
+
+    Args:
+        graph: The graph before all passes.
+        apart: Whether no code of this pipeline may run in the workers.
+    """
+    ids = {each.environment for each in graph.transforms.values()} | {
+        each.environment for each in graph.windowings.values() if not each.is_of_the_model
+    }
+    used = [each for id_, each in graph.environments.items() if id_ in ids]
+    are_embedded = all(each.urn in IN_PYTHON_WORKERS for each in used)
+    needs_files = any(
+        beam_runner_api_pb2.Environment.FromString(each.coded).dependencies for each in used
+    )
+    if are_embedded and not needs_files and not apart:
+        return graph
+
+    def move(_: EnvironmentId, proto: beam_runner_api_pb2.Environment) -> None:
+        if proto.urn in IN_PYTHON_WORKERS:
+            proto.urn = urns.ENVIRONMENT_PROCESS
+            proto.payload = beam_runner_api_pb2.ProcessPayload().SerializeToString()
+
+    return changed_environments(graph, move)
+
+
+def merge_environments(graph: Graph) -> Graph:
+    """Have each step and windowing name the first of the environments in which the same code runs.
+
+    An SDK makes one more for each set of resource hints, and so does each expansion
+    of a cross-language transform; that alone must not cut stages.
+    """
+    firsts: dict[tuple[object, ...], EnvironmentId] = {}
+    found: dict[EnvironmentId | None, EnvironmentId] = {}
+    for id_ in sorted(graph.environments):
+        proto = beam_runner_api_pb2.Environment.FromString(graph.environments[id_].coded)
+        packages = tuple(each.SerializeToString(deterministic=True) for each in proto.dependencies)
+        found[id_] = firsts.setdefault((proto.urn, proto.payload, packages), id_)
+    if len(firsts) == len(found):
+        return graph
+    return replace(
+        graph,
+        # One that is missing is reported with its step.
+        transforms={
+            id_: replace(each, environment=found.get(each.environment, each.environment))
+            for id_, each in graph.transforms.items()
+        },
+        windowings={
+            id_: replace(each, environment=found.get(each.environment, each.environment))
+            for id_, each in graph.windowings.items()
+        },
+        environments={id_: graph.environments[id_] for id_ in firsts.values()},
+    )
 
 
 def place_code(graph: Graph, *, apart: bool = False) -> Graph:
-    """Give an environment to all code of the pipeline, and to its coders.
+    """Give an environment to the code that names none, and to the pipeline's coders.
 
     The WindowFn of a strategy that names no environment belongs to the SDK of the first step that
     makes, or else reads, a collection with these windows. Environments that only unused strategies

@@ -28,8 +28,7 @@ _TIMESTAMP_COMBINERS = {
 def windowing_from_proto(
     id_: str,
     proto: beam_runner_api_pb2.WindowingStrategy,
-    environments: Mapping[str, EnvironmentId],
-    made_by: Mapping[str, beam_runner_api_pb2.Environment] | None = None,
+    environments: Mapping[str, beam_runner_api_pb2.Environment],
 ) -> Windowing:
     """Read the facts. What only triggers need (such as lateness) stays in ``coded``.
 
@@ -39,8 +38,7 @@ def windowing_from_proto(
     Args:
         id_: The strategy's name in the pipeline's proto, for errors.
         proto: The windowing strategy.
-        environments: The graph's ids of environments, by those in the proto.
-        made_by: The environments of the pipeline's proto.
+        environments: The environments of the pipeline.
 
     Raises:
         InvalidPipelineError: The payload of its WindowFn cannot be decoded, or windows have no
@@ -50,7 +48,7 @@ def windowing_from_proto(
     """
     meant = beam_runner_api_pb2.WindowingStrategy()
     meant.CopyFrom(proto)
-    if not fires_empty_when_closed(proto, made_by or {}):
+    if not fires_empty_when_closed(proto, environments):
         meant.closing_behavior = beam_runner_api_pb2.ClosingBehavior.EMIT_IF_NONEMPTY
     return Windowing(
         coded=meant.SerializeToString(deterministic=True),
@@ -70,7 +68,7 @@ def windowing_from_proto(
         environment=None
         if proto.window_fn.urn in urns.WINDOW_FNS or not proto.environment_id
         # A missing one is reported with a step that needs it, see ``placing``.
-        else environments.get(proto.environment_id, EnvironmentId(proto.environment_id)),
+        else EnvironmentId(proto.environment_id),
     )
 
 
@@ -84,7 +82,7 @@ def fires_empty_when_closed(
 
     Args:
         strategy: The windowing strategy.
-        environments: The environments of the pipeline's proto.
+        environments: The environments of the pipeline.
 
     Source: Java ``ReduceFnRunner.needToEmit``.
     """

@@ -18,9 +18,9 @@ from beam_spark_runner.harness.remote import sdk_harnesses as workers_module
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.sdk_options import options_json
+from tests.compiled import compile_pipeline
 from tests.harness.scripted_sdk import Pool, ScriptedSdk
 
 BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)

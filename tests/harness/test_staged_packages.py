@@ -23,6 +23,7 @@ from beam_spark_runner.harness.environments import packages as module
 from beam_spark_runner.harness.environments.packages import StagedFiles, stage_files
 from beam_spark_runner.job.packages import identify_packages
 from beam_spark_runner.portable.artifacts import Artifact, digest_of, to_proto
+from tests.unit.portable.steps import steps_in
 from tests.user_packages import sdist, wheel
 
 pytestmark = pytest.mark.timeout(180)
@@ -58,13 +59,13 @@ def packed(folder: Path, *files: Path) -> tuple[tuple[Artifact, ...], dict[str, 
 
     order = folder / "extra_packages.txt"
     order.write_text("".join(f"{file.name}\n" for file in files))
-    pipeline = beam_runner_api_pb2.Pipeline()
-    environment = pipeline.components.environments["only"]
+    environment = beam_runner_api_pb2.Environment()
     for file in (*files, order):
         environment.dependencies.append(
             to_proto(Artifact(name=file.name, path=str(file), sha256=""))
         )
-    ((digest, artifacts),) = identify_packages(pipeline).items()
+    _, packages = identify_packages(steps_in(only=environment))
+    ((digest, artifacts),) = packages.items()
     tar = folder / "packed.tar"
     with tarfile.open(tar, "w") as archive:
         for each in artifacts:

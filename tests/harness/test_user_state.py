@@ -18,12 +18,12 @@ from apache_beam.transforms.userstate import BagStateSpec
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.sdk_options import options_json
 from beam_spark_runner.semantics.timers import START_OF_TIME
 from beam_spark_runner.state.memory import UNCOUNTED, MemoryState
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
+from tests.compiled import compile_pipeline
 from tests.harness.conftest import BARE, Collected
 from tests.harness.faults import ask_state
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of

@@ -6,7 +6,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from google.protobuf import struct_pb2
@@ -14,7 +13,6 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.control import JobCancelledError
 from beam_spark_runner.job.environment_overrides import read_overrides
-from beam_spark_runner.job.environments import choose_environments
 from beam_spark_runner.job.identity import new_job_id
 from beam_spark_runner.job.prepare import PreparedJob, prepare
 from beam_spark_runner.job.prometheus import JobMetrics
@@ -33,6 +31,7 @@ from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import open_staging_area
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.portable.alternatives import choose_environments
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)
@@ -323,7 +322,7 @@ class Jobs:
             raise ServerIsEndingError(_ENDING)
 
 
-def _refuse_loopback(*_: Any) -> None:
+def _refuse_loopback(_: str) -> str:
     raise UnsupportedFeatureError(
         "a LOOPBACK environment that names no worker pool", "the environment"
     )

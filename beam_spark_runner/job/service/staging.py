@@ -19,7 +19,6 @@ from apache_beam.portability.api import (
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
-from beam_spark_runner.job.environments import chosen_environment
 from beam_spark_runner.job.service.patient_stream import PatientStream
 from beam_spark_runner.job.service.refusals import (
     ReplacedStreamError,
@@ -27,6 +26,7 @@ from beam_spark_runner.job.service.refusals import (
     refuses_in_stream,
 )
 from beam_spark_runner.job.service.staging_area import StagingArea
+from beam_spark_runner.portable.alternatives import chosen_environment
 from beam_spark_runner.portable.artifacts import described
 
 _PATIENCE_S = 600.0

@@ -18,10 +18,10 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import PipelineError
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.compatibility import stage_places
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.payloads import forms_of
+from tests.compiled import compile_pipeline
 from tests.stateful import Keeps
 
 KINDS = (

@@ -15,7 +15,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import PipelineRefusedError
-from beam_spark_runner.job.compile import compile_pipeline
+from tests.compiled import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 
 

@@ -14,28 +14,29 @@ from apache_beam.transforms.environments import (
 )
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
 from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.reading import EnvironmentOptions
+from tests.unit.portable.steps import environments_in, steps_in
 
 GO = ["beam:version:sdk_base:go:2.77.0"]
 DOCKER = "beam:env:docker:v1"
 
 
-def pipeline_in(**capabilities: list[str]) -> beam_runner_api_pb2.Pipeline:
-    """Return a pipeline with containers, and a worker pool for the environment ``pool``."""
-    pipeline = beam_runner_api_pb2.Pipeline()
+def graph_in(**capabilities: list[str]) -> Graph:
+    """Return a graph with containers, and a worker pool for the environment ``pool``."""
+    environments = {}
     for name, each in capabilities.items():
         made: Any = (
             ExternalEnvironment("pool:1", capabilities=each)
             if name == "pool"
             else DockerEnvironment(f"image of {name}", capabilities=each)
         )
-        pipeline.components.environments[name].CopyFrom(made.to_runner_api(None))
-        dependency = pipeline.components.environments[name].dependencies.add()
-        dependency.type_payload = b"file"
-    return pipeline
+        environments[name] = made.to_runner_api(None)
+        environments[name].dependencies.add().type_payload = b"file"
+    return steps_in(**environments)
 
 
 def overrides(**of_type: Any) -> str:
@@ -50,18 +51,18 @@ def process(command: str | None = None) -> dict[str, Any]:
 
 
 def test_environments_are_replaced_by_their_urn() -> None:
-    pipeline = pipeline_in(go=GO, pool=GO)
-    override_environments(pipeline, read_overrides(overrides(docker=process("/opt/boot"))))
-    found = pipeline.components.environments
+    graph = graph_in(go=GO, pool=GO)
+    changed = override_environments(graph, read_overrides(overrides(docker=process("/opt/boot"))))
+    found = environments_in(changed)
     assert (found["go"].urn, found["pool"].urn) == ("beam:env:process:v1", "beam:env:external:v1")
     payload = beam_runner_api_pb2.ProcessPayload.FromString(found["go"].payload)
     assert payload.command == "/opt/boot"
 
 
 def test_capabilities_and_files_stay() -> None:
-    pipeline = pipeline_in(go=GO)
-    override_environments(pipeline, read_overrides(overrides(docker=process("/opt/boot"))))
-    found = pipeline.components.environments["go"]
+    graph = graph_in(go=GO)
+    changed = override_environments(graph, read_overrides(overrides(docker=process("/opt/boot"))))
+    found = environments_in(changed)["go"]
     assert list(found.capabilities) == GO
     assert [each.type_payload for each in found.dependencies] == [b"file"]
 
@@ -79,32 +80,32 @@ def test_capabilities_and_files_stay() -> None:
     ],
 )
 def test_by_what(value: dict[str, Any], urn: str, says: str) -> None:
-    pipeline = pipeline_in(go=GO)
-    override_environments(pipeline, read_overrides(overrides(docker=value)))
-    found = pipeline.components.environments["go"]
+    graph = graph_in(go=GO)
+    changed = override_environments(graph, read_overrides(overrides(docker=value)))
+    found = environments_in(changed)["go"]
     assert found.urn == urn
     assert says.encode() in found.payload
 
 
 def test_each_environment_is_replaced_once() -> None:
-    pipeline = pipeline_in(go=GO, pool=GO)
+    graph = graph_in(go=GO, pool=GO)
     given = overrides(
         docker={"environment_type": "EXTERNAL", "environment_config": "pool:7"},
         external={"environment_type": "DOCKER", "environment_config": "image:7"},
     )
-    override_environments(pipeline, read_overrides(given))
-    found = pipeline.components.environments
+    changed = override_environments(graph, read_overrides(given))
+    found = environments_in(changed)
     assert (found["go"].urn, found["pool"].urn) == ("beam:env:external:v1", DOCKER)
 
 
 @pytest.mark.parametrize("value", [process(), process(""), {"environment_type": "DOCKER"}])
 def test_what_is_python_s_is_not_for_other_sdks(value: dict[str, Any]) -> None:
     given = read_overrides(overrides(docker=value))
-    python = pipeline_in(python=list(python_sdk_capabilities()))
-    override_environments(python, given)
-    assert b"image of" not in python.components.environments["python"].payload
+    python = graph_in(python=list(python_sdk_capabilities()))
+    changed = override_environments(python, given)
+    assert b"image of" not in environments_in(changed)["python"].payload
     with pytest.raises(OptionsError, match="the environment other of the pipeline needs another"):
-        override_environments(pipeline_in(other=GO), given)
+        override_environments(graph_in(other=GO), given)
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,19 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import (
-    AnyOfEnvironment,
     DockerEnvironment,
-    EmbeddedPythonEnvironment,
-    ExternalEnvironment,
-    ProcessEnvironment,
     python_sdk_docker_capabilities,
 )
 
-from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
-    InvalidPipelineError,
     OptionsError,
     PipelineRefusedError,
 )
-from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.job.environments import (
-    choose_environments,
-    default_environment,
-    keep_code_together,
-)
+from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.reading import EnvironmentOptions
 from beam_spark_runner.portable.sdk_options import options_for, options_json
+from tests.compiled import compile_pipeline
 
 
 def environment(*flags: str) -> Any:
@@ -180,101 +170,6 @@ def test_options_travel_as_sdks_read_them() -> None:
         }
 
 
-def in_environments(**environments: Any) -> beam_runner_api_pb2.Pipeline:
-    """A pipeline with a step in each."""
-    pipeline = beam_runner_api_pb2.Pipeline()
-    for name, environment in environments.items():
-        found = environment.to_runner_api(None)
-        pipeline.components.environments[name].CopyFrom(found)
-        pipeline.components.transforms[name].environment_id = name
-    return pipeline
-
-
-def kinds(pipeline: beam_runner_api_pb2.Pipeline) -> dict[str, str]:
-    environments = pipeline.components.environments
-    return {name: environments[name].urn.split(":")[2] for name in environments}
-
-
-def test_what_runs_in_the_workers_alone_stays_there() -> None:
-    pipeline = in_environments(
-        one=EmbeddedPythonEnvironment(), other=EmbeddedPythonEnvironment(resource_hints={"a": b"1"})
-    )
-    unused = DockerEnvironment("image").to_runner_api(None)
-    pipeline.components.environments["unused"].CopyFrom(unused)
-    keep_code_together(pipeline)
-    assert kinds(pipeline) == {
-        "one": "embedded_python",
-        "other": "embedded_python",
-        "unused": "docker",
-    }
-
-
-@pytest.mark.parametrize(
-    ("alternatives", "chosen"),
-    [
-        ([DockerEnvironment("image"), ExternalEnvironment("host:1")], "external"),
-        ([ExternalEnvironment("host:1"), ProcessEnvironment("run")], "process"),
-        ([ProcessEnvironment("run"), EmbeddedPythonEnvironment()], "embedded_python"),
-        ([AnyOfEnvironment([DockerEnvironment("image"), ProcessEnvironment("run")])], "process"),
-        ([DockerEnvironment("image")], "docker"),
-        ([], "anyof"),
-    ],
-)
-def test_of_several_environments_one_is_chosen_that_runs_here(
-    alternatives: list[Any], chosen: str
-) -> None:
-    pipeline = in_environments(theirs=AnyOfEnvironment(alternatives))
-    choose_environments(pipeline)
-    assert kinds(pipeline) == {"theirs": chosen}
-
-
-def nested(depth: int) -> beam_runner_api_pb2.Environment:
-    made = ProcessEnvironment("run").to_runner_api(None)
-    for _ in range(depth):
-        payload = beam_runner_api_pb2.AnyOfEnvironmentPayload(environments=[made])
-        made = beam_runner_api_pb2.Environment(
-            urn="beam:env:anyof:v1", payload=payload.SerializeToString()
-        )
-    return made
-
-
-@pytest.mark.parametrize("depth", [11, 400, 3_000])
-def test_alternatives_that_nest_deep_are_refused(depth: int) -> None:
-    pipeline = beam_runner_api_pb2.Pipeline()
-    pipeline.components.environments["theirs"].CopyFrom(nested(depth))
-    with pytest.raises(InvalidPipelineError, match=r"^the environment theirs: .* than 10 deep"):
-        choose_environments(pipeline)
-    pipeline.components.environments["theirs"].CopyFrom(nested(10))
-    choose_environments(pipeline)
-    assert kinds(pipeline) == {"theirs": "process"}
-
-
-def test_alternatives_that_cannot_be_decoded_are_refused() -> None:
-    pipeline = beam_runner_api_pb2.Pipeline()
-    theirs = pipeline.components.environments["theirs"]
-    theirs.urn, theirs.payload = "beam:env:anyof:v1", b"\xff"
-    with pytest.raises(InvalidPipelineError, match=r"^the environment theirs: .*decoded"):
-        choose_environments(pipeline)
-
-
-@pytest.mark.parametrize("other", [ProcessEnvironment("run"), ExternalEnvironment("host:1")])
-def test_beside_sdk_harnesses_all_code_runs_in_some(other: Any) -> None:
-    pipeline = in_environments(ours=EmbeddedPythonEnvironment(), theirs=other)
-    theirs = pipeline.components.environments["theirs"].SerializeToString()
-    keep_code_together(pipeline)
-    ours = pipeline.components.environments["ours"]
-    assert ours.urn == "beam:env:process:v1"
-    assert beam_runner_api_pb2.ProcessPayload.FromString(ours.payload).command == ""
-    assert pipeline.components.environments["theirs"].SerializeToString() == theirs
-
-
-def test_code_that_needs_files_does_not_run_in_the_workers() -> None:
-    pipeline = in_environments(ours=EmbeddedPythonEnvironment())
-    pipeline.components.environments["ours"].dependencies.add(role_urn="r")
-    keep_code_together(pipeline)
-    assert kinds(pipeline) == {"ours": "process"}
-
-
 def test_an_unknown_environment_is_refused_with_its_steps() -> None:
     pipeline = beam.Pipeline()
     pipeline | "Start" >> beam.Impulse() | "Look" >> beam.Map(print)
@@ -283,25 +178,3 @@ def test_an_unknown_environment_is_refused_with_its_steps() -> None:
         each.urn = "beam:env:odd:v1"
     with pytest.raises(PipelineRefusedError, match="Look: its environment, beam:env:odd:v1"):
         compile_pipeline(proto)
-
-
-@pytest.mark.parametrize(
-    ("window_fn", "kind"),
-    [("beam:window_fn:pickled_python:v1", "process"), (urns.WINDOW_FN_FIXED, "embedded_python")],
-)
-def test_window_fns_of_users_are_code_too(window_fn: str, kind: str) -> None:
-    pipeline = in_environments(steps=EmbeddedPythonEnvironment())
-    theirs = DockerEnvironment("image").to_runner_api(None)
-    pipeline.components.environments["theirs"].CopyFrom(theirs)
-    strategy = pipeline.components.windowing_strategies["strategy"]
-    strategy.environment_id, strategy.window_fn.urn = "theirs", window_fn
-    keep_code_together(pipeline)
-    assert kinds(pipeline) == {"steps": kind, "theirs": "docker"}
-
-
-def test_apart_no_environment_is_of_the_workers_even_if_no_step_uses_it() -> None:
-    pipeline = in_environments(steps=ProcessEnvironment("run"))
-    unused = EmbeddedPythonEnvironment().to_runner_api(None)
-    pipeline.components.environments["unused"].CopyFrom(unused)
-    keep_code_together(pipeline, apart=True)
-    assert kinds(pipeline) == {"steps": "process", "unused": "process"}

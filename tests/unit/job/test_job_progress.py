@@ -48,7 +48,7 @@ def prepared(*flags: str, build: Callable[[beam.Pipeline], Any]) -> PreparedJob:
     pipeline, options = beam.Pipeline(), PipelineOptions(flags)
     build(pipeline)
     config = RunnerConfig.from_options(options)
-    return prepare(pipeline.to_runner_api(), options, config, lambda *_: None, job_id="job")
+    return prepare(pipeline.to_runner_api(), options, config, lambda _: "", job_id="job")
 
 
 def words(pipeline: beam.Pipeline) -> Any:

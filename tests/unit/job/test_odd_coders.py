@@ -12,8 +12,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as pb
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
-from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.job.environments import keep_code_together
+from tests.compiled import compile_pipeline
 from tests.unit.job.odd_coders import Coders
 from tests.unit.portable.pipelines import proto_of
 
@@ -47,7 +46,7 @@ def spread(p: beam.Pipeline) -> None:
 
 def with_coders(made: Callable[[Coders], str]) -> Any:
     """Give each collection of ``spread`` a coder of its own that ``made`` adds."""
-    proto = in_processes()
+    proto: pb.Pipeline = proto_of(spread)
     coders = Coders(proto)
     for name, collection in sorted(proto.components.pcollections.items()):
         if "Impulse" not in name:
@@ -57,13 +56,6 @@ def with_coders(made: Callable[[Coders], str]) -> Any:
 
 def pairs_of_shared_parts(depth: int) -> Callable[[Coders], str]:
     return lambda coders: coders.chain(urns.CODER_KV, depth, 2)
-
-
-def in_processes() -> pb.Pipeline:
-    """Return a pipeline as a job server runs it."""
-    proto: pb.Pipeline = proto_of(spread)
-    keep_code_together(proto, apart=True)
-    return proto
 
 
 def names_itself(urn: str, width: int) -> Callable[[Coders], str]:
@@ -103,18 +95,18 @@ def test_what_real_pipelines_have_is_compiled(streams: bool) -> None:
 def test_coders_that_no_step_uses_count(odd: pb.Pipeline) -> None:
     Coders(odd).add("nobody:knows:it:v1", ["odd0"])
     with pytest.raises(InvalidPipelineError) as raised:
-        compile_pipeline(odd)
+        compile_pipeline(odd, apart=True)
     assert str(raised.value) == "the coder odd0: the coder odd0 contains itself"
 
 
 def test_but_not_what_their_parts_are(odd: pb.Pipeline) -> None:
     Coders(odd).add("nobody:knows:it:v1", ["nowhere"])
-    assert compile_pipeline(odd).stages
+    assert compile_pipeline(odd, apart=True).stages
 
 
 @pytest.fixture
 def odd() -> pb.Pipeline:
-    return in_processes()
+    return proto_of(spread)
 
 
 def test_keys_that_are_rows_in_rows_are_not_built(odd: pb.Pipeline) -> None:

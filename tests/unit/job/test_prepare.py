@@ -85,7 +85,7 @@ def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) ->
         pipeline,
         PipelineOptions([]),
         RunnerConfig(),
-        lambda *_: None,
+        lambda _: "",
         job_id="job",
         given=None if was_built_here else {},
     )
@@ -113,7 +113,7 @@ def test_draining_a_savepoint_streams() -> None:
 def _prepared_with(build: Callable[[beam.Pipeline], None], *flags: str) -> PreparedJob:
     options = PipelineOptions([*flags])
     config = RunnerConfig.from_options(options)
-    return prepare(proto_of(build), options, config, lambda *_: None, job_id="job")
+    return prepare(proto_of(build), options, config, lambda _: "", job_id="job")
 
 
 @pytest.mark.parametrize(

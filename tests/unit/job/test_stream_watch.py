@@ -8,12 +8,12 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_watch import StreamWatch
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.scheduling.epoch_status import Blocked, EpochPart, EpochStatus, StepStatus
+from tests.compiled import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 
 STATUS = EpochStatus(

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 import apache_beam as beam
 
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
+from tests.compiled import compile_pipeline
 
 
 def test_everything_of_the_text_is_in_the_picture() -> None:

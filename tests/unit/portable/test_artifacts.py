@@ -8,8 +8,10 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.stager import Stager
 
 from beam_spark_runner.core.errors import StagingError, UnsupportedFeatureError
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.packages import identify_packages
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
+from tests.unit.portable.steps import environments_in, steps_in
 
 
 def environment(*dependencies: object) -> beam_runner_api_pb2.Environment:
@@ -89,47 +91,44 @@ def test_what_is_no_file_is_refused() -> None:
 def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     """Where they lie, and in which order they are named, does not matter."""
 
-    def staged(folder: str, *texts: str, reverse: bool = False) -> beam_runner_api_pb2.Pipeline:
+    def staged(folder: str, *texts: str, reverse: bool = False) -> Graph:
         (tmp_path / folder).mkdir()
-        pipeline = beam_runner_api_pb2.Pipeline()
         found = []
         for number, text in enumerate(texts):
             path = tmp_path / folder / str(number)
             path.write_text(text)
             found.append(Stager._create_file_stage_to_artifact(str(path), f"f{number}"))
-        dependencies = pipeline.components.environments["e"].dependencies
-        dependencies.extend(reversed(found) if reverse else found)
-        return pipeline
+        return steps_in(e=environment(*(reversed(found) if reverse else found)))
 
-    one = staged("one", "a", "b")
-    same = staged("same", "a", "b", reverse=True)
-    other = staged("other", "a", "c")
-    digests = [next(iter(identify_packages(each))) for each in (one, same, other)]
-    assert one == same
-    assert one != other
+    one, same, other = (
+        identify_packages(each)
+        for each in (
+            staged("one", "a", "b"),
+            staged("same", "a", "b", reverse=True),
+            staged("other", "a", "c"),
+        )
+    )
+    assert one[0] == same[0]
+    assert one[0] != other[0]
+    digests = [next(iter(packages)) for _, packages in (one, same, other)]
     assert digests[0] == digests[1] != digests[2]
-    assert digest_of(artifacts_of(one.components.environments["e"])) == digests[0]
+    assert digest_of(artifacts_of(environments_in(one[0])["e"])) == digests[0]
 
 
 def test_a_file_that_has_gone() -> None:
-    pipeline = beam_runner_api_pb2.Pipeline()
-    pipeline.components.environments["e"].dependencies.append(
-        Stager._create_file_stage_to_artifact("/no/such/file", "f")
-    )
+    gone = environment(Stager._create_file_stage_to_artifact("/no/such/file", "f"))
     with pytest.raises(StagingError, match="/no/such/file: No such file"):
-        identify_packages(pipeline)
+        identify_packages(steps_in(e=gone))
 
 
 def test_files_of_one_environment_need_names_of_their_own(tmp_path: Path) -> None:
-    def staged_as(*names: str) -> beam_runner_api_pb2.Pipeline:
-        pipeline = beam_runner_api_pb2.Pipeline()
+    def staged_as(*names: str) -> Graph:
+        found = []
         for number, name in enumerate(names):
             file = tmp_path / str(number)
             file.write_text(str(number % 2))
-            pipeline.components.environments["e"].dependencies.append(
-                Stager._create_file_stage_to_artifact(str(file), name)
-            )
-        return pipeline
+            found.append(Stager._create_file_stage_to_artifact(str(file), name))
+        return steps_in(e=environment(*found))
 
     identify_packages(staged_as("a", "b", "a"))  # the first and the last are the same
     with pytest.raises(StagingError, match="staged as 'a', with different contents"):

@@ -1,4 +1,4 @@
-"""Environments of a pipeline's proto: those that run the same code are one."""
+"""Environments of a pipeline: those that run the same code are one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as pb
 
 from beam_spark_runner.portable.environments import names_keys_of_multimaps
 from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.placing import merge_environments
 from tests.unit.portable.graphs import of, transform_named
 from tests.unit.portable.pipelines import proto_of
 
@@ -30,7 +31,7 @@ def with_two_environments(proto: pb.Pipeline, change: Callable[[pb.Environment],
     for transform in components.transforms.values():
         if transform.unique_name.startswith("second"):
             transform.environment_id = "other"
-    graph = from_proto(proto)
+    graph = merge_environments(from_proto(proto))
     used = {transform_named(graph, name).environment for name in ("first", "second")}
     assert used <= set(graph.environments)
     return used

@@ -227,5 +227,5 @@ def test_last_panes_are_as_the_sdk_of_the_strategy_means_it(
     proto = core.Windowing(window.FixedWindows(10)).to_runner_api(PipelineContext())
     proto.environment_id, proto.closing_behavior = "e", behavior
     made_by = {"e": environment.to_runner_api(None)}
-    windowing = windowing_from_proto("w", proto, {}, made_by)
+    windowing = windowing_from_proto("w", proto, made_by)
     assert decode_strategy(windowing.coded).has_last_panes is is_empty

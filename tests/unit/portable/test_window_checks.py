@@ -13,8 +13,8 @@ from apache_beam.transforms.environments import (
 )
 
 from beam_spark_runner.core.errors import InvariantError, PipelineRefusedError
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
+from tests.compiled import compile_pipeline
 from tests.spark.lanes import Lanes
 from tests.spark.restrictions import RESTRICTION
 

@@ -11,7 +11,6 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalW
 
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.graph.model import Graph, Transform
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.window_mapping import (
@@ -22,6 +21,7 @@ from beam_spark_runner.portable.window_mapping import (
     describe_window_mapping,
     mapped_by,
 )
+from tests.compiled import compile_pipeline
 from tests.spark.lanes import Lane, LaneCoder, Lanes
 
 REMOTE, EMBEDDED = ProcessEnvironment(""), EmbeddedPythonEnvironment()

@@ -16,7 +16,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.codec.blocks import BlockReader, BlockWriter
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import (
@@ -24,6 +23,7 @@ from beam_spark_runner.portable.wire import (
     timer_coders_seen_by_the_runner,
     window_namer,
 )
+from tests.compiled import compile_pipeline
 from tests.spark.lanes import Lane, LaneCoder, Lanes
 from tests.spark.restrictions import RESTRICTION
 

@@ -23,10 +23,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+from tests.compiled import compile_pipeline
 from tests.spark.restrictions import Counting
 
 

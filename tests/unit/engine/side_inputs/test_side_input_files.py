@@ -38,9 +38,9 @@ from beam_spark_runner.engine.side_inputs import lookup as lookups
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.task.task import LevelTask
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.runner import SparkPortableRunner
+from tests.compiled import compile_pipeline
 from tests.unit.engine.rows.written_rows import LIMIT, as_spark_would, edge_of, written
 
 PAIRS = TupleCoder([BytesCoder(), BytesCoder()])

@@ -25,7 +25,7 @@ from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart, LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.job.compile import compile_pipeline
+from tests.compiled import compile_pipeline
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
 

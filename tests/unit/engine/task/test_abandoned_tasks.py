@@ -15,7 +15,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.worker.runtime import worker
-from beam_spark_runner.job.compile import compile_pipeline
+from tests.compiled import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 
 BEGAN = threading.Event()

@@ -19,9 +19,9 @@ from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import first_task, task
 from beam_spark_runner.engine.task.first_task import FirstTask
 from beam_spark_runner.engine.worker.runtime import worker
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, judge
+from tests.compiled import compile_pipeline
 from tests.spark.restrictions import RESTRICTION
 from tests.unit.engine.task.emitted import reports_in, values_to
 from tests.unit.portable.pipelines import proto_of

@@ -17,8 +17,8 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import consumed_of
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.input import TaskInput
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling.attempts import Attempts
+from tests.compiled import compile_pipeline
 from tests.spark.restrictions import RESTRICTION
 from tests.unit.engine.task.emitted import reports_in, values_to
 from tests.unit.portable.pipelines import proto_of

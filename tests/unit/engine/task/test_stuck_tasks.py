@@ -17,8 +17,8 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.reports import _report_of, error_of
 from beam_spark_runner.engine.task import lull_watch, task
 from beam_spark_runner.engine.worker.runtime import worker
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling import lull
+from tests.compiled import compile_pipeline
 from tests.unit.engine.task.emitted import values_to
 from tests.unit.portable.pipelines import proto_of
 

@@ -23,7 +23,7 @@ from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.worker.runtime import WorkerRuntime, process_log
-from beam_spark_runner.job.compile import compile_pipeline
+from tests.compiled import compile_pipeline
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
 

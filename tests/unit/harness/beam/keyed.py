@@ -16,9 +16,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam import keyed
 from beam_spark_runner.harness.beam.stage import EmbeddedBundle, EmbeddedStage
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
+from tests.compiled import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 
 GLOBAL = (GlobalWindow(),)

@@ -23,8 +23,8 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.beam import keyed
 from beam_spark_runner.harness.beam.stage import EmbeddedStage
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
+from tests.compiled import compile_pipeline
 from tests.unit.harness.beam.keyed import Counts
 from tests.unit.portable.pipelines import proto_of
 

@@ -22,10 +22,10 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam import recording
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import KeyPolicy
+from tests.compiled import compile_pipeline
 from tests.unit.harness.beam.keyed import GLOBAL
 
 SECOND = 1_000_000

@@ -31,13 +31,13 @@ from beam_spark_runner.harness.remote.key_timers import (
     TimerFamily,
     declared_timers,
 )
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import END_OF_TIME, Domain, Instant
 from beam_spark_runner.state.memory import MemoryState
+from tests.compiled import compile_pipeline
 
 STEP = TransformId("step")
 EVENT, CLOCK = TimerFamilyId(STEP, "event"), TimerFamilyId(STEP, "clock")

@@ -12,12 +12,12 @@ from apache_beam.portability.api import beam_artifact_api_pb2, beam_runner_api_p
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
-from beam_spark_runner.job.environments import choose_environments
 from beam_spark_runner.job.service import staging as staging_module
 from beam_spark_runner.job.service.patient_stream import PatientStream
 from beam_spark_runner.job.service.refusals import ReplacedStreamError, TooLargeError
 from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea
+from beam_spark_runner.portable.alternatives import choose_environments
 
 SOON_S = 60.0
 LIMIT_BYTES = 1_000

@@ -1,0 +1,88 @@
+"""Chooses one of the alternatives of an ANYOF environment, as expansion services make it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.portable.payloads import parse
+
+Environments = Mapping[str, beam_runner_api_pb2.Environment]
+_MOST_NESTED = 10  # expansion services make one ANYOF, of environments that are none
+_PREFERRED = (
+    urns.ENVIRONMENT_EMBEDDED_PYTHON,
+    urns.ENVIRONMENT_PROCESS,
+    urns.ENVIRONMENT_EXTERNAL,
+    urns.ENVIRONMENT_DOCKER,
+)
+
+
+def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
+    """Replace each ANYOF environment, as of expansion services, by one of its alternatives.
+
+    Args:
+        pipeline: The proto, whose environments are changed.
+
+    Raises:
+        InvalidPipelineError: The payload of such an environment is invalid.
+    """
+    for id_, chosen in chosen_environments(pipeline.components).items():
+        pipeline.components.environments[id_].CopyFrom(chosen)
+
+
+def chosen_environments(components: beam_runner_api_pb2.Components) -> Environments:
+    """Return the environments of a pipeline by id, each ANYOF replaced by an alternative.
+
+    Raises:
+        InvalidPipelineError: The payload of an ANYOF environment is invalid.
+    """
+    return {
+        id_: chosen_environment(each, id_) for id_, each in sorted(components.environments.items())
+    }
+
+
+def chosen_environment(environment: Any, id_: str) -> Any:
+    """Return the environment that ``choose_environments`` puts in the place of one.
+
+    Args:
+        environment: The Environment proto.
+        id_: The id of the environment, for errors.
+
+    Raises:
+        InvalidPipelineError: It is an ANYOF whose payload is invalid.
+    """
+    found = _alternatives(environment, f"the environment {id_}")
+    for urn in _PREFERRED:
+        for each in found:
+            if each.urn == urn:
+                return each
+    return found[0] if found else environment
+
+
+def _alternatives(environment: Any, where: str) -> list[Any]:
+    """Return the alternatives of an ANYOF environment in order; those that are ANYOF are expanded.
+
+    Args:
+        environment: The Environment proto.
+        where: The environment in words, for errors.
+
+    Raises:
+        InvalidPipelineError: A payload cannot be decoded, or ANYOF environments nest too deep.
+    """
+    found: list[Any] = []
+    pending = [(environment, 0)]
+    while pending:
+        current, depth = pending.pop()
+        if current.urn != urns.ENVIRONMENT_ANYOF:
+            found.append(current)
+            continue
+        if depth == _MOST_NESTED:
+            raise InvalidPipelineError(f"{current.urn} nests more than {_MOST_NESTED} deep", where)
+        payload = current.payload and parse(
+            beam_runner_api_pb2.AnyOfEnvironmentPayload, current.payload, where
+        )
+        parts = payload.environments if payload else ()
+        pending.extend((each, depth + 1) for each in reversed(parts))
+    return found
