@@ -1,4 +1,4 @@
-"""Compiles the graph of a pipeline to a plan. START READING HERE."""
+"""Compiles the graph of a pipeline to a plan."""
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import Graph

@@ -1,4 +1,4 @@
-"""Prepares a job from a pipeline and its options. This runs nothing, and needs no Spark."""
+"""Prepares a job from a pipeline and its options, and runs nothing. START READING HERE."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
