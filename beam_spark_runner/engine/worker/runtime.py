@@ -12,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
+from beam_spark_runner.backchannel.conversation import Look
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler, Shown
 from beam_spark_runner.backchannel.process_log import ProcessLog, ProgramLog, logging_to
-from beam_spark_runner.backchannel.worker import Backchannel, Look
+from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId

@@ -128,7 +128,7 @@ class Strangers(Target):
             theirs.sendall(case)
         link = SocketLink.__new__(SocketLink)
         link._socket, link._unframer = ours, Unframer()
-        Backchannel(Route(job_id="job"))._hear(link)
+        Backchannel(Route(job_id="job"))._threads._hear(link)
         link.close()
         return None
 

@@ -11,6 +11,7 @@ import pytest
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows, TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport, worker
 from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.outbox import MOST_LINES
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.framing import framed
@@ -80,18 +81,17 @@ def test_short_tasks_one_after_another_do_not_wake_the_thread(
 ) -> None:
     heard: Heard = []
     with serving("socket", tmp_path, heard) as server:
+        monkeypatch.setattr(worker, "LOOK_EVERY_S", 3600)
         channel = Backchannel(server.route)
         wake_ups = 0
-        monkeypatch.setattr(worker, "LOOK_EVERY_S", 3600)
-        channel._looks_at_s += 3600
-        wake_up = channel._wake_up
+        wake_up = channel._threads._wake_up
 
         def count() -> None:
             nonlocal wake_ups
             wake_ups += 1
             wake_up()
 
-        monkeypatch.setattr(channel, "_wake_up", count)
+        monkeypatch.setattr(channel._threads, "_wake_up", count)
         for attempt in range(20):
             with channel.watching(attempt, TaskProgress, at_end=False):
                 pass
@@ -111,7 +111,7 @@ def test_a_task_is_watched_after_a_pause(tmp_path: Path, monkeypatch: pytest.Mon
         for attempt in (1, 2, 3):
             with channel.watching(attempt, TaskProgress, at_end=False):
                 until(lambda: heard_of(heard)[-1:] == [attempt])  # noqa: B023
-            until(lambda: not channel._looks)  # the thread sleeps until it is woken
+            until(lambda: channel._talk._alarm_s is None)  # the thread sleeps until it is woken
         channel.close()
 
 
@@ -182,17 +182,15 @@ def test_a_flood_is_counted(tmp_path: Path) -> None:
     heard: Heard = []
     with serving("socket", tmp_path, heard) as server:
         channel = Backchannel(server.route, connect)
-        for number in range(worker.MOST_LINES + 1_500):
+        for number in range(MOST_LINES + 1_500):
             channel.log(entry(f"line {number}"))
         channel.leave_out(1_000_000)
         go.set()
         server.expect(*channel.messages_sent())
         assert server.settle()
         lines = len(messages(heard))
-        assert lines >= worker.MOST_LINES
-        assert lines + sum(frame.left_out for _, frame in heard) == (
-            worker.MOST_LINES + 1_500 + 1_000_000
-        )
+        assert lines >= MOST_LINES
+        assert lines + sum(frame.left_out for _, frame in heard) == (MOST_LINES + 1_500 + 1_000_000)
         channel.close()
 
 
@@ -338,14 +336,21 @@ def test_the_end_of_the_job_waits_for_no_worker_that_is_gone(tmp_path: Path) -> 
         is_stuck.set()
         goes_on.wait(60)
 
+    links: list[transport.DriverLink] = []
+
+    def connect(route: Route, worker: str) -> transport.DriverLink | None:
+        link = transport.connect(route, worker)
+        assert link is not None
+        links.append(link)
+        return link
+
     with serving("socket", tmp_path, heard) as server:
-        gone = Backchannel(server.route, on_end=stuck)
+        gone = Backchannel(server.route, connect, on_end=stuck)
         slow = Backchannel(server.route, on_end=stuck)
         gone.await_end()
         slow.await_end()
         until(lambda: len({worker for worker, _ in heard}) == 2)
-        assert gone._link is not None
-        gone._link.close()
+        links[0].close()
         assert server.end_job(0.2) == {slow.worker}
         assert is_stuck.wait(60)
         goes_on.set()
