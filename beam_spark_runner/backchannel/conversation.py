@@ -294,7 +294,7 @@ class Conversation:
     def accepted(self, now_s: float, attempt: int) -> Verdict:
         """Note that the driver has accepted an attempt: those of earlier epochs never will be."""
         self.story.note(now_s, "attempt accepted")
-        accepted = self._held.pop(attempt, _Held((), None))
+        accepted = self._held.pop(attempt, _Held([], None))
         return Verdict(accepted.callbacks, self._take_held(before=accepted.epoch or 0))
 
     def finalized(self, now_s: float, attempt: int) -> bool:

@@ -158,7 +158,9 @@ def test_callbacks_run_when_their_attempt_is_accepted(way: str, tmp_path: Path) 
         until(lambda: void.happened == ["dropped"])
 
 
-def test_callbacks_are_dropped_when_the_driver_has_gone(tmp_path: Path) -> None:
+def test_callbacks_are_dropped_when_the_driver_has_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     held = Callbacks()
     with serving("socket", tmp_path, []) as server:
         channel = Backchannel(server.route)
@@ -169,6 +171,7 @@ def test_callbacks_are_dropped_when_the_driver_has_gone(tmp_path: Path) -> None:
     never = Callbacks()
     assert not Backchannel(Route(job_id="job")).hold(1, [never])
     assert never.happened == ["dropped"]
+    assert "is not connected (0.0 s: lost: there is no way to the driver)" in caplog.text
 
 
 def test_a_flood_is_counted(tmp_path: Path) -> None:
