@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
@@ -29,6 +30,7 @@ class Limits:
         harnesses: set where code runs in SDK harnesses.
         in_program: tasks run in the process that has built the pipeline, whose log, main module and
             classes they share.
+        step_chunks: whether steps process chunks of elements.
         stuck_s: for how long user code may make no progress; 0: for ever.
     """
 
@@ -44,4 +46,5 @@ class Limits:
     route: Route | None = None
     harnesses: HarnessSettings | None = None
     in_program: bool = False
+    step_chunks: StepChunks = "auto"
     stuck_s: float = 0.0

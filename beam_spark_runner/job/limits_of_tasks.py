@@ -49,6 +49,7 @@ def limits_of(
         route=route,
         harnesses=harnesses,
         in_program=in_program,
+        step_chunks=config.step_chunks,
         stuck_s=config.stuck_s(streams=prepared.plan.streams),
     )
 

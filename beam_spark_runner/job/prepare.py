@@ -174,5 +174,6 @@ def _harness_settings(
         cache_s=config.environment_cache_s,
         parallelism=config.sdk_worker_parallelism,
         docker_executable=config.docker_executable,
+        step_chunks=config.step_chunks,
         stuck_s=config.stuck_s(streams=plan.streams),
     )

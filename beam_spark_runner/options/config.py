@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.options.access import ClientAccess, check_client_access
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
@@ -98,6 +99,7 @@ class RunnerConfig:
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     docker_executable: str = DEFAULT_DOCKER  # the program that starts containers
+    step_chunks: StepChunks = "auto"
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     single_task_budget_s: float = DEFAULT_SINGLE_TASK_BUDGET_S  # 0: no such tasks
     group_memory_bytes: int | None = None  # a task's memory for large groups. None: the default
@@ -182,6 +184,7 @@ class RunnerConfig:
                 getattr(given, "environment_start_timeout", None)
             ),
             docker_executable=getattr(given, "docker_executable", None) or DEFAULT_DOCKER,
+            step_chunks=one_of("step_chunks", getattr(given, "step_chunks", "auto"), StepChunks),
             sdf_round_budget_s=seconds(
                 "sdf_round_budget", getattr(given, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),

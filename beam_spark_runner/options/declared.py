@@ -92,6 +92,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "installed there. archive: the packages of this program, which are sent as an archive. "
         "auto: the archive, if Beam or this package is missing there. Default: auto.",
     },
+    "step_chunks": {
+        "default": "auto",
+        "metavar": "auto|off",
+        "help": "Whether simple steps process chunks of elements. off: Beam's own operations pass "
+        "each element through all steps of a stage before the next one. Default: auto.",
+    },
     "sdf_round_budget": {
         "default": str(DEFAULT_ROUND_BUDGET_S),
         "metavar": "SECONDS",

@@ -71,6 +71,7 @@ class JobRuntime:
         self._classes = DynamicClasses()
         self._main = MainModule(program.limits.main_classes)
         self._harnesses = program.limits.harnesses
+        self._step_chunks = program.limits.step_chunks
         self._cache = cache
         self._channel = None
         self._in_program = program.limits.in_program
@@ -159,7 +160,13 @@ class JobRuntime:
         self, program: StageProgram | HelperProgram, side_inputs: frozenset[str]
     ) -> EmbeddedStage | RemoteStage:
         if not program.description.coded_environment:
-            return EmbeddedStage(program.name, program.description, side_inputs, self._cache)
+            return EmbeddedStage(
+                program.name,
+                program.description,
+                side_inputs,
+                self._cache,
+                step_chunks=self._step_chunks,
+            )
         if self._harnesses is None:
             raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")
         log_sink = self._channel or STDERR

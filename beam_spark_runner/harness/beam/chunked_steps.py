@@ -18,6 +18,7 @@ from apache_beam.transforms.combiners import PhasedCombineFnExecutor
 from apache_beam.transforms.window import GlobalWindow
 
 from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.harness.beam.chunks import (
     ChunkedCombine,
     ChunkedParDo,
@@ -28,17 +29,26 @@ from beam_spark_runner.harness.beam.chunks import (
 from beam_spark_runner.harness.beam.partitions import PartitionParDo, takes_partition
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
+PAR_DO_URN = "beam_spark_runner:par_do:v1"
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
 CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
 CHUNKED_PRECOMBINE_URN = "beam_spark_runner:chunked_precombine:v1"
+MERGE_URN = "beam_spark_runner:combine_merge:v1"
 
 
-def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Make the operations of this module run those steps whose proto allows it."""
+def use_chunks(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, step_chunks: StepChunks = "auto"
+) -> None:
+    """Make the operations of this module run those steps whose proto allows it.
+
+    With ``off``, all steps are Beam's own operations, except for functions over a partition, which
+    Beam's operations give no side inputs if the partition is empty.
+    """
+    is_off = step_chunks == "off"
     for transform in descriptor.transforms.values():
         urn = transform.spec.urn
         if urn != common_urns.primitives.PAR_DO.urn:
-            transform.spec.urn = _CHUNKED.get(urn, urn)
+            transform.spec.urn = (_ONE_BY_ONE if is_off else _CHUNKED).get(urn, urn)
             continue
         payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
         if not (
@@ -47,7 +57,7 @@ def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
             or payload.restriction_coder_id
             or payload.requests_finalization
         ):
-            transform.spec.urn = CHUNKED_PAR_DO_URN
+            transform.spec.urn = PAR_DO_URN if is_off else CHUNKED_PAR_DO_URN
 
 
 _COMBINE_PHASES = {
@@ -67,6 +77,7 @@ _CHUNKED = {
     common_urns.primitives.ASSIGN_WINDOWS.urn: CHUNKED_ASSIGN_WINDOWS_URN,
     common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn: CHUNKED_PRECOMBINE_URN,
 }
+_ONE_BY_ONE = {common_urns.combine_components.COMBINE_PER_KEY_MERGE_ACCUMULATORS.urn: MERGE_URN}
 
 
 class Unpickled:
@@ -94,10 +105,8 @@ def _unpickle(number: int) -> tuple[Any, ...]:
     return _unpickled[number].data
 
 
-@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
-    CHUNKED_PAR_DO_URN, beam_runner_api_pb2.ParDoPayload
-)
 def _create_par_do(
+    may_take_chunks: bool,
     factory: Any,
     transform_id: str,
     transform: beam_runner_api_pb2.PTransform,
@@ -114,7 +123,8 @@ def _create_par_do(
     process = common.MethodWrapper(fn, "process")
     is_partition = takes_partition(fn)
     if not is_partition and (
-        side_inputs  # from before the Fn API
+        not may_take_chunks
+        or side_inputs  # from before the Fn API
         or main_tag(list(transform.outputs)) not in transform.outputs  # as of packed combiners
         or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
         or process.defaults  # parameters that Beam fills in
@@ -130,6 +140,12 @@ def _create_par_do(
     views = views_of(factory, transform_id, transform, payload)
     kind = PartitionParDo if is_partition else ChunkedParDo
     return _create_chunked(create, factory, transform, data, payload, consumers, views, kind)
+
+
+for _urn, _may_take_chunks in ((PAR_DO_URN, False), (CHUNKED_PAR_DO_URN, True)):
+    bundle_processor.BeamTransformFactory.register_urn(_urn, beam_runner_api_pb2.ParDoPayload)(
+        functools.partial(_create_par_do, _may_take_chunks)
+    )
 
 
 def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> None:
@@ -286,6 +302,31 @@ def _create_combine(
         makes_lists=phase == "merge" and makes_new_lists(combine_fn),
     )
     operation.users_fn = combine_fn
+    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    MERGE_URN, beam_runner_api_pb2.CombinePayload
+)
+def _create_merge(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.CombinePayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.CombineOperation:
+    """Create Beam's operation, for panes that may be empty."""
+    combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
+    combine_fn.merge_accumulators = _merging(combine_fn)
+    unpickled = Unpickled((combine_fn, [], {}))
+    operation = operations.CombineOperation(
+        common.NameContext(transform.unique_name, transform_id),
+        operation_specs.WorkerCombineFn(
+            pickler.dumps(unpickled), "merge", None, [factory.get_only_output_coder(transform)]
+        ),
+        factory.counter_factory,
+        factory.state_sampler,
+    )
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 
 

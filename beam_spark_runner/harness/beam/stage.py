@@ -23,6 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
@@ -64,6 +65,8 @@ class EmbeddedStage:
         description: StageDescription,
         side_inputs: frozenset[str] = frozenset(),
         cache: DecodedCache | None = None,
+        *,
+        step_chunks: StepChunks = "auto",
     ) -> None:
         """Build the operations and run ``setup``.
 
@@ -72,6 +75,7 @@ class EmbeddedStage:
             description: The description of the stage.
             side_inputs: The ids of the side inputs that the stage reads.
             cache: A cache of decoded values of side inputs; None: one of its own.
+            step_chunks: Whether steps process chunks of elements.
 
         Raises:
             BundleFailedError: A DoFn cannot be unpickled, or its ``setup`` raised.
@@ -83,7 +87,7 @@ class EmbeddedStage:
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         self._descriptor = description.descriptor()
         self._state = EmbeddedStateHandler(self._descriptor, description.step_names, cache)
-        use_chunks(self._descriptor)
+        use_chunks(self._descriptor, step_chunks)
         use_keys(self._descriptor)
         use_fast_estimators()
         patch_beam()
@@ -127,13 +131,7 @@ class EmbeddedStage:
         self._state.begin(side_inputs, policy.store)
         for collection, sink in self._steps.sinks.items():
             sink.deliver_to(receivers[collection])
-        return EmbeddedBundle(
-            self,
-            self._name,
-            self._description.step_names,
-            self._steps,
-            policy,
-        )
+        return EmbeddedBundle(self, self._name, self._description.step_names, self._steps, policy)
 
     def take_callbacks(self, steps: "_Steps") -> "tuple[EmbeddedCallbacks, ...]":
         """Return the callbacks that the bundle which has just finished has registered."""

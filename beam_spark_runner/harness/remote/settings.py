@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.harness.environments.packages import Archive
 from beam_spark_runner.harness.main_classes import CodedClasses
 
@@ -21,4 +22,5 @@ class HarnessSettings:
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
     parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
     docker_executable: str = "docker"
+    step_chunks: StepChunks = "auto"  # in harnesses that have this package
     stuck_s: float = 0.0  # --stuck_bundle_timeout; 0: none

@@ -154,7 +154,7 @@ class RemoteStage:
         descriptor = self._description.descriptor(url)
         descriptor.id = f"{self._id}/keys" if keeps_keys_there else self._id
         if self._runs_our_steps:
-            use_chunks(descriptor)
+            use_chunks(descriptor, self._settings.step_chunks)
             if not self._description.is_splittable:  # Beam's source counts elements one by one
                 use_blocks(descriptor)
             mark_lines(descriptor)
