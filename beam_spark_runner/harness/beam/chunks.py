@@ -26,6 +26,7 @@ from beam_spark_runner.harness.beam.accumulators import Accumulators
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
 from beam_spark_runner.harness.beam.result_filter import SPECIAL, SendOne
+from beam_spark_runner.harness.beam.sizes import KnownSizes
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Step
 from beam_spark_runner.harness.beam.window_assignment import Assignment
@@ -66,7 +67,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self._arguments = arguments
         self._windowing = windowing
         self._assignment = Assignment(windowing.windowfn)
-        self._input_coder = input_coder
+        self._input_coder = KnownSizes(input_coder)
         self._output_tags = output_tags
         self._consumers = consumers
         self._values: list[Any] = []
@@ -104,7 +105,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             return
         self._values, self._origins = [], []
         size, _ = self._input_coder.get_estimated_size_and_observables(origins[-1])
-        self._input_limit = _grown(self._input_limit, size)
+        self._input_limit = _grown(self._input_limit, size or 0)
         self.process_chunk(values, origins, Kind.CONSTANT)
 
     def finish(self) -> None:
