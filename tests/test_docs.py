@@ -17,7 +17,8 @@ from tests.test_layers import FILES, LAYERS, ROOMS, dotted
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+ROOMS_PAGES = (ROOT / "beam_spark_runner").rglob("*.md")
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), *ROOMS_PAGES])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

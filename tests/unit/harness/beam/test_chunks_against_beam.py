@@ -18,8 +18,9 @@ from beam_spark_runner.harness.beam.stage import EmbeddedStage
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.pipeline import from_proto
 from tests.examples import examples
-from tests.unit.harness.beam import chains
-from tests.unit.harness.beam.chains import CHANGEABLE, CONSTANTS, LISTS, MIXED, Collection
+from tests.unit.harness.beam import chains, followed
+from tests.unit.harness.beam.chains import CHANGEABLE, CONSTANTS, LISTS, MIXED
+from tests.unit.harness.beam.followed import Collection
 from tests.unit.portable.pipelines import one_stage, output_of, proto_of
 
 GLOBAL = (GlobalWindow(),)
@@ -70,14 +71,17 @@ class Chains:
             outputs=[each for each in outputs if inner_ones_leave or each not in are_read],
         )
 
-    def run(self, values: list[Any], per_push: int, step_chunks: StepChunks) -> Outputs:
+    def run(
+        self, values: list[Any], per_push: int, step_chunks: StepChunks, rounds: int = 1
+    ) -> Outputs:
         """Process values as a bundle; return what leaves the stage."""
         description = describe(self._plan, StageId(0))
         stage = EmbeddedStage("chains", description, step_chunks=step_chunks)
         try:
             written = {collection: Written() for collection in stage.output_coders}
             bundle = stage.start_bundle(written, {})
-            for start in range(0, len(values), per_push):
+            # Steps collect more results from one chunk to the next.
+            for start in [*range(0, len(values), per_push)] * rounds:
                 pushed = copy.deepcopy(values[start : start + per_push])
                 bundle.push(pushed, [WindowedValue(None, n, GLOBAL) for n in range(len(pushed))])
                 bundle.flush()
@@ -117,7 +121,7 @@ def test_chunks_change_nothing(
     data: st.DataObject,
 ) -> None:
     stage = Chains(
-        lambda source: chains.follow(source, of, choices), inner_ones_leave=inner_ones_leave
+        lambda source: followed.follow(source, of, choices), inner_ones_leave=inner_ones_leave
     )
     for each in stage.made:
         note(each.name)
@@ -133,7 +137,7 @@ def test_chunks_change_nothing(
 
 def test_elements_that_their_coder_refuses_are_passed_on() -> None:
     """Only what leaves the stage is encoded: numbers are no bytes, which the source declares."""
-    stage = Chains(lambda source: chains.follow(source, CONSTANTS, [(0, 0), (1, 0)]))
+    stage = Chains(lambda source: followed.follow(source, CONSTANTS, [(0, 0), (1, 0)]))
     assert stage.run([1, 2], 2, "auto") == stage.run([1, 2], 2, "off")
 
 
@@ -155,6 +159,19 @@ _LOST = pytest.mark.xfail(
     ids=lambda names: ", ".join(names),
 )
 def test_what_a_generator_holds_open_is_open_for_later_steps(names: list[str]) -> None:
-    stage = Chains(lambda source: chains.chain(source, CONSTANTS, names))
+    stage = Chains(lambda source: followed.chain(source, CONSTANTS, names))
     numbers = list(range(20))
     assert stage.run(numbers, 20, "auto") == stage.run(numbers, 20, "off")
+
+
+@pytest.mark.parametrize("of", [CONSTANTS, LISTS])
+@pytest.mark.parametrize("name", [name for name in chains.STEPS if name != "tagged"])
+def test_chunks_change_nothing_behind_one_step(name: str, of: str) -> None:
+    if of not in chains.STEPS[name].takes:
+        pytest.skip("not for such values")
+    stage = Chains(lambda source: followed.chain(source, of, [name, "in list"]))
+    values = [n if of == CONSTANTS else [n] for n in range(10)]
+    found, expected = (stage.run(values, 10, setting, rounds=3) for setting in ("auto", "off"))
+    assert {each: Counter(found[each]) for each in found} == {
+        each: Counter(expected[each]) for each in expected
+    }
