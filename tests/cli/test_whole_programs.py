@@ -84,7 +84,7 @@ def test_sigterm_may_drain(tmp_path: Path, is_blocked: bool) -> None:
     """The window has no end, so that it closes with the end of its input alone."""
     if is_blocked:
         (tmp_path / "blocked").touch()
-    program = Program(tmp_path, TICKS, LOCAL, "--drain_on_sigterm", "--batch_interval_millis=50")
+    program = Program(tmp_path, TICKS, LOCAL, "--drain_on_sigterm", "--batch_interval_millis=500")
     program.wait_for(tmp_path / "ticked")
     program.send(signal.SIGTERM)
     program.wait_for(tmp_path / "asked")  # two signals at once may become one

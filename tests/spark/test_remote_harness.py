@@ -160,7 +160,7 @@ def test_loopback_serves_once_the_jvm_runs(
 ) -> None:
     """It is started by a fork, which is not safe where gRPC has threads."""
     order: list[str] = []
-    for module, name in ((runner, "open_shown"), (loopback, "serve_loopback")):
+    for module, name in ((runner, "open_shown"), (loopback, "LoopbackPool")):
         real = getattr(module, name)
 
         def noted(*args: Any, _real: Any = real, _name: str = name, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ def test_loopback_serves_once_the_jvm_runs(
 
         monkeypatch.setattr(module, name, noted)
     run(spark_session, lambda p: p | beam.Create([1]), *LOOPBACK)
-    assert order == ["open_shown", "serve_loopback"]
+    assert order == ["open_shown", "LoopbackPool"]
 
 
 class TornDown(beam.DoFn):  # type: ignore[misc]

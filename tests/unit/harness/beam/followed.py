@@ -40,7 +40,7 @@ def follow(source: Any, of: str, choices: Iterable[tuple[int, int]]) -> list[Col
         choices: For each step, which of the collections so far it reads, and which of the steps
             that may read it is taken.
     """
-    made = [Collection(source, of, "source")]
+    made = [Collection(source, of, "source", is_in_order=of != MIXED)]
     for label, (place, number) in enumerate(choices):
         read = made[-1 - place % len(made)]
         names = [name for name, step in STEPS.items() if _may_follow(read, step)]
