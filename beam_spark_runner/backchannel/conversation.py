@@ -182,7 +182,7 @@ class Conversation:
         """Send a number of log lines that were left out."""
         return self._takes(now_s, "lines left out", Outbox.add_left_out, lines)
 
-    def tell_progress(self, now_s: float, progress: TaskProgress) -> bool:
+    def report_progress(self, now_s: float, progress: TaskProgress) -> bool:
         """Send the progress of a task."""
         return self._takes(now_s, "progress", Outbox.add_progress, progress)
 
@@ -298,7 +298,7 @@ class Conversation:
         return Verdict(accepted.callbacks, self._take_held(before=accepted.epoch or 0))
 
     def finalized(self, now_s: float, attempt: int) -> bool:
-        """Note that the callbacks of an accepted attempt have run, and tell the driver."""
+        """Note that the callbacks of an accepted attempt have run, and report it."""
         return self._takes(now_s, "callbacks have run", Outbox.add_finalized, attempt)
 
     def job_ended(self, now_s: float) -> Sequence[Callbacks]:
@@ -309,7 +309,7 @@ class Conversation:
         return self._take_held()
 
     def torn_down(self, now_s: float) -> bool:
-        """Note that this process has torn down the job, and tell the driver."""
+        """Note that this process has torn down the job, and report that to the driver."""
         self._require(self._course in _AFTER_TEARDOWN, "torn down before the job's end")
         self._course = _AFTER_TEARDOWN[self._course]
         return self._takes(now_s, "torn down", Outbox.add_torn_down)

@@ -20,7 +20,7 @@ from beam_spark_runner.core.callbacks import Callbacks
 
 _LOGGER = logging.getLogger(__name__)
 
-_Told = ParamSpec("_Told")
+_Given = ParamSpec("_Given")
 _Outcome = TypeVar("_Outcome")
 
 
@@ -59,15 +59,15 @@ class Threads:
         self._sending: threading.Thread | None = None
         self._looking: threading.Thread | None = None
 
-    def tell(
+    def report(
         self,
-        event: Callable[Concatenate[float, _Told], _Outcome],
-        *told: _Told.args,
-        **more: _Told.kwargs,
+        event: Callable[Concatenate[float, _Given], _Outcome],
+        *given: _Given.args,
+        **more: _Given.kwargs,
     ) -> _Outcome:
         """Report an event, and wake all who wait, unless it changes nothing for them."""
         with self.changed:
-            outcome = event(time.monotonic(), *told, **more)
+            outcome = event(time.monotonic(), *given, **more)
             if outcome is not False:
                 self._wake_up()
             return outcome
@@ -114,21 +114,21 @@ class Threads:
     def _open(self) -> DriverLink | None:
         link = self._connect()
         if link is None:
-            self.tell(self._talk.lost, "no connection can be opened")
+            self.report(self._talk.lost, "no connection can be opened")
         else:
-            self.tell(self._talk.connected)
+            self.report(self._talk.connected)
         return link
 
     def _send_frame(self, link: DriverLink, frame: WorkerFrame) -> None:
         try:
             link.send(frame.SerializeToString())
         except OSError as error:
-            self.tell(self._talk.lost, str(error))
+            self.report(self._talk.lost, str(error))
         else:
-            self.tell(self._talk.sent)
+            self.report(self._talk.sent)
 
     def _clear_up(self) -> None:
-        remains = self.tell(self._talk.left)
+        remains = self.report(self._talk.left)
         for line in remains.lines:
             STDERR.log(beam_fn_api_pb2.LogEntry.FromString(line))
         if remains.left_out:
@@ -147,19 +147,19 @@ class Threads:
                     for frame in frames:
                         self._on_frame(frame)
             finally:
-                _drop(self.tell(self._talk.hung_up))
+                _drop(self.report(self._talk.hung_up))
 
     def _on_frame(self, frame: DriverFrame) -> None:
         for attempt in frame.accepted:
-            verdict = self.tell(self._talk.accepted, attempt)
+            verdict = self.report(self._talk.accepted, attempt)
             for each in verdict.run:
                 each.run()
             _drop(verdict.drop)
-            self.tell(self._talk.finalized, attempt)
+            self.report(self._talk.finalized, attempt)
         if frame.job_ended:
-            _drop(self.tell(self._talk.job_ended))
+            _drop(self.report(self._talk.job_ended))
             self._on_end()
-            self.tell(self._talk.torn_down)
+            self.report(self._talk.torn_down)
 
     def send_progress(self, tasks: Sequence[tuple[int, Look]]) -> None:
         """Ask tasks, and report what they answer. Their errors are ignored."""
@@ -170,7 +170,7 @@ class Threads:
                 progress = look()
             if progress is not None:
                 progress.attempt = attempt
-                self.tell(self._talk.tell_progress, progress)
+                self.report(self._talk.report_progress, progress)
 
 
 def _start(name: str, run: Callable[[], object]) -> threading.Thread:

@@ -77,12 +77,15 @@ class Backchannel:
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Send a log line."""
         shorten(entry)
-        if not self._threads.tell(self._talk.log, entry.SerializeToString()) and self._talk.is_lost:
+        if (
+            not self._threads.report(self._talk.log, entry.SerializeToString())
+            and self._talk.is_lost
+        ):
             STDERR.log(entry)
 
     def leave_out(self, lines: int) -> None:
         """Report a number of log lines that were left out."""
-        if not self._threads.tell(self._talk.leave_out, lines) and self._talk.is_lost:
+        if not self._threads.report(self._talk.leave_out, lines) and self._talk.is_lost:
             STDERR.leave_out(lines)
 
     @contextlib.contextmanager
@@ -95,7 +98,7 @@ class Backchannel:
             at_end: Whether to send the progress at the end, too. This is not needed if the Spark
                 job ends soon, since the task's report has the same.
         """
-        self._threads.tell(self._talk.begin_task, attempt, look)
+        self._threads.report(self._talk.begin_task, attempt, look)
         try:
             yield
         finally:
@@ -106,7 +109,7 @@ class Backchannel:
 
     def offer(self, rows: OfferedRows) -> None:
         """Offer rows to the driver that a task will not read."""
-        self._threads.tell(self._talk.offer, rows)
+        self._threads.report(self._talk.offer, rows)
 
     def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
         """Run the callbacks of an attempt's bundles once its output is accepted.
@@ -120,7 +123,7 @@ class Backchannel:
         Returns:
             False if there is no connection: the callbacks are dropped.
         """
-        if self._threads.tell(self._talk.hold, attempt, callbacks, epoch):
+        if self._threads.report(self._talk.hold, attempt, callbacks, epoch):
             return True
         for each in callbacks:
             each.drop()
@@ -139,7 +142,7 @@ class Backchannel:
 
     def await_end(self) -> None:
         """Ask the driver to report the end of the job, and call ``on_end`` then."""
-        self._threads.tell(self._talk.await_end)
+        self._threads.report(self._talk.await_end)
 
     def wait_for_end(self) -> None:
         """Wait until the job has been ended in this process, or the driver cannot report it."""
@@ -161,4 +164,4 @@ class Backchannel:
 
     def close(self) -> None:
         """Close the connection after queued messages are sent; callbacks that wait are dropped."""
-        self._threads.tell(self._talk.close)
+        self._threads.report(self._talk.close)

@@ -19,19 +19,6 @@ _PREFERRED = (
 )
 
 
-def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
-    """Replace each ANYOF environment, as of expansion services, by one of its alternatives.
-
-    Args:
-        pipeline: The proto, whose environments are changed.
-
-    Raises:
-        InvalidPipelineError: The payload of such an environment is invalid.
-    """
-    for id_, chosen in chosen_environments(pipeline.components).items():
-        pipeline.components.environments[id_].CopyFrom(chosen)
-
-
 def chosen_environments(components: beam_runner_api_pb2.Components) -> Environments:
     """Return the environments of a pipeline by id, each ANYOF replaced by an alternative.
 
@@ -44,7 +31,7 @@ def chosen_environments(components: beam_runner_api_pb2.Components) -> Environme
 
 
 def chosen_environment(environment: Any, id_: str) -> Any:
-    """Return the environment that ``choose_environments`` puts in the place of one.
+    """Return an environment, or the alternative that takes the place of one that is ANYOF.
 
     Args:
         environment: The Environment proto.

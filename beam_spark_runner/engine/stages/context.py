@@ -13,6 +13,7 @@ from beam_spark_runner.engine.rows.writing import Outlet
 from beam_spark_runner.engine.stages.outputs import Outputs
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.harness.bundle import Bundle
+from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.timer_loops import MOST_SET_AGAIN, TimerLoops
 from beam_spark_runner.state.policy import KeyPolicy
 
@@ -49,6 +50,11 @@ class StageContext(Generic[Task]):
     def input_coder(self) -> WindowedValueCoder:
         """The coder of the stage's elements."""
         return self._harness.input_coder
+
+    @property
+    def gets_panes(self) -> bool:
+        """Whether the elements are panes, which are never late: their windows may have ended."""
+        return self.program.input.delivery is Delivery.GROUP_BY_KEY
 
     def start_bundle(self, policy: KeyPolicy | None = None) -> Bundle:
         """Begin a bundle of the stage.

@@ -22,7 +22,7 @@ from beam_spark_runner.engine.stages.siblings import StagesOfEpoch, StagesOfTask
 from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.stages.view_writer import ViewWriter
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
-from beam_spark_runner.plan.model import Delivery, Stored
+from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.state.policy import KeyPolicy
 
@@ -83,8 +83,9 @@ def _with_view(context: StageContext[StagesOfEpoch]) -> Stage:
 
 def _with_sorted_input(context: StageContext[StagesOfEpoch]) -> Stage:
     epoch = context.task.epoch_of(context.program)
-    operator = OneBundle(context, _key_policy(context, epoch, MIN_US))
-    gate = SortByTime(context, epoch, operator, _keys_of(context, operator))
+    policy = _key_policy(context, epoch, MIN_US)
+    operator = OneBundle(context, policy, has_keys=_has_state(context))
+    gate = SortByTime(context, epoch, operator)
     return Stage(
         context,
         operator,
@@ -101,9 +102,10 @@ def _with_stable_input(context: StageContext[StagesOfEpoch]) -> Stage:
     if Stored.KEYS in program.in_epochs.stores:
         # Timers are not interrupted: an epoch that runs again fires the same ones.
         epoch = context.task.epoch_of(program)
-        operator = OneBundle(context, _key_policy(context, epoch, MIN_US))
-        if (keys := _keys_of(context, operator)) is not None:
-            gates.append(DueKeys(epoch, operator, _advancing(keys)))
+        policy = _key_policy(context, epoch, MIN_US)
+        operator = OneBundle(context, policy, has_keys=_has_state(context))
+        if operator.keys is not None:
+            gates.append(DueKeys(epoch, operator, _advancing(operator.keys)))
     else:
         operator = OneBundle(context)
     gate = AwaitCommit(context, operator)
@@ -127,12 +129,8 @@ def _with_keys(context: StageContext[StagesOfEpoch]) -> Stage:
     if batch is not None or not has_keys:
         interruption = Interruption(task.spent_us, task.epoch.due_us, batch or 1)
     epoch = task.epoch_of(program)._replace(interruption=interruption)
-    # Panes are never late: they may fire epochs after the end of their window.
-    gets_panes = program.input.delivery is Delivery.GROUP_BY_KEY
-    watermark_us = MIN_US if gets_panes else epoch.before.watermark_us
-    operator = OneBundle(context, _key_policy(context, epoch, watermark_us))
-    if has_keys:
-        operator.take_keys()
+    watermark_us = MIN_US if context.gets_panes else epoch.before.watermark_us
+    operator = OneBundle(context, _key_policy(context, epoch, watermark_us), has_keys=has_keys)
     merger = None
     if part.merger is not None:
         merger = AccumulatorMerger(context.job, part.merger)
@@ -169,10 +167,10 @@ def _reader(
     )
 
 
-def _keys_of(context: StageContext[StagesOfEpoch], operator: OneBundle) -> SteppedInput | None:
-    """Return the operator's input of keys; None: the step has no state and no timers."""
+def _has_state(context: StageContext[StagesOfEpoch]) -> bool:
+    """Whether the step has state or timers."""
     description = context.program.description
-    return operator.take_keys() if description.has_states or description.has_timers else None
+    return description.has_states or description.has_timers
 
 
 def _advancing(keys: SteppedInput) -> Callable[[str, bytes], None]:

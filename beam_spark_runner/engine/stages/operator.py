@@ -12,7 +12,7 @@ from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.outputs import Outputs
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.engine.stages.window_merger import merge_windows
-from beam_spark_runner.harness.bundle import Bundle, BundleInput, BundleResult, SteppedInput
+from beam_spark_runner.harness.bundle import Bundle, BundleInput, SteppedInput
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.state.policy import KeyPolicy
@@ -69,15 +69,27 @@ class OneBundle(Operator):
     Args:
         context: the stage.
         policy: what happens to keys; None: the policy of the task.
+        has_keys: whether the policy stores keys, and the step has state or timers.
+
+    Attributes:
+        keys: the input, which takes keys, too; None: there are no keys.
     """
 
     def __init__(
-        self, context: StageContext[StagesOfTask], policy: KeyPolicy | None = None
+        self,
+        context: StageContext[StagesOfTask],
+        policy: KeyPolicy | None = None,
+        *,
+        has_keys: bool = False,
     ) -> None:
         super().__init__()
         self._context = context
         self._bundle = context.start_bundle(policy)
-        self.input = JoinedInput(self._bundle, context.outputs)
+        self.keys: SteppedInput | None = None
+        if has_keys:
+            self.input = self.keys = _JoinedKeys(self._bundle, context.outputs)
+        else:
+            self.input = _JoinedInput(self._bundle, context.outputs)
 
     @property
     def bundle(self) -> Bundle:
@@ -87,11 +99,6 @@ class OneBundle(Operator):
     def enter(self) -> None:
         """See ``Bundle.enter``."""
         self._bundle.enter()
-
-    def take_keys(self) -> SteppedInput:
-        """Have ``input`` take keys, too, and return it: the bundle's key policy stores them."""
-        self.input = keys = _JoinedKeys(self._bundle, self._context.outputs)
-        return keys
 
     def from_within(self) -> BundleInput:
         """Return an input for elements that are pushed while another bundle may be running."""
@@ -121,7 +128,7 @@ class OneBundle(Operator):
 
     def finish(self, outcome: Outcome) -> list[bytes]:
         """See ``Operator.finish``."""
-        result: BundleResult = self._bundle.finish()
+        result = self._bundle.finish()
         self.callbacks += result.callbacks
         RefusingCheckpointHandler(self._context.program.name).on_checkpoint(result)
         return [*result.monitoring_infos]
@@ -131,7 +138,7 @@ class OneBundle(Operator):
         self._bundle.abort()
 
 
-class JoinedInput:
+class _JoinedInput:
     """The input of a bundle whose output other stages of the task read. See ``BundleInput``."""
 
     def __init__(self, bundle: Bundle, outputs: Outputs) -> None:
@@ -145,7 +152,7 @@ class JoinedInput:
         self._outputs.flush_stages()
 
 
-class _JoinedKeys(JoinedInput):
+class _JoinedKeys(_JoinedInput):
     """See ``SteppedInput``."""
 
     def __init__(self, bundle: Bundle, outputs: Outputs) -> None:

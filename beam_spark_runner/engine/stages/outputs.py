@@ -54,7 +54,7 @@ class Outputs:
         self._writers.append(writer)
 
     def flush_stages(self) -> None:
-        """Process elements that stages downstream of the task have buffered."""
+        """Process elements that the stages downstream in this task have buffered."""
         for stage in self._following:
             stage.flush()
 

@@ -285,15 +285,7 @@ def _create_combine(
     consumers: dict[str, list[operations.Operation]],
 ) -> operations.CombineOperation:
     combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
-    unpickled = Unpickled((combine_fn, [], {}))
-    operation = ChunkedCombine(
-        common.NameContext(transform.unique_name, transform_id),
-        operation_specs.WorkerCombineFn(
-            pickler.dumps(unpickled), phase, None, [factory.get_only_output_coder(transform)]
-        ),
-        factory.counter_factory,
-        factory.state_sampler,
-    )
+    operation = _combining(ChunkedCombine, phase, combine_fn, factory, transform_id, transform)
     operation.prepare(
         _merging(combine_fn)
         if phase == "merge"
@@ -318,16 +310,29 @@ def _create_merge(
     """Create Beam's operation, for panes that may be empty."""
     combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
     combine_fn.merge_accumulators = _merging(combine_fn)
-    unpickled = Unpickled((combine_fn, [], {}))
-    operation = operations.CombineOperation(
+    kind = operations.CombineOperation
+    operation = _combining(kind, "merge", combine_fn, factory, transform_id, transform)
+    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+def _combining(
+    kind: type[Any],
+    phase: str,
+    combine_fn: core.CombineFn,
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+) -> Any:
+    """Return an operation of a kind of ``CombineOperation``."""
+    unpickled = Unpickled((combine_fn, [], {}))  # until the operation has it
+    return kind(
         common.NameContext(transform.unique_name, transform_id),
         operation_specs.WorkerCombineFn(
-            pickler.dumps(unpickled), "merge", None, [factory.get_only_output_coder(transform)]
+            pickler.dumps(unpickled), phase, None, [factory.get_only_output_coder(transform)]
         ),
         factory.counter_factory,
         factory.state_sampler,
     )
-    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 
 
 def _merging(combine_fn: core.CombineFn) -> Callable[[Iterable[Any]], Any]:

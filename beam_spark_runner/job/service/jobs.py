@@ -31,7 +31,6 @@ from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import open_staging_area
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
-from beam_spark_runner.portable.alternatives import choose_environments
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)
@@ -199,7 +198,6 @@ class Jobs:
 
     def _compile(self, found: Preparation, job_id: str) -> PreparedJob:
         pipeline = beam_runner_api_pb2.Pipeline.FromString(found.coded_pipeline)
-        choose_environments(pipeline)  # of which the files were staged
         found.files.replace_in(pipeline)
         given = by_name(struct_pb2.Struct.FromString(found.coded_options))
         options, config = read_options(given, self._config)

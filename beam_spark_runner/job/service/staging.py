@@ -26,7 +26,7 @@ from beam_spark_runner.job.service.refusals import (
     refuses_in_stream,
 )
 from beam_spark_runner.job.service.staging_area import StagingArea
-from beam_spark_runner.portable.alternatives import chosen_environment
+from beam_spark_runner.portable.alternatives import chosen_environments
 from beam_spark_runner.portable.artifacts import described
 
 _PATIENCE_S = 600.0
@@ -58,10 +58,7 @@ class StagedArtifacts:
     def __init__(
         self, pipeline: beam_runner_api_pb2.Pipeline, area: StagingArea, limit_bytes: int
     ) -> None:
-        chosen = {
-            id_: chosen_environment(each, id_)
-            for id_, each in pipeline.components.environments.items()
-        }
+        chosen = chosen_environments(pipeline.components)
         self._wanted = {  # copies: a part of a message would keep all of it in memory
             id_: [_copy(dependency) for dependency in each.dependencies]
             for id_, each in chosen.items()
@@ -186,13 +183,15 @@ class StagedArtifacts:
     def replace_in(self, pipeline: beam_runner_api_pb2.Pipeline) -> None:
         """Replace the dependencies of a pipeline's environments by the staged files.
 
-        ANYOF environments must have been replaced: their alternatives have files of their own, and
-        names of files on the client's machine must not be looked for on this one.
+        An ANYOF environment is replaced by the alternative whose files were staged: names of files
+        on the client's machine must not be looked for on this one.
         """
-        for id_, artifacts in self._staged.items():
-            dependencies = pipeline.components.environments[id_].dependencies
-            del dependencies[:]
-            dependencies.extend(artifacts)
+        for id_, chosen in chosen_environments(pipeline.components).items():
+            environment = pipeline.components.environments[id_]
+            environment.CopyFrom(chosen)
+            if id_ in self._staged:
+                del environment.dependencies[:]
+                environment.dependencies.extend(self._staged[id_])
 
 
 def _copy(

@@ -45,7 +45,7 @@ def test_it_connects_with_the_first_message_and_sends_all_that_wait_at_once() ->
     assert talk.leave_out(0.1, 7)
     assert talk.offer(0.1, OfferedRows(attempt=1))
     for run in (1, 2):
-        assert talk.tell_progress(0.1, TaskProgress(attempt=9, run=run))
+        assert talk.report_progress(0.1, TaskProgress(attempt=9, run=run))
     assert talk.messages_sent == 6
     assert talk.next_action(0.1) == Connect()
     talk.connected(0.2)

@@ -68,9 +68,9 @@ class World:
         if self.takes(self.talk.leave_out(self.now_s, 3), self.talk.is_over):
             self.left_out += 3
 
-    def tell_progress(self) -> None:
+    def report_progress(self) -> None:
         progress = TaskProgress(attempt=self.random.randint(1, 3))
-        self.takes(self.talk.tell_progress(self.now_s, progress), self.talk.is_over)
+        self.takes(self.talk.report_progress(self.now_s, progress), self.talk.is_over)
 
     def offer(self) -> None:
         self.takes(self.talk.offer(self.now_s, OfferedRows()), self.talk.is_over)
@@ -250,7 +250,7 @@ class World:
 
 def steps_of(world: World) -> list[Callable[[], None]]:
     of_tasks: list[Callable[[], None]] = [
-        *(world.say_line, world.leave_out, world.tell_progress, world.offer),
+        *(world.say_line, world.leave_out, world.report_progress, world.offer),
         *(world.hold, world.await_end, world.begin_task, world.end_task, world.close),
     ]
     return of_tasks + 5 * [world.go_on_sending] + 3 * [world.go_on_hearing] + 3 * [world.say_line]

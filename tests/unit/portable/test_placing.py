@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import (
@@ -17,8 +18,10 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId, WindowingId
 from beam_spark_runner.graph.model import Graph, Windowing
-from beam_spark_runner.portable.alternatives import choose_environments, chosen_environment
+from beam_spark_runner.portable.alternatives import chosen_environment
+from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.placing import keep_code_together
+from tests.unit.portable.pipelines import proto_of
 from tests.unit.portable.steps import environments_in, kinds, steps_in
 
 
@@ -59,6 +62,14 @@ def test_of_several_environments_one_is_chosen_that_runs_here(
     assert chosen_environment(theirs, "theirs").urn.split(":")[2] == chosen
 
 
+def test_a_pipeline_is_read_with_the_environment_that_is_chosen() -> None:
+    proto = proto_of(lambda p: p | beam.Impulse() | "look" >> beam.Map(print))
+    alternatives = AnyOfEnvironment([DockerEnvironment("image"), ProcessEnvironment("run")])
+    for each in proto.components.environments.values():
+        each.CopyFrom(alternatives.to_runner_api(None))
+    assert set(kinds(from_proto(proto)).values()) == {"process"}
+
+
 def nested(depth: int) -> beam_runner_api_pb2.Environment:
     made = ProcessEnvironment("run").to_runner_api(None)
     for _ in range(depth):
@@ -71,13 +82,9 @@ def nested(depth: int) -> beam_runner_api_pb2.Environment:
 
 @pytest.mark.parametrize("depth", [11, 400, 3_000])
 def test_alternatives_that_nest_deep_are_refused(depth: int) -> None:
-    pipeline = beam_runner_api_pb2.Pipeline()
-    pipeline.components.environments["theirs"].CopyFrom(nested(depth))
     with pytest.raises(InvalidPipelineError, match=r"^the environment theirs: .* than 10 deep"):
-        choose_environments(pipeline)
-    pipeline.components.environments["theirs"].CopyFrom(nested(10))
-    choose_environments(pipeline)
-    assert pipeline.components.environments["theirs"].urn == urns.ENVIRONMENT_PROCESS
+        chosen_environment(nested(depth), "theirs")
+    assert chosen_environment(nested(10), "theirs").urn == urns.ENVIRONMENT_PROCESS
 
 
 def test_alternatives_that_cannot_be_decoded_are_refused() -> None:

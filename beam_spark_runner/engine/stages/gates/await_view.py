@@ -16,7 +16,6 @@ from beam_spark_runner.engine.stages.siblings import StagesOfEpoch
 from beam_spark_runner.engine.stages.side_windows import window_mapper
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.waiting import WaitingElements
-from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.semantics.watermarks import lower
@@ -45,8 +44,7 @@ class AwaitView(Gate):
         ]
         # By destination, the earliest end of the windows that were asked for and are not ready.
         self._unready_us: dict[int, int] = {}
-        # Panes are never late: they may fire epochs after the end of their window.
-        self._gets_panes = context.program.input.delivery is Delivery.GROUP_BY_KEY
+        self._gets_panes = context.gets_panes
         self._waits = False
         self._elements = WaitingElements(
             self._task.store_of(context.program),

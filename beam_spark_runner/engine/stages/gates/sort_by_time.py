@@ -5,7 +5,6 @@ from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.gates.due_keys import DueKeys
 from beam_spark_runner.engine.stages.operator import OneBundle
 from beam_spark_runner.engine.stages.siblings import StagesOfEpoch
-from beam_spark_runner.harness.bundle import SteppedInput
 from beam_spark_runner.harness.time_sorted import TimeSortedElements
 
 
@@ -16,7 +15,6 @@ class SortByTime(DueKeys):
         context: the stage.
         epoch: the store of the stage, and its times.
         operator: processes the elements.
-        keys: its input, if the step has state or timers; else None.
 
     Attributes:
         elements: takes elements, and stores them.
@@ -27,13 +25,11 @@ class SortByTime(DueKeys):
         context: StageContext[StagesOfEpoch],
         epoch: StageEpoch,
         operator: OneBundle,
-        keys: SteppedInput | None,
     ) -> None:
         super().__init__(epoch, operator, self._process)
         program, task = context.program, context.task
         self._until_us = epoch.now.watermark_us
-        self._input = operator.input
-        self._keys = keys
+        self._input, self._keys = operator.input, operator.keys
         self.elements = TimeSortedElements(
             epoch.store,
             context.input_coder,

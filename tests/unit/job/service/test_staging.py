@@ -17,7 +17,6 @@ from beam_spark_runner.job.service.patient_stream import PatientStream
 from beam_spark_runner.job.service.refusals import ReplacedStreamError, TooLargeError
 from beam_spark_runner.job.service.staging import StagedArtifacts
 from beam_spark_runner.job.service.staging_area import StagingArea
-from beam_spark_runner.portable.alternatives import choose_environments
 
 SOON_S = 60.0
 LIMIT_BYTES = 1_000
@@ -128,7 +127,6 @@ def test_files_of_an_alternative_are_staged(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     assert not staged.is_complete
     Client({"/etc/hostname": b"content"}).stage(staged)
-    choose_environments(pipeline)
     staged.replace_in(pipeline)
     assert files_in(pipeline)["a.txt"].read_bytes() == b"content"
 
