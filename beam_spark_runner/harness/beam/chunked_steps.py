@@ -26,6 +26,7 @@ from beam_spark_runner.harness.beam.chunks import (
     WindowInto,
     main_tag,
 )
+from beam_spark_runner.harness.beam.held_open import constants_wait_for, let_pass
 from beam_spark_runner.harness.beam.partitions import PartitionParDo, takes_partition
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
@@ -120,6 +121,7 @@ def _create_par_do(
     pickled = info.serialized_dofn_data()
     fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
     check_declared(fn, payload)
+    let_pass(factory, transform, fn)
     process = common.MethodWrapper(fn, "process")
     is_partition = takes_partition(fn)
     if not is_partition and (
@@ -139,7 +141,9 @@ def _create_par_do(
     data = fn, args, kwargs, side_inputs, windowing
     views = views_of(factory, transform_id, transform, payload)
     kind = PartitionParDo if is_partition else ChunkedParDo
-    return _create_chunked(create, factory, transform, data, payload, consumers, views, kind)
+    operation = _create_chunked(create, factory, transform, data, payload, consumers, views, kind)
+    constants_wait_for(factory, transform_id, operation)
+    return operation
 
 
 for _urn, _may_take_chunks in ((PAR_DO_URN, False), (CHUNKED_PAR_DO_URN, True)):
@@ -248,7 +252,9 @@ def _create_assign_windows(
     )
     windowing = core.Windowing.from_runner_api(payload, factory.context)
     data: tuple[Any, ...] = WindowInto(windowing.windowfn), (), {}, [], windowing
-    return _create_chunked(create, factory, transform, data, None, consumers)
+    operation = _create_chunked(create, factory, transform, data, None, consumers)
+    constants_wait_for(factory, transform_id, operation)
+    return operation
 
 
 @bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]

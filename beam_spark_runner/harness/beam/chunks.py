@@ -47,7 +47,12 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     Immutable single elements of a producer are buffered until there are enough for a chunk,
     or until ``flush``.
+
+    Attributes:
+        may_wait: Whether elements are buffered; see ``held_open``.
     """
+
+    may_wait = True
 
     def prepare(
         self,
@@ -90,7 +95,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def process(self, element: WindowedValue) -> None:
         value = element.value
-        if not is_constant(value):
+        if not (self.may_wait and is_constant(value)):
             self.process_one(value, element)
             return
         self._values.append(value)

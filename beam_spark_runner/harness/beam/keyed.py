@@ -26,6 +26,7 @@ from beam_spark_runner.harness.beam.chunked_steps import (
 )
 from beam_spark_runner.harness.beam.chunks import output_handler
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
+from beam_spark_runner.harness.beam.held_open import let_pass
 from beam_spark_runner.harness.beam.key_states import KeyStates
 from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
@@ -255,6 +256,7 @@ def _create_keyed_par_do(
     info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
     fn, args, kwargs, sides, windowing = pickler.loads(info.serialized_dofn_data())
     check_declared(fn, payload)
+    let_pass(factory, transform, fn)
     if windowing is None:
         windowing = factory.context.windowing_strategies.get_by_id(strategy_id)
     calls_it = can_call(fn)

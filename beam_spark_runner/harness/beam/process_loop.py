@@ -1,8 +1,7 @@
 """The loop over values of a DoFn's ``process``, see ``steps``."""
 
-import dis
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from types import CodeType, GeneratorType
 from typing import Any
 
@@ -10,6 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.beam.current_element import CurrentElement
+from beam_spark_runner.harness.beam.held_open import has_with, has_yield_from, yields_from_with
 from beam_spark_runner.harness.beam.result_filter import Output, ResultFilter, SendOne
 from beam_spark_runner.harness.values.constants import ATOMS, Kind
 
@@ -20,8 +20,8 @@ _FEW = 8
 class ProcessLoop:
     """The loop for any ``process``, which returns None, a list, or a lazy iterable.
 
-    At most ``limit`` results are read ahead from an iterable, and none from a generator that
-    has a ``with`` statement: its results may need a resource that it closes.
+    At most ``limit`` results are read ahead from an iterable, and none while a generator is in a
+    function with a ``with`` statement: its results may need a resource that it closes.
 
     Args:
         process: The function.
@@ -32,7 +32,8 @@ class ProcessLoop:
     def __init__(self, process: Callable[[Any], Any], *, refuses_text: bool = False) -> None:
         self._process = process
         self._refuses_text = refuses_text
-        self._ahead: CodeType | None = None  # code of generators that may be read ahead
+        self._code: CodeType | None = None  # of the generator that was looked at last
+        self._is_held = self._delegates = False
         self.limit = 1
         self.current_element = CurrentElement()
 
@@ -67,8 +68,13 @@ class ProcessLoop:
                         break
                 else:
                     waiting += results
-            elif type(results) is not GeneratorType or self._is_read_ahead(results.gi_code):
+            elif type(results) is GeneratorType and self._has_with(results.gi_code):
+                for result in results:
+                    output.send_one(result, origins[position])
+            else:
                 more = iter(results)
+                if self._delegates and type(results) is GeneratorType:
+                    more = _without_held(results, origins[position], output)
                 may_go_on = True
                 if len(waiting) + _FEW <= self.limit:
                     left = _FEW
@@ -97,9 +103,6 @@ class ProcessLoop:
                         ends.append(len(waiting))
                         flush()
                         first = position
-            else:
-                for result in results:
-                    output.send_one(result, origins[position])
             ends.append(len(waiting))
             if len(waiting) >= self.limit:
                 flush()
@@ -132,21 +135,19 @@ class ProcessLoop:
                 f"Please use list({text_of(results)}) if you really want this behavior."
             )
 
-    def _is_read_ahead(self, code: CodeType) -> bool:
-        if code is self._ahead:
-            return True
-        if _has_with(code):
-            return False
-        self._ahead = code
-        return True
+    def _has_with(self, code: CodeType) -> bool:
+        if code is not self._code:
+            self._code, self._is_held, self._delegates = code, has_with(code), has_yield_from(code)
+        return self._is_held
 
 
-def _has_with(code: CodeType) -> bool:
-    return any(each.opname in _WITH_OPERATIONS for each in dis.get_instructions(code))
-
-
-_WITH_OPERATIONS = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
-"""Opcodes of Python 3.10, of 3.11 to 3.13, and of later versions."""
+def _without_held(results: Generator[Any], origin: WindowedValue, output: Output) -> Iterator[Any]:
+    """Return the results of a generator, except for those that are sent since they may not wait."""
+    for result in results:
+        if yields_from_with(results):
+            output.send_one(result, origin)
+        else:
+            yield result
 
 
 def _repeated(origins: list[WindowedValue], first: int, ends: list[int]) -> list[WindowedValue]:

@@ -19,6 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.chunked_steps import Unpickled
 from beam_spark_runner.harness.beam.chunks import main_tag
+from beam_spark_runner.harness.beam.held_open import let_pass
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import charge, failure_of, note_element
 from beam_spark_runner.harness.values.constants import Kind
@@ -90,5 +91,6 @@ def _create(
         payload,
         operation_cls=ChargedRestrictions,
     )
+    let_pass(factory, transform, operation._fn)
     operation.readers = consumers.get(main_tag(operation.spec.output_tags), ())
     return operation

@@ -184,6 +184,12 @@ def opened(value: Any) -> Iterator[str]:
         yield f"{name} again"
 
 
+def opened_inside(value: Any) -> Iterator[str]:
+    """The same in another generator, after a name of nothing that is open."""
+    yield "<>"
+    yield from opened(value)
+
+
 @contextlib.contextmanager
 def _open(name: str) -> Iterator[None]:
     OPEN[name] += 1
@@ -367,6 +373,7 @@ STEPS: dict[str, Step] = {
 }
 WITH_RESOURCES: dict[str, Step] = {
     "opened": Step(_flat(lambda: opened), _always(CONSTANTS)),
+    "opened inside": Step(_flat(lambda: opened_inside), _always(CONSTANTS)),
     "opened by Beam": Step(_done(OpenAtTime), _always(CONSTANTS)),
     "seen open": Step(_mapped(lambda: seen_open), _wrapped),
 }
