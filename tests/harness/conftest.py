@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote import bundle as remote_bundle
+from beam_spark_runner.harness.remote import exchange
 from beam_spark_runner.harness.remote import sdk_harnesses as workers_module
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -124,7 +124,7 @@ def beam_pool() -> Iterator[str]:
 
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(exchange, "_SILENCE_S", 0.5)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The protocol of one bundle on an SDK harness, as a state machine from messages to actions.
 
-No gRPC, no threads, no clock: ``harness.remote.bundle`` has those.
+No gRPC, no threads, no clock: ``harness.remote.exchange`` has those.
 """
 
 from collections.abc import Collection, Sequence

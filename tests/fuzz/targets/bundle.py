@@ -12,6 +12,7 @@ from beam_spark_runner.core.errors import RunnerError, SdkDisconnectedError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.remote import bundle as remote_bundle
+from beam_spark_runner.harness.remote import exchange
 from beam_spark_runner.harness.remote import stage as remote_stage
 from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -42,7 +43,7 @@ class Bundles(Target):
         harnesses = _Harnesses()
         for module in (remote_bundle, remote_stage):
             vars(module)["sdk_harnesses"] = harnesses
-        remote_bundle._SILENCE_S = 0.0  # what is missing then comes never
+        exchange._SILENCE_S = 0.0  # what is missing then comes never
         self._harnesses = harnesses
         self._remote: dict[int, RemoteStage] = {}
 
