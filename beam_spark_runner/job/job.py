@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
@@ -24,15 +25,15 @@ from beam_spark_runner.job.clusters import check_tasks_can_run, cluster_of, tabl
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import events_of_test_streams
 from beam_spark_runner.job.last_commit import warn_of_last_commit
-from beam_spark_runner.job.limits_of_tasks import epoch_part_of, limits_of
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.program_end import finish_before_end
 from beam_spark_runner.job.progress_line import Line
 from beam_spark_runner.job.progress_lines import JobProgress
 from beam_spark_runner.job.record import JobRecord
+from beam_spark_runner.job.run_settings import run_settings_of
 from beam_spark_runner.job.shard_places import checkpoints_in, save_job
 from beam_spark_runner.job.spark_gauges import show_in_spark
-from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
+from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
 from beam_spark_runner.job.system_clock import SystemClock
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
@@ -41,7 +42,6 @@ from beam_spark_runner.job.users_steps import name_users_step
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import residual_gauges
-from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -335,39 +335,14 @@ class Job:
         self.record.end(self._final_state)
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
-        session, storage = self._session, self._storage
-        if storage.rows is None and not (session.is_local or self.plan.streams):
-            check_that_nobody_wants_stable_input(self.plan.graph)
-        limits = limits_of(self._prepared, session, storage, telemetry.route)
-        epoch = epoch_part_of(self._prepared, session, storage)
-        most = self._config.max_parallelism or MAX_FROM_BYTES
-        if epoch is not None:
-            most = min(most, epoch.shards.key_groups)
-        return RunSettings(
-            job_id=self.job_id,
-            job_name=self._config.job_name,
-            least_partitions=self._config.parallelism
-            or min(
-                most,
-                derive_least(
-                    session.slots(),
-                    shuffle_partitions=session.shuffle_partitions(),
-                    can_grow=session.can_grow(),
-                ),
-            ),
-            most_partitions=most,
-            counts_bytes=self._config.parallelism is None,
-            limits=limits,
-            epoch=epoch,
-            on_segment=self._progress.enter if self._progress else lambda _: None,
-            on_continue=self._progress.continues if self._progress else lambda _: None,
-            check_cancelled=self._control.check,
-            observer=telemetry,
-            on_epoch=self.watch.take,
-            on_idle=self.watch.idle,
-            round_budget_s=self._config.sdf_round_budget_s or None,
-            single_task_budget_s=self._config.single_task_budget_s,
+        settings = run_settings_of(
+            self._prepared, self._session, self._storage, telemetry, self._control.check
         )
+        settings = replace(settings, on_epoch=self.watch.take, on_idle=self.watch.idle)
+        progress = self._progress
+        if progress is None:
+            return settings
+        return replace(settings, on_segment=progress.enter, on_continue=progress.continues)
 
     def _pace(self, background: ThreadPoolExecutor) -> EpochSchedule:
         return EpochSchedule(

@@ -15,7 +15,7 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.job import limits_of_tasks
+from beam_spark_runner.job import run_settings
 from tests.harvest import SPREAD, counter_of, run
 from tests.spark.restrictions import RESTRICTION
 
@@ -256,7 +256,7 @@ def test_an_element_that_does_not_pickle(spark_session: Any) -> None:
 def test_an_element_over_the_limit(
     spark_session: Any, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    monkeypatch.setattr(limits_of_tasks, "MAX_VALUE_BYTES", 5_000_000)
+    monkeypatch.setattr(run_settings, "MAX_VALUE_BYTES", 5_000_000)
 
     def build(size: int, p: beam.Pipeline) -> None:
         made = p | beam.Create([1, 2]) | "make" >> beam.Map(lambda n: (n, bytes(size)))

@@ -1,8 +1,10 @@
-"""Limits and settings of a job's tasks, from its options, its session and its storage."""
+"""Settings of a job's run and of its tasks, from its options, its session and its storage."""
 
 import dataclasses
+from collections.abc import Callable
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart
@@ -12,7 +14,58 @@ from beam_spark_runner.in_process.session import InProcessSession
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.shard_places import shard_places
-from beam_spark_runner.job.storage import JobStorage
+from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
+from beam_spark_runner.job.telemetry import TaskTelemetry
+from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
+
+
+def run_settings_of(
+    prepared: PreparedJob,
+    session: Session,
+    storage: JobStorage,
+    telemetry: TaskTelemetry,
+    check_cancelled: Callable[[], None],
+) -> RunSettings:
+    """Return how a plan runs.
+
+    Args:
+        prepared: The job.
+        session: The session in which it runs.
+        storage: Its storage, which is open.
+        telemetry: What its tasks report.
+        check_cancelled: Raises if the job is to end.
+
+    Raises:
+        UnsupportedFeatureError: A step asks for stable input, which cannot be had here.
+    """
+    config = prepared.config
+    if storage.rows is None and not (session.is_local or prepared.plan.streams):
+        check_that_nobody_wants_stable_input(prepared.plan.graph)
+    epoch = epoch_part_of(prepared, session, storage)
+    most = config.max_parallelism or MAX_FROM_BYTES
+    if epoch is not None:
+        most = min(most, epoch.shards.key_groups)
+    return RunSettings(
+        job_id=prepared.job_id,
+        job_name=config.job_name,
+        least_partitions=config.parallelism or min(most, _least_partitions(session)),
+        most_partitions=most,
+        counts_bytes=config.parallelism is None,
+        limits=limits_of(prepared, session, storage, telemetry.route),
+        epoch=epoch,
+        check_cancelled=check_cancelled,
+        observer=telemetry,
+        round_budget_s=config.sdf_round_budget_s or None,
+        single_task_budget_s=config.single_task_budget_s,
+    )
+
+
+def _least_partitions(session: Session) -> int:
+    return derive_least(
+        session.slots(),
+        shuffle_partitions=session.shuffle_partitions(),
+        can_grow=session.can_grow(),
+    )
 
 
 def limits_of(
