@@ -161,7 +161,7 @@ class JobServerRefusedError(RunnerError):
 
 
 class StoredDataError(RunnerError):
-    """The stored data of a streaming pipeline cannot be read or written: no step is to blame."""
+    """Data that the runner stores cannot be read or written: no step is to blame."""
 
     _tagged_with_step = True  # so that Beam raises it unchanged, also from within user code
 
@@ -180,6 +180,26 @@ class CheckpointStorageError(StoredDataError):
 
     def __str__(self) -> str:
         return f"the checkpoint cannot be read or written at {self.place}: {self.problem}"
+
+
+class RowStorageError(StoredDataError):
+    """Rows between the tasks of a pipeline that runs in its program cannot be kept on its disk.
+
+    Args:
+        folder: The temporary folder of the job.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, folder: str, problem: str) -> None:
+        super().__init__(folder, problem)
+        self.folder, self.problem = folder, problem
+
+    def __str__(self) -> str:
+        return (
+            f"rows between two steps cannot be stored in {self.folder}: {self.problem}. They are "
+            "stored there if they take more memory than --group_memory_bytes; --temp_location "
+            "names another folder"
+        )
 
 
 class EventServiceError(RunnerError):

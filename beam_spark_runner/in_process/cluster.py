@@ -1,12 +1,13 @@
 """Runs the tasks of a pipeline in this process, one after another; see ``driving.cluster``.
 
 The same plan and the same tasks as on Spark, without a JVM: for tests of pipelines, and for small
-data. All rows between two levels are in memory.
+data. Rows between two levels are in memory, and beyond a limit in files; see ``RowMemory``.
 """
 
 import contextlib
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,18 +30,20 @@ from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows, made_rows
 from beam_spark_runner.engine.rows.reports import reports_of
+from beam_spark_runner.engine.rows.row_memory import RowMemory
 from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.side_inputs.gathered import new_id, small_side_input, whole_rows
-from beam_spark_runner.engine.task.chained_tasks import exchanged, run_levels
+from beam_spark_runner.engine.side_inputs.gathered import new_id, sorted_side_input, whole_rows
+from beam_spark_runner.engine.task.chained_tasks import run_levels
+from beam_spark_runner.engine.task.exchange import Exchange
 from beam_spark_runner.engine.task.first_task import FirstTask
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding, make_shards
 from beam_spark_runner.engine.task.stored_rows import StoredRows, read_rows
-from beam_spark_runner.in_process.memory_rows import (
-    MemoryRows,
+from beam_spark_runner.in_process.local_rows import (
+    LocalRows,
     Partition,
     partitions_of,
-    split_reports,
     with_spread_marks,
+    without_reports,
 )
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
@@ -52,6 +55,7 @@ class InProcessCluster:
     Args:
         job_id: the id of the job.
         share: makes a copy of a file that all tasks can read.
+        memory: for rows between tasks.
         check_cancelled: raises if the pipeline is to end.
     """
 
@@ -59,9 +63,11 @@ class InProcessCluster:
         self,
         job_id: str,
         share: Callable[[Path], SharedFile],
+        memory: RowMemory,
         check_cancelled: Callable[[], None],
     ) -> None:
         self._job_id, self._share, self._check_cancelled = job_id, share, check_cancelled
+        self._memory = memory
         self.tables: Tables = NoTables()
 
     def scope(self, title: str) -> contextlib.AbstractContextManager[None]:
@@ -70,13 +76,13 @@ class InProcessCluster:
 
     def run(self, job: LevelsJob) -> LevelsResult:
         """See ``Cluster``."""
-        partitions = partitions_of(job.source)
         if job.single_task_budget_s is not None:
-            outputs = [self._first_task(job, job.single_task_budget_s, partitions)]
+            outputs = self._first_task(job, job.single_task_budget_s)
         else:
-            outputs = self._levels(job.programs, _read(job, partitions))
-        rows, reports = split_reports(outputs)
-        return LevelsResult(rows, None, reports_of(reports))
+            outputs = self._levels(job.programs, self._read(job))
+        reports: list[bytes] = []
+        rows = self._memory.keep(without_reports(each, reports) for each in outputs)
+        return LevelsResult(LocalRows(rows), None, reports_of(reports))
 
     def reading(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         """See ``Cluster``."""
@@ -86,49 +92,58 @@ class InProcessCluster:
         """See ``Cluster``. There are no other cores that could help."""
         return _NoHelp()
 
-    def no_rows(self) -> MemoryRows:
+    def no_rows(self) -> LocalRows:
         """See ``Cluster``."""
-        return MemoryRows([[]])
+        return LocalRows([[]])
 
-    def rows_of(self, coded: bytes) -> MemoryRows:
+    def rows_of(self, coded: bytes) -> LocalRows:
         """See ``Cluster``."""
-        return MemoryRows([list(schema.decoded_batches(coded))])
+        return LocalRows([list(schema.decoded_batches(coded))])
 
-    def elements(self, elements: Mapping[DestinationId, bytes]) -> MemoryRows:
+    def elements(self, elements: Mapping[DestinationId, bytes]) -> LocalRows:
         """See ``Cluster``."""
-        return MemoryRows([made_rows(elements)])
+        return LocalRows([made_rows(elements)])
 
     def gather(
         self, rows: OutputRows | None, edges: Sequence[Edge], partitions: int
     ) -> Mapping[DestinationId, SideInputRows]:
         """See ``Cluster``."""
-        packed: dict[int, list[pa.RecordBatch]] = {int(edge.dest): [] for edge in edges}
-        for partition in () if rows is None else partitions_of(rows.rows.rows_for(packed)):
-            for dest, batch in whole_rows(partition, packed):
-                packed[dest].append(batch)
         return {
-            edge.dest: small_side_input(
-                packed[int(edge.dest)], edge, new_id(self._job_id, edge.dest), self._share
+            edge.dest: sorted_side_input(
+                self._sorted_for(edge.dest, rows),
+                edge,
+                new_id(self._job_id, edge.dest),
+                self._share,
             )
             for edge in edges
         }
+
+    def _sorted_for(self, dest: DestinationId, rows: OutputRows | None) -> Iterator[pa.RecordBatch]:
+        exchange = Exchange(1, self._memory, is_sorted=True)
+        for partition in () if rows is None else partitions_of(rows.rows.rows_for([dest])):
+            exchange.take(partition)
+        for batches in exchange.finish():
+            for _, batch in whole_rows(batches, (dest,)):
+                yield batch
 
     def run_epoch(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
         """See ``Cluster``."""
         submitted_ns = time.monotonic_ns()
         first = job.programs[0]
-        partitions: Sequence[Partition]
+        inputs: Sequence[Iterable[pa.RecordBatch]]
         if isinstance(source, StoredInput):
             stored = StoredRows.before(first)
-            partitions = [
-                list(read_rows(stored, name, partition, 0))
-                for partition, name in enumerate(source.names)
+            inputs = [
+                read_rows(stored, name, partition, 0) for partition, name in enumerate(source.names)
             ]
             if first.has_exchange:
-                partitions = exchanged(first, partitions)
+                inputs = self._exchanged(first, inputs)
         else:
-            partitions = [control_rows(source)] * (first.partitions if first.has_exchange else 1)
-        _, reports = split_reports(self._levels(job.programs, partitions))
+            inputs = [control_rows(source)] * (first.partitions if first.has_exchange else 1)
+        reports: list[bytes] = []
+        for emitted in self._levels(job.programs, inputs):
+            for _ in without_reports(emitted, reports):
+                pass  # a segment stores its rows
         return EpochResult(reports_of(reports), submitted_ns)
 
     def reshard(self, resharding: Resharding) -> Sequence[NewShard]:
@@ -151,26 +166,34 @@ class InProcessCluster:
         """See ``Cluster``."""
 
     def _levels(
-        self, programs: Sequence[LevelProgram], inputs: Sequence[Partition]
-    ) -> list[list[pa.RecordBatch]]:
-        return run_levels(programs, inputs, before_task=self._check_cancelled)
+        self, programs: Sequence[LevelProgram], inputs: Sequence[Iterable[pa.RecordBatch]]
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        return run_levels(programs, inputs, self._memory, before_task=self._check_cancelled)
 
-    def _first_task(
-        self, job: LevelsJob, budget_s: float, partitions: Sequence[Partition]
-    ) -> list[pa.RecordBatch]:
+    def _first_task(self, job: LevelsJob, budget_s: float) -> Iterator[Iterator[pa.RecordBatch]]:
         self._check_cancelled()
-        batches = [batch for partition in partitions for batch in partition]
-        return list(FirstTask(job.programs, budget_s).run(_fed(job.programs[0], batches)))
+        batches = itertools.chain.from_iterable(partitions_of(job.source))
+        yield FirstTask(job.programs, budget_s).run(_fed(job.programs[0], batches))
 
+    def _read(self, job: LevelsJob) -> Sequence[Iterable[pa.RecordBatch]]:
+        """Return what each task of the first level reads."""
+        first = job.programs[0]
+        partitions: Sequence[Iterable[pa.RecordBatch]] = partitions_of(job.source)
+        if not job.exchanges_source:
+            return [_fed(first, each) for each in partitions]
+        if not job.has_marks:
+            return self._exchanged(first, partitions)
+        return self._exchanged(
+            first, (with_spread_marks(each, first.partitions) for each in partitions)
+        )
 
-def _read(job: LevelsJob, partitions: Sequence[Partition]) -> Sequence[Partition]:
-    """Return what each task of the first level reads."""
-    first = job.programs[0]
-    if not job.exchanges_source:
-        return [_fed(first, each) for each in partitions]
-    if job.has_marks:
-        partitions = with_spread_marks(partitions, first.partitions)
-    return exchanged(first, partitions)
+    def _exchanged(
+        self, program: LevelProgram, partitions: Iterable[Iterable[pa.RecordBatch]]
+    ) -> Sequence[Iterable[pa.RecordBatch]]:
+        exchange = Exchange.before(program, self._memory)
+        for rows in partitions:
+            exchange.take(rows)
+        return exchange.finish()
 
 
 def _fed(program: LevelProgram, batches: Partition) -> Partition:

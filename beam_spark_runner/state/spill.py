@@ -2,23 +2,30 @@
 
 import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 
 class SpillFile:
     """Appends pieces and reads them back. The file vanishes with the process, however it ends.
 
-    Threads: one at a time.
+    Threads: one at a time; while one appends, others may read what was appended before.
+
+    Args:
+        folder: where the file is. None: in the folder for temporary files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self._file: Any = None
         self.end = 0  # where the next piece will begin
 
-    def append(self, piece: bytes) -> int:
+    def append(self, piece: bytes | memoryview) -> int:
         """Write a piece; return where it begins."""
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="beam-spill-", buffering=0)  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                prefix="beam-spill-", buffering=0, dir=self._folder
+            )
         start = end = self.end
         view = memoryview(piece)
         while view:

@@ -17,6 +17,7 @@ from beam_spark_runner.core.errors import (
     HarnessStreamError,
     InvalidPipelineError,
     LostHarnessError,
+    RowStorageError,
     RunnerError,
     SdkDisconnectedError,
     StuckBundleError,
@@ -160,6 +161,8 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             step, cause, text = error.where, error.problem, ""
         case CheckpointStorageError():
             step, cause, text = error.place, error.problem, ""
+        case RowStorageError():
+            step, cause, text = error.folder, error.problem, ""
         case DamagedFileError():
             step, cause, text = error.name, error.why, ""
         case LostHarnessError():
@@ -189,6 +192,8 @@ def error_of(failure: Failure) -> RunnerError:
         return HarnessStreamError(failure.cause)
     if failure.kind == ShardStorageError.__name__:
         return ShardStorageError(failure.step, failure.cause)
+    if failure.kind == RowStorageError.__name__:
+        return RowStorageError(failure.step, failure.cause)
     if failure.kind == CorruptDeltaError.__name__:
         return CorruptDeltaError(failure.step, failure.cause)
     if failure.kind == DamagedFileError.__name__:

@@ -35,6 +35,7 @@ ARROW_SCHEMA = pa.schema(
         ("value", pa.binary()),
     ]
 )
+NO_ROWS = pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
 
 DEST_BITS = 24
 DEST_MASK = (1 << DEST_BITS) - 1
@@ -51,6 +52,9 @@ MAX_VALUE_BYTES = (1 << 31) - (1 << 16)
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
+# For the few buffers of a batch, a pool of threads costs as much as the compression.
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_UNCOMPRESSING = pa.ipc.IpcReadOptions(use_threads=False)
 _PIECE_HEADER = struct.Struct("<16sII")  # id of the value, position, number of pieces
 PIECE_POSITION = 16  # offset of the position in a piece; it has four bytes
 
@@ -103,6 +107,20 @@ def decoded_batches(coded: bytes) -> list[pa.RecordBatch]:
     """Decode batches; the inverse of ``coded_batches``."""
     with pa.ipc.open_stream(coded) as reader:
         return list(reader)
+
+
+def coded_block(batch: pa.RecordBatch) -> memoryview:
+    """Encode a batch for a file: compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ARROW_SCHEMA, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+def decoded_block(block: bytes | memoryview) -> pa.RecordBatch:
+    """Decode a batch; the inverse of ``coded_block``."""
+    with pa.ipc.open_stream(block, options=_UNCOMPRESSING) as reader:
+        return reader.read_next_batch()
 
 
 def text_of_batches(batches: Iterable[pa.RecordBatch]) -> str:

@@ -1,5 +1,6 @@
-"""Gathers small side inputs in the memory of one process."""
+"""Gathers side inputs in one process."""
 
+import contextlib
 import os
 import tempfile
 import uuid
@@ -51,7 +52,18 @@ def small_side_input(
     id_: str,
     share: Callable[[Path], SharedFile],
 ) -> SideInputRows:
-    """Sort rows in memory, into the closure or one file.
+    """Sort rows in memory, and return them as ``sorted_side_input`` does."""
+    rows = [files.sorted_by_route(pa.concat_batches(batches))] if batches else []
+    return sorted_side_input(rows, edge, id_, share)
+
+
+def sorted_side_input(
+    batches: Iterable[pa.RecordBatch],
+    edge: Edge,
+    id_: str,
+    share: Callable[[Path], SharedFile],
+) -> SideInputRows:
+    """Bring sorted rows into the closure, or one file.
 
     Args:
         batches: the rows, see ``whole_rows``.
@@ -61,10 +73,9 @@ def small_side_input(
     """
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = Path(folder, f"{file_name(id_)}.arrow")
-        writer = files.SortedWriter(str(path), is_sorted=True)
-        if batches:
-            writer.add(files.sorted_by_route(pa.concat_batches(batches)))
-        writer.close()
+        with contextlib.closing(files.SortedWriter(str(path), is_sorted=True)) as writer:
+            for batch in batches:
+                writer.add(batch)
         if os.path.getsize(path) > INLINE_BYTES:
             return SideInputRows(id=id_, code=edge.code, files=(share(path),))
         return SideInputRows(id=id_, code=edge.code, inline=path.read_bytes())

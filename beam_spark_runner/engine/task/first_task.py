@@ -21,7 +21,7 @@ from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
-from beam_spark_runner.engine.task.chained_tasks import joined, sorted_rows
+from beam_spark_runner.engine.rows.sorted_runs import places_in_order
 from beam_spark_runner.engine.task.slices import Slices
 from beam_spark_runner.engine.task.task import LevelTask
 from beam_spark_runner.engine.worker.runtime import worker
@@ -106,8 +106,11 @@ class _Level:
         self._task = task
         self._program = program
         # Other rows stay in their order, as users expect it of few elements.
-        is_grouped = any(stage.input.is_grouped for stage in program.stages)
-        rows = sorted_rows(program, batches) if is_grouped else joined(batches)
+        inputs = [stage.input for stage in program.stages]
+        rows = pa.Table.from_batches(map(schema.conformed, batches), schema.ARROW_SCHEMA)
+        if any(each.is_grouped for each in inputs):
+            is_ordered = any(each.is_ordered for each in inputs)
+            rows = rows.take(pa.array(places_in_order(rows, is_ordered=is_ordered)))
         self._slices = Slices(rows, task.left_s)
         self._level_task = LevelTask(program, 0, attempt_number, self._slices.unread)
         self.is_last = not program.has_next

@@ -22,8 +22,6 @@ from beam_spark_runner.engine.rows.reports import failure_proto, report_row
 from beam_spark_runner.state.blocks import BlockWriter, DamagedFileError, reader_of
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-
 
 class RowFile:
     """A file of rows. It is deleted if its context is left by an error.
@@ -53,7 +51,7 @@ class RowFile:
         """
         if self._problem is None:
             try:
-                self._writer.add(_block_of(batch))
+                self._writer.add(schema.coded_block(batch))
             except OSError as error:
                 self._problem = error
 
@@ -157,16 +155,8 @@ def rows_of(places: ShardLocations, name: str) -> Iterator[pa.RecordBatch]:
             path.open("rb") as source,
         ):
             for block in reader_of(source, name).contents():
-                with pa.ipc.open_stream(block) as reader:
-                    yield reader.read_next_batch()
+                yield schema.decoded_block(block)
     except DamagedFileError as error:
         raise ShardStorageError(f"{places.deltas}/{name}", error.why) from error
     except OSError as error:
         raise ShardStorageError(f"{places.deltas}/{name}", str(error)) from error
-
-
-def _block_of(batch: pa.RecordBatch) -> memoryview:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema.ARROW_SCHEMA, options=_COMPRESSED) as writer:
-        writer.write_batch(batch)
-    return memoryview(sink.getvalue())

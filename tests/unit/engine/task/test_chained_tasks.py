@@ -21,13 +21,13 @@ from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.chained_tasks import (
     TooManyRowsError,
-    exchanged,
     run_chained,
 )
 from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.scheduling.attempts import Accepted, Report, judge
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.engine.task.epochs_of_tasks import programs_of, rows_of
+from tests.unit.engine.task.exchanges import exchanged
 
 JOB = "chained tasks"
 MOST_BYTES = 1 << 20

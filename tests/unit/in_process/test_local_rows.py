@@ -1,4 +1,4 @@
-"""Rows in the memory of this process: partitions, marks, and order."""
+"""Rows that tasks in this process have emitted: partitions, marks, and order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
-from beam_spark_runner.engine.task.chained_tasks import exchanged
-from beam_spark_runner.in_process.memory_rows import (
-    MemoryRows,
+from beam_spark_runner.in_process.local_rows import (
+    LocalRows,
     partitions_of,
-    split_reports,
     with_spread_marks,
+    without_reports,
 )
 from beam_spark_runner.scheduling.attempts import Attempts
+from tests.unit.engine.task.exchanges import exchanged
 
 DEST, OTHER = 5, 6
 
@@ -80,15 +80,16 @@ def test_rows_that_need_no_order_come_as_they_were_emitted() -> None:
 
 def test_marks_of_earlier_jobs_reach_every_partition() -> None:
     made = [[rows([1, 2, 3]), mark(1)], [mark(2)]]
-    found = exchanged(program(3, is_grouped=True), with_spread_marks(made, 3))
+    spread = [with_spread_marks(each, 3) for each in made]
+    found = exchanged(program(3, is_grouped=True), spread)
     expected = {7: Attempts.of([1, 2])}
-    assert [MemoryRows([partition]).attempts() for partition in found] == [expected] * 3
+    assert [LocalRows([partition]).attempts() for partition in found] == [expected] * 3
     assert sum(len(batch) for each in found for batch in each) == 3 + 2 * 3
 
 
 def test_rows_for_some_destinations_keep_their_marks_and_partitions() -> None:
-    some = MemoryRows([[rows([1, 2]), rows([3], OTHER), mark(1)], [rows([4], OTHER)]])
-    found = some.united_with(MemoryRows([[rows([5])]])).rows_for([DEST])
+    some = LocalRows([[rows([1, 2]), rows([3], OTHER), mark(1)], [rows([4], OTHER)]])
+    found = some.united_with(LocalRows([[rows([5])]])).rows_for([DEST])
     assert [sum(map(len, each)) for each in partitions_of(found)] == [3, 0, 1]
     assert found.attempts() == {7: Attempts.of([1])}
 
@@ -96,9 +97,10 @@ def test_rows_for_some_destinations_keep_their_marks_and_partitions() -> None:
 def test_reports_are_taken_out_of_the_rows() -> None:
     report = schema.batch_of(schema.REPORT, np.zeros(1, np.int64), None, None, [b"report"])
     both = pa.Table.from_batches([rows([1]), report]).combine_chunks().to_batches()
-    left, reports = split_reports([both, [report]])
+    reports: list[bytes] = []
+    left = [list(without_reports(each, reports)) for each in (both, [report])]
     assert reports == [b"report", b"report"]
-    assert [[len(batch) for batch in each] for each in partitions_of(left)] == [[1], []]
+    assert [[len(batch) for batch in each] for each in left] == [[1], []]
 
 
 def test_rows_of_another_cluster_are_refused() -> None:

@@ -1,0 +1,95 @@
+"""Rows of the engine that tasks in this process have emitted."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.driving.output_rows import ClusterRows
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.marks import attempts_in
+from beam_spark_runner.scheduling.attempts import Attempts
+
+Partition = Iterable[pa.RecordBatch]
+"""Rows that can be read repeatedly: they need not be in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """Rows in partitions, each of which one task has made; see ``ClusterRows``."""
+
+    partitions: Sequence[Partition]
+
+    def rows_for(self, dests: Iterable[int]) -> "LocalRows":
+        """See ``ClusterRows``."""
+        wanted = np.array([schema.CONTROL, *dests], np.int32)
+        return LocalRows([_Selected(each, wanted) for each in self.partitions])
+
+    def united_with(self, other: ClusterRows) -> "LocalRows":
+        """See ``ClusterRows``."""
+        return LocalRows([*self.partitions, *partitions_of(other)])
+
+    def attempts(self) -> dict[int, Attempts]:
+        """See ``ClusterRows``."""
+        marks = self.rows_for(())
+        values = (
+            value
+            for partition in marks.partitions
+            for batch in partition
+            for value in batch.column("value").to_pylist()
+        )
+        return {run: Attempts.of(each) for run, each in attempts_in(values).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """The rows of a partition to some destinations."""
+
+    rows: Partition
+    dests: schema.Int32Array
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.rows:
+            is_wanted = np.isin(schema.dests_of(batch), self.dests)
+            if is_wanted.any():
+                yield batch.filter(pa.array(is_wanted))
+
+
+def partitions_of(rows: ClusterRows) -> Sequence[Partition]:
+    """Return the partitions of rows that this room has made."""
+    assert isinstance(rows, LocalRows)
+    return rows.partitions
+
+
+def without_reports(
+    batches: Iterable[pa.RecordBatch], reports: list[bytes]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a task has emitted, but add its reports to ``reports``."""
+    for batch in map(schema.conformed, batches):
+        is_report = schema.dests_of(batch) == schema.REPORT
+        if is_report.any():
+            reports += batch.filter(pa.array(is_report)).column("value").to_pylist()
+            batch = batch.filter(pa.array(~is_report))
+        if len(batch):
+            yield batch
+
+
+def with_spread_marks(rows: Partition, count: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows that earlier jobs have made, with each mark once for each of their readers.
+
+    Args:
+        rows: the rows.
+        count: the number of partitions of the next exchange.
+    """
+    for batch in rows:
+        is_mark = schema.dests_of(batch) == schema.CONTROL
+        if is_mark.any():
+            targets = routing.routes_to_partitions(routing.CONTROL_CODE, count)
+            marks = batch.filter(pa.array(is_mark)).column("value").to_pylist()
+            values = [mark for mark in marks for _ in targets]
+            routes = np.tile(np.array(targets, np.int64), len(marks))
+            yield schema.batch_of(schema.CONTROL, routes, None, None, values)
+            batch = batch.filter(pa.array(~is_mark))
+        yield batch
