@@ -116,7 +116,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "type": int,
         "metavar": "BYTES",
         "help": "Memory that a task uses for large groups of a GroupByKey; the rest is written to "
-        "disk. Default: 16777216.",
+        "disk. A pipeline that runs in its program uses as much for rows between two exchanges. "
+        "Default: 16777216.",
     },
     "sort_partition_memory": {
         "metavar": "SIZE",

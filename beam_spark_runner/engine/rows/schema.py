@@ -52,7 +52,7 @@ MAX_VALUE_BYTES = (1 << 31) - (1 << 16)
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
-# For the few buffers of a batch, a pool of threads costs as much as the compression.
+# For batches of some kilobytes, a pool of threads costs more than it saves.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _UNCOMPRESSING = pa.ipc.IpcReadOptions(use_threads=False)
 _PIECE_HEADER = struct.Struct("<16sII")  # id of the value, position, number of pieces
