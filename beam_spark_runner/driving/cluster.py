@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
 from beam_spark_runner.backchannel.offers import Offer
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
@@ -61,11 +63,13 @@ class LevelsResult(NamedTuple):
         rows: the rows of its last level.
         path: where they are in shared storage, if that is where they are.
         reports: the reports of its tasks, including those of repeated attempts.
+        returned: all rows, if they have come to the driver.
     """
 
     rows: ClusterRows
     path: str | None
     reports: Sequence[Report]
+    returned: Sequence[pa.RecordBatch] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +201,12 @@ class Cluster(Failures, Protocol):
         """Name what runs in the context, and let it be cancelled with the pipeline."""
         ...
 
-    def run(self, job: LevelsJob) -> LevelsResult:
-        """Run levels to their end."""
+    def run(self, job: LevelsJob) -> LevelsResult | None:
+        """Run levels to their end.
+
+        Returns:
+            What the tasks have made; None: the only task has given up, see ``task.first_task``.
+        """
         ...
 
     def reading(self, segment: Segment) -> AbstractContextManager[None]:

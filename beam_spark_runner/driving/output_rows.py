@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, Consumed, ambiguous_runs
 
 
@@ -42,21 +44,21 @@ class OutputRows:
     Attributes:
         rows: the rows.
         made_by: run (Spark job) -> the attempts that made them.
-        returned: those for side inputs, as the reports of these attempts have brought them; None:
-            they are too many, and only ``rows`` has them.
+        returned: those for side inputs, as they have come to the driver; None: they are too many,
+            and only ``rows`` has them.
         returns_all: whether ``returned`` has all rows, if it has any.
     """
 
     rows: ClusterRows
     made_by: Consumed
-    returned: tuple[bytes, ...] | None = None
+    returned: tuple[pa.RecordBatch, ...] | None = None
     returns_all: bool = False
 
     @staticmethod
     def union(parts: Sequence["OutputRows"]) -> "OutputRows":
         """Return the rows of all parts, which have no rows in common."""
         made_by: dict[int, Attempts] = {}
-        returned: list[bytes] | None = []
+        returned: list[pa.RecordBatch] | None = []
         for part in parts:
             made_by.update(part.made_by)
             if returned is None or part.returned is None:

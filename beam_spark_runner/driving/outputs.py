@@ -11,6 +11,9 @@ from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 
+MAX_FED_BYTES = 1 << 20
+"""How many bytes of rows a program may have, which is sent with each task."""
+
 
 @dataclass(slots=True)
 class Outputs:
@@ -69,23 +72,23 @@ class Outputs:
         return bool(self._by_writer(reads))
 
     def returned_for(
-        self, reads: Mapping[DestinationId, Sequence[SegmentId]], limit_bytes: int
+        self, reads: Mapping[DestinationId, Sequence[SegmentId]]
     ) -> list[pa.RecordBatch] | None:
-        """Return the rows that a segment reads, if the reports have brought all of them.
+        """Return the rows that a segment reads, if all of them have come to the driver.
 
         Args:
             reads: see ``for_reader``.
-            limit_bytes: return None if they exceed this size.
+
+        Returns:
+            The rows; None: Spark has some of them, or they are too many for a program.
         """
         found: list[pa.RecordBatch] = []
         for rows, dests in self._by_writer(reads):
             if rows.returned is None or not rows.returns_all:
                 return None
-            for coded in rows.returned:
-                for batch in schema.decoded_batches(coded):
-                    is_wanted = np.isin(schema.dests_of(batch), dests)
-                    found.append(batch.filter(pa.array(is_wanted)))
-        return found if sum(batch.nbytes for batch in found) <= limit_bytes else None
+            for batch in rows.returned:
+                found.append(schema.rows_to(np.array(dests, np.int32), batch))
+        return found if sum(batch.nbytes for batch in found) <= MAX_FED_BYTES else None
 
     def _by_writer(
         self, reads: Mapping[DestinationId, Sequence[SegmentId]]

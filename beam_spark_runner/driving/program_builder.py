@@ -194,12 +194,10 @@ class ProgramBuilder:
             else BatchPart(
                 round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
                 may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
-                leaves_several=in_one_task and partitions > 1,
+                leaves_much=in_one_task and partitions > 1,
                 is_round=is_round,
                 fed=schema.coded_batches(fed) if fed else b"",
-                returns=frozenset()
-                if has_next and not in_one_task
-                else self._returned(segment, in_one_task),
+                returns=frozenset() if has_next or in_one_task else self._returned(segment),
                 returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
             ),
             epoch=self._epoch and dataclasses.replace(self._epoch, stores_rows=stores_rows),
@@ -232,12 +230,10 @@ class ProgramBuilder:
             for index in levels
         ]
 
-    def _returned(self, segment: Segment, in_one_task: bool) -> frozenset[int]:
+    def _returned(self, segment: Segment) -> frozenset[int]:
         """See ``BatchPart.returns``."""
         return frozenset(
-            int(dest)
-            for dest in segment.writes
-            if in_one_task or self.edges[dest].delivery is Delivery.SIDE_INPUT
+            int(dest) for dest in segment.writes if self.edges[dest].delivery is Delivery.SIDE_INPUT
         )
 
     def _going_on(self, segment: Segment, index: int, *, is_round: bool) -> frozenset[int]:

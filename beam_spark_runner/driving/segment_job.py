@@ -15,6 +15,7 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.engine.level_stacks import level_in
 from beam_spark_runner.engine.program import LevelProgram, SideInputRows
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, judge
@@ -69,12 +70,15 @@ class SegmentJobs:
         self._builder = builder
         self._last: SegmentJob | None = None
 
-    def run(self, job: SegmentJob, *, is_beside: bool = False) -> JobResult:
+    def run(self, job: SegmentJob, *, is_beside: bool = False) -> JobResult | None:
         """Run a job to its end.
 
         Args:
             job: the job.
             is_beside: see ``Observer.began``.
+
+        Returns:
+            Its result; None: it ran in one task, which has given up.
 
         Raises:
             Exception: what the cluster raises; see ``Failures``.
@@ -94,6 +98,8 @@ class SegmentJobs:
                 else None,
             )
         )
+        if result is None:
+            return None
         reports = result.reports
         ran, stopped_at = job.levels, None
         if job.in_one_task:
@@ -101,13 +107,13 @@ class SegmentJobs:
         part = LevelRange(job.segment, ran)
         last = [report for report in reports if report.level == part.last]
         made_by = Attempts.of(report.attempt for report in last)
-        returned = [report.returned_rows for report in last if report.returned_rows is not None]
+        returned = _returned_by(last) if result.returned is None else result.returned
         return JobResult(
             rows=OutputRows(
                 result.rows,
                 {job.run: made_by},
-                tuple(returned) if len(returned) == len(last) else None,
-                returns_all=job.in_one_task,
+                None if returned is None else tuple(returned),
+                returns_all=result.returned is not None,
             ),
             part=OutputPart(job.run, made_by, result.path),
             reports=reports,
@@ -184,6 +190,16 @@ def _tasks_of(job: SegmentJob, levels: range) -> Mapping[int, int]:
         for index in levels
         if job.segment.levels[index].has_exchange or (job.spreads_source and index == job.levels[0])
     }
+
+
+def _returned_by(reports: Sequence[Report]) -> list[pa.RecordBatch] | None:
+    """Return the rows that the reports have brought; None: those of some tasks were too many."""
+    found: list[pa.RecordBatch] = []
+    for report in reports:
+        if report.returned_rows is None:
+            return None
+        found += schema.decoded_batches(report.returned_rows)
+    return found
 
 
 def _levels_run(job: SegmentJob, reports: Sequence[Report]) -> tuple[range, int | None]:

@@ -22,9 +22,6 @@ from beam_spark_runner.scheduling.attempts import Accepted, Verdict
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.scheduling.partitions import derive_partitions
 
-MAX_FED_BYTES = 1 << 20
-"""How many bytes of rows a program may have, which is sent with each task."""
-
 
 def run_plan(
     plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics, clock: Clock
@@ -227,7 +224,7 @@ class _PlanRun:
         elements = {**dict.fromkeys(segment.impulses, b""), **results_for(tables, segment)}
         fed = made_rows(elements)
         if self._may_begin_in_one_task(segment):
-            returned = self._outputs.returned_for(segment.reads, MAX_FED_BYTES)
+            returned = self._outputs.returned_for(segment.reads)
             if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):
                 return Source(self._no_rows(), [*fed, *returned], in_one_task=True)
         parts = self._outputs.for_reader(segment.reads)

@@ -6,7 +6,7 @@ It takes one, unless its first task stops before the end, or splittable DoFns le
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_job import SegmentJob, SegmentJobs, segment_title
 from beam_spark_runner.engine.program import SideInputRows
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import residual_gauges
 from beam_spark_runner.scheduling import rounds
@@ -153,6 +154,7 @@ class SegmentRun:
 
     def _run_job(self, job: SegmentJob) -> rounds.Ran | Verdict:
         result = self._runs.jobs.run(job)
+        assert result is not None  # no first task, which may give up
         if not self._accept(result):
             return result.verdict
         return rounds.Ran(self._level_of(_left(result.reports)))
@@ -164,11 +166,13 @@ class SegmentRun:
         try:
             with helping:
                 result = self._runs.jobs.run(job)
-                if not isinstance(result.verdict, Accepted):
+                if result is None or not isinstance(result.verdict, Accepted):
                     helping.stop()
         except HelpFailedError as error:
             self._accept(error.result)
             return error.result.verdict
+        if result is None:
+            return self._run_job(self._for_all_tasks(job))
         if not self._accept(result):
             return result.verdict
         if result.stopped_at is None:
@@ -178,6 +182,18 @@ class SegmentRun:
         if not self._accept(helped):
             return helped.verdict
         return rounds.Stopped(result.stopped_at + 1)
+
+    def _for_all_tasks(self, job: SegmentJob) -> SegmentJob:
+        """Return a job with as many tasks as usual, after the only task has given up."""
+        coded = schema.coded_batches(job.fed)
+        return replace(
+            job,
+            run=next(self._runs.numbers),
+            source=OutputRows(self._runs.cluster.rows_of(coded), {}),
+            fed=(),
+            in_one_task=False,
+            spreads_source=True,
+        )
 
     def _help(self, offer: Offer) -> JobResult:
         """Run what the first task of the segment has not read, in a thread beside it."""
@@ -195,7 +211,9 @@ class SegmentRun:
         )
         jobs = SegmentJobs(self._runs.plan, self._settings, self._runs.cluster, self._builder)
         with self._runs.cluster.scope(segment_title(self._runs.plan, self._segment)):
-            return jobs.run(job, is_beside=True)
+            result = jobs.run(job, is_beside=True)
+            assert result is not None  # it is no first task
+            return result
 
     def _accept(self, result: JobResult) -> bool:
         """Count a job that has ended; return whether its output is accepted."""

@@ -223,17 +223,16 @@ class BatchPart:
         round_budget_us: the time for splittable DoFns; None: they process all restrictions.
         may_pass_on: its tasks pass their input on to a later Spark job, if a splittable DoFn
             upstream leaves residuals.
-        leaves_several: several restrictions are left, to be processed by other tasks.
+        leaves_much: several restrictions, or a large one, are left to other tasks.
         is_round: its input is residuals; tasks of other Spark jobs have processed the rest.
         fed: rows that the driver has, see ``schema.coded_batches``: in place of the tasks' input.
-        returns: in a Spark job's last level, and in all levels of a segment's first task, which
-            may stop at any of them: destinations whose rows the reports bring to the driver,
-            unless those of a task exceed ``returned_bytes``.
+        returns: in a Spark job's last level: destinations whose rows the reports bring to the
+            driver, unless those of a task exceed ``returned_bytes``.
     """
 
     round_budget_us: int | None = None
     may_pass_on: bool = False
-    leaves_several: bool = False
+    leaves_much: bool = False
     is_round: bool = False
     fed: bytes = b""
     returns: frozenset[int] = frozenset()

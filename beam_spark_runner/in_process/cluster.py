@@ -25,11 +25,12 @@ from beam_spark_runner.driving.cluster import (
     StoredInput,
 )
 from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.outputs import MAX_FED_BYTES
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows, made_rows
-from beam_spark_runner.engine.rows.reports import reports_of
+from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.rows.row_memory import RowMemory
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.gathered import new_id, sorted_side_input, whole_rows
@@ -43,7 +44,6 @@ from beam_spark_runner.in_process.local_rows import (
     Partition,
     partitions_of,
     with_spread_marks,
-    without_reports,
 )
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
@@ -82,7 +82,8 @@ class InProcessCluster:
             outputs = self._levels(job.programs, self._read(job))
         reports: list[bytes] = []
         rows = self._memory.keep(without_reports(each, reports) for each in outputs)
-        return LevelsResult(LocalRows(rows), None, reports_of(reports))
+        returned = None if job.single_task_budget_s is None else _few(itertools.chain(*rows))
+        return LevelsResult(LocalRows(rows), None, reports_of(reports), returned)
 
     def reading(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         """See ``Cluster``."""
@@ -194,6 +195,18 @@ class InProcessCluster:
         for rows in partitions:
             exchange.take(rows)
         return exchange.finish()
+
+
+def _few(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """Return rows for the program of another task; None: they are too many."""
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > MAX_FED_BYTES:
+            return None
+        found.append(batch)
+    return found
 
 
 def _fed(program: LevelProgram, batches: Partition) -> Partition:

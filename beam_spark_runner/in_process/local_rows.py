@@ -63,19 +63,6 @@ def partitions_of(rows: ClusterRows) -> Sequence[Partition]:
     return rows.partitions
 
 
-def without_reports(
-    batches: Iterable[pa.RecordBatch], reports: list[bytes]
-) -> Iterator[pa.RecordBatch]:
-    """Yield what a task has emitted, but add its reports to ``reports``."""
-    for batch in map(schema.conformed, batches):
-        is_report = schema.dests_of(batch) == schema.REPORT
-        if is_report.any():
-            reports += batch.filter(pa.array(is_report)).column("value").to_pylist()
-            batch = batch.filter(pa.array(~is_report))
-        if len(batch):
-            yield batch
-
-
 def with_spread_marks(rows: Partition, count: int) -> Iterator[pa.RecordBatch]:
     """Yield rows that earlier jobs have made, with each mark once for each of their readers.
 

@@ -97,6 +97,22 @@ def test_levels_that_emit_much(spark_session: Any) -> None:
     assert found["counts"] == [(100, 160_000)]
 
 
+def test_an_element_that_makes_too_much_for_the_driver(spark_session: Any, tmp_path: Path) -> None:
+    """The first task gives up; the level is run again, by other tasks."""
+
+    def grow(n: int) -> Iterator[tuple[int, bytes]]:
+        (tmp_path / str(n)).open("a").write("once ")
+        return ((key, bytes(100_000)) for key in range(400))
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        much = p | beam.Create([7]) | beam.FlatMap(grow).with_output_types(tuple[int, bytes])
+        counts = much | beam.GroupByKey() | beam.MapTuple(lambda key, all_: len(list(all_)))
+        return {"total": counts | beam.CombineGlobally(sum)}
+
+    assert harvest(spark_session, build)["total"] == [400]
+    assert (tmp_path / "7").read_text() == "once once "
+
+
 def test_rows_of_one_task_are_spread_for_the_steps_that_read_them_with_a_side_input(
     spark_session: Any,
 ) -> None:

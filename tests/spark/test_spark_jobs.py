@@ -11,19 +11,19 @@ from apache_beam.pvalue import AsDict, AsIter, AsMultiMap, AsSingleton
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark import pyspark_internals
-from tests.harvest import run
+from tests.harvest import SPREAD, run
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def jobs_of(spark_session: SparkSession) -> Callable[[Callable[[beam.Pipeline], Any]], int]:
+def jobs_of(spark_session: SparkSession) -> "Jobs":
     """Return a function that runs a pipeline, and returns the number of its Spark jobs."""
 
-    def count(build: Callable[[beam.Pipeline], Any]) -> int:
+    def count(build: Callable[[beam.Pipeline], Any], *flags: str) -> int:
         context = spark_session.sparkContext
         before = pyspark_internals.jobs_so_far(context)
-        run(spark_session, build)
+        run(spark_session, build, *flags)
         after = pyspark_internals.jobs_so_far(context)
         assert before is not None
         assert after is not None
@@ -32,7 +32,7 @@ def jobs_of(spark_session: SparkSession) -> Callable[[Callable[[beam.Pipeline], 
     return count
 
 
-Jobs = Callable[[Callable[[beam.Pipeline], Any]], int]
+Jobs = Callable[..., int]
 
 
 def test_a_pipeline_without_side_inputs_takes_one(jobs_of: Jobs) -> None:
@@ -79,7 +79,7 @@ def test_a_word_count_takes_four(jobs_of: Jobs, tmp_path: Path) -> None:
 
 
 def test_large_side_inputs_are_gathered_by_tasks(jobs_of: Jobs) -> None:
-    """What does not fit the reports takes another job, and arrives as well."""
+    """What does not fit the reports takes another job; the rows of a first task come with it."""
 
     def build(p: beam.Pipeline) -> None:
         texts = (
@@ -92,4 +92,5 @@ def test_large_side_inputs_are_gathered_by_tasks(jobs_of: Jobs) -> None:
 
         p | "main" >> beam.Create([1, 2]) | beam.Map(check, AsDict(texts))
 
-    assert jobs_of(build) == 3
+    assert jobs_of(build, SPREAD) == 3
+    assert jobs_of(build) == 2

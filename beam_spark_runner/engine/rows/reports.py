@@ -1,6 +1,6 @@
 """Reports of tasks to the driver, from and to ``reports.proto``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -47,6 +47,19 @@ _LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDi
 def reports_of(coded: Iterable[bytes]) -> list[Report]:
     """Decode reports."""
     return [_report_of(reports_pb2.TaskReport.FromString(each)) for each in coded]
+
+
+def without_reports(
+    batches: Iterable[pa.RecordBatch], reports: list[bytes]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a task has emitted, but add its reports to ``reports``."""
+    for batch in map(schema.conformed, batches):
+        is_report = schema.dests_of(batch) == schema.REPORT
+        if is_report.any():
+            reports += batch.filter(pa.array(is_report)).column("value").to_pylist()
+            batch = batch.filter(pa.array(~is_report))
+        if len(batch):
+            yield batch
 
 
 def report_row(report: reports_pb2.TaskReport, partitions: int) -> pa.RecordBatch:

@@ -109,6 +109,11 @@ def decoded_batches(coded: bytes) -> list[pa.RecordBatch]:
         return list(reader)
 
 
+def rows_to(dests: Int32Array, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a batch to some destinations."""
+    return batch.filter(pa.array(np.isin(dests_of(batch), dests)))
+
+
 def coded_block(batch: pa.RecordBatch) -> memoryview:
     """Encode a batch for a file: compressed."""
     sink = pa.BufferOutputStream()

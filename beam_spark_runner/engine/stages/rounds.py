@@ -58,7 +58,7 @@ class Rounds(BundlesInTurn):
                 duration_us=budget_us,
                 pieces=min(context.level.partitions, _MOST_PIECES),
                 leave=self._leave,
-                leaves_several=batch.leaves_several,
+                leaves_much=batch.leaves_much,
             ),
         )
 

@@ -6,12 +6,16 @@ driver has all that the segment reads. It exchanges the rows between two levels 
 its time is over, or a level emits many rows, it stops. The rows of its Spark job are then those
 that the level at which it stops has emitted, and those that this level has not read. The next Spark
 job runs the segment from there on, with as many tasks as there are partitions.
+
+On Spark, all rows of the task come to the driver. If a single element makes too many for that, the
+task gives up, and other tasks process the whole segment.
 """
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +32,15 @@ from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB
 
 MAX_BYTES = 4 << 20
-"""How much a level may emit for the next one: all of it is in memory."""
+"""How much a level may emit before it reads no further rows: all of it is in memory."""
+MAX_RETURNED_BYTES = 32 << 20
+"""How much the task may emit: all of it comes to the driver."""
 PATIENCE_S = 0.1
 """How much longer an element may take before other tasks process what the level has not read."""
+
+
+class TooManyRowsError(Exception):
+    """The task has given up, since it has emitted more rows than it may."""
 
 
 class FirstTask:
@@ -42,6 +52,7 @@ class FirstTask:
             cores may be idle. It is about what a Spark stage costs, which a level needs otherwise.
         attempt_number: how many attempts Spark has made before.
         max_bytes: see ``MAX_BYTES``.
+        max_returned_bytes: see ``MAX_RETURNED_BYTES``.
     """
 
     def __init__(
@@ -50,6 +61,7 @@ class FirstTask:
         budget_s: float,
         attempt_number: int = 0,
         max_bytes: int = MAX_BYTES,
+        max_returned_bytes: float = math.inf,
     ) -> None:
         self._programs = programs
         self._attempt_number = attempt_number
@@ -57,9 +69,23 @@ class FirstTask:
         self._ends_s = time.monotonic()
         self._opening_s = _no_time
         self._max_bytes = max_bytes
+        self._max_returned_bytes = max_returned_bytes
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the last level that ran, with one mark, and all reports."""
+        """Yield the rows of the last level that ran, with one mark, and all reports.
+
+        Raises:
+            TooManyRowsError: what it has yielded is worth nothing.
+        """
+        size = 0
+        with contextlib.closing(self._run(batches)) as emitted:
+            for batch in emitted:
+                size += batch.nbytes
+                if size > self._max_returned_bytes:
+                    raise TooManyRowsError
+                yield batch
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         emitted: Iterable[pa.RecordBatch] = batches
         for program in self._programs:
             level = _Level(program, emitted, self, self._attempt_number)
@@ -154,7 +180,7 @@ class _Level:
 
     def _offer(self) -> None:
         here = np.array([int(stage.input.dest) for stage in self._program.stages], np.int32)
-        rows = [_to(here, schema.conformed(batch)) for batch in self._slices.rest()]
+        rows = [schema.rows_to(here, schema.conformed(batch)) for batch in self._slices.rest()]
         if any(len(batch) for batch in rows):
             offer = OfferedRows(
                 attempt=self._level_task.attempt,
@@ -169,12 +195,12 @@ class _Level:
             for batch in batches:
                 self._bytes += batch.nbytes
                 self.emitted.append(self._without_marks(batch))
-                if self._bytes > self._task.max_bytes and not self.is_last:
+                if self._bytes > self._task.max_bytes:
                     self._slices.stop()
                     self.is_last = True
                 if self.is_last:
                     yield from self._taken()
-        if self._task.is_late() or len(self._slices.unread()):
+        if self._task.is_late() or self._slices.unread():
             self.is_last = True
         if self.is_last:
             yield from self._taken()
@@ -207,8 +233,3 @@ class _Level:
 
 def _no_time() -> float:
     return 0.0
-
-
-def _to(dests: schema.Int32Array, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows to some destinations."""
-    return batch.filter(pa.array(np.isin(schema.dests_of(batch), dests)))

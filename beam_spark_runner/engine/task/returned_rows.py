@@ -1,4 +1,4 @@
-"""Rows that a task's report brings to the driver: of small side inputs, or all of a small segment.
+"""Rows that a task's report brings to the driver: those of small side inputs.
 
 The driver then needs no other Spark job to get them. The rows are among those of the task,
 too: whether they are few is known only after all tasks have ended.

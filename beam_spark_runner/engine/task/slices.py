@@ -31,7 +31,6 @@ class Slices:
         self._reports = rows.filter(pa.array(dests == schema.REPORT))
         is_control = (dests == schema.CONTROL) | (dests == schema.REPORT)
         self._rows = rows.filter(pa.array(~is_control)).combine_chunks()
-        self._dests: schema.Int32Array = dests[~is_control]
         routes = self._rows.column("route").to_numpy()
         changes = np.flatnonzero(routes[1:] != routes[:-1]) + 1
         self._ends: list[int] = [*changes.tolist(), len(routes)] if len(routes) else []
@@ -69,11 +68,10 @@ class Slices:
         with self._lock:
             self._is_stopped = True
 
-    def unread(self) -> schema.Int32Array:
-        """Return the destination of each row that is not fed."""
+    def unread(self) -> int:
+        """Return how many rows are not fed."""
         with self._lock:
-            unread: schema.Int32Array = self._dests[self._fed :]
-        return unread
+            return len(self._rows) - self._fed
 
     def rest(self) -> list[pa.RecordBatch]:
         """Stop, and return the rows that are not fed."""

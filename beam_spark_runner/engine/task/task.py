@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner._generated import reports_pb2
@@ -45,10 +44,6 @@ _LOGGER = logging.getLogger(__name__)
 _THREAD = "beam-bundle"
 
 
-def _nothing() -> schema.Int32Array:
-    return np.zeros(0, np.int32)
-
-
 class _PoisonedError(Exception):
     """A task upstream has failed in its last attempt, so that its rows are incomplete."""
 
@@ -75,8 +70,7 @@ class LevelTask:
         program: the program of the level.
         partition: which partition.
         attempt_number: how many attempts Spark has made before.
-        unread: returns the destinations of the partition's rows that the task does not get, one
-            for each of them; see ``first_task``.
+        unread: returns how many of the partition's rows the task does not get; see ``first_task``.
     """
 
     def __init__(
@@ -84,7 +78,7 @@ class LevelTask:
         program: LevelProgram,
         partition: int = 0,
         attempt_number: int = 0,
-        unread: Callable[[], schema.Int32Array] = _nothing,
+        unread: Callable[[], int] = lambda: 0,
     ) -> None:
         self._program = program
         self._output = TaskOutput()
@@ -205,11 +199,8 @@ class LevelTask:
             for run, attempts in task_input.marks.consumed().items():
                 report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._output.emitted_bytes
-            unread = self._unread()
-            report.unread_rows = len(unread)
-            # Those that pass this level, and were not fed, are returned with none of the others.
-            is_whole = not np.isin(unread, list(self._batch.returns)).any()
-            if is_whole and (returned := self._returned.coded()) is not None:
+            report.unread_rows = self._unread()
+            if (returned := self._returned.coded()) is not None:
                 report.returned_rows = returned
             if not (IS_KEPT or self._program.limits.in_program):  # it gets no other task
                 job.tear_down()

@@ -27,6 +27,7 @@ from beam_spark_runner.scheduling.rounds import may_leave_work
 from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
 
 _MOST_GATHERED = 1_000
+_LARGE = 4 << 20  # the size of a restriction, from the SDK: mostly bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +39,14 @@ class Budget:
         pieces: The number of pieces into which the rest of the current restriction is cut.
         leave: Takes each sized restriction that is left, its due processing time (0: due now),
             and its watermark hold in event time, both in microseconds.
-        leaves_several: Several restrictions are left at once, since other tasks can process them
-            meanwhile.
+        leaves_much: Several restrictions, or a large one, are left at once: other tasks can process
+            them meanwhile.
     """
 
     duration_us: int
     pieces: int
     leave: Callable[[WindowedValue, int, int], None]
-    leaves_several: bool = False
+    leaves_much: bool = False
 
 
 class SplittableInput(RestrictionInput):
@@ -100,8 +101,8 @@ class SplittableInput(RestrictionInput):
         """
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
-        leaves_several = self._budget is not None and self._budget.leaves_several
-        if len(self._ready) > _MOST_GATHERED and not leaves_several:
+        leaves_much = self._budget is not None and self._budget.leaves_much
+        if len(self._ready) > _MOST_GATHERED and not leaves_much:
             self._gathers, self._budget = False, None
         if not self._gathers:
             self._process()
@@ -129,7 +130,7 @@ class SplittableInput(RestrictionInput):
         """See ``Deferring``."""
         if self._gathers:
             self._gathers = False
-            if self._leaves_several():
+            if self._leaves_at_once():
                 self._leave()
                 return True
             self._begin()
@@ -145,8 +146,10 @@ class SplittableInput(RestrictionInput):
             self._leave()
         return True
 
-    def _leaves_several(self) -> bool:
-        return self._budget is not None and self._budget.leaves_several and self.pending() > 1
+    def _leaves_at_once(self) -> bool:
+        if self._budget is None or not self._budget.leaves_much:
+            return False
+        return self.pending() > 1 or any(element.value[1] > _LARGE for element in self._ready)
 
     def _begin(self) -> None:
         if self._budget is not None:

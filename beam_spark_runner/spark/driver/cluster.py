@@ -20,7 +20,9 @@ from beam_spark_runner.driving.cluster import (
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import Edge, SideInputRows
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
+from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding
@@ -29,6 +31,7 @@ from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import spark_errors
 from beam_spark_runner.spark.driver.epochs import Epochs
 from beam_spark_runner.spark.driver.frame_rows import (
+    DriverRows,
     FrameRows,
     frame_of,
     frame_of_elements,
@@ -97,8 +100,10 @@ class SparkCluster:
         """See ``Cluster``."""
         return self._settings.scope(title)
 
-    def run(self, job: LevelsJob) -> LevelsResult:
+    def run(self, job: LevelsJob) -> LevelsResult | None:
         """See ``Cluster``."""
+        if job.single_task_budget_s is not None:
+            return self._run_first_task(job, job.single_task_budget_s)
         frame, path = self._frame(job), None
         if job.name is not None:
             frame, path = self._settings.materialiser.materialise(frame, job.name)
@@ -169,13 +174,21 @@ class SparkCluster:
         if self._epochs is not None:
             self._epochs.close()
 
+    def _run_first_task(self, job: LevelsJob, budget_s: float) -> LevelsResult | None:
+        """Run the only task of a job. Its rows come to the driver, which saves Spark jobs."""
+        function = first_task_function(job.programs, job.title, budget_s)
+        frame = one_row(self._spark).mapInArrow(function, "value binary")
+        values = [bytes(value) for (value,) in frame.collect()]
+        if not values:
+            return None
+        (coded,) = values
+        reports: list[bytes] = []
+        rows = list(without_reports(schema.decoded_batches(coded), reports))
+        return LevelsResult(DriverRows(self._spark, rows), None, reports_of(reports), rows)
+
     def _frame(self, job: LevelsJob) -> DataFrame:
-        frame = frame_of(job.source)
-        if job.single_task_budget_s is not None:
-            function = first_task_function(job.programs, job.title, job.single_task_budget_s)
-            return frame.mapInArrow(function, frames.SCHEMA)
         return level_frame(
-            frame,
+            frame_of(job.source),
             job.programs,
             exchanges_source=job.exchanges_source,
             has_marks=job.has_marks,

@@ -1,13 +1,16 @@
 """Rows of the engine as frames of Spark."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.marks import attempts_in
 from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.spark import frames
@@ -35,9 +38,42 @@ class FrameRows:
         return frames.collect_marks(self.frame)
 
 
+@dataclass(frozen=True, slots=True)
+class DriverRows:
+    """Rows that the driver has; see ``ClusterRows``. Few of them are ever read by Spark.
+
+    Attributes:
+        spark: the session.
+        batches: the rows.
+    """
+
+    spark: SparkSession
+    batches: Sequence[pa.RecordBatch]
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        return frame_of_rows(self.spark, schema.coded_batches(self.batches))
+
+    def rows_for(self, dests: Iterable[int]) -> "DriverRows":
+        """See ``ClusterRows``."""
+        wanted = np.array([schema.CONTROL, *dests], np.int32)
+        return DriverRows(self.spark, [schema.rows_to(wanted, batch) for batch in self.batches])
+
+    def united_with(self, other: ClusterRows) -> FrameRows:
+        """See ``ClusterRows``."""
+        return FrameRows(self.frame.union(frame_of(other)))
+
+    def attempts(self) -> dict[int, Attempts]:
+        """See ``ClusterRows``."""
+        marks = self.rows_for(()).batches
+        values = (value for batch in marks for value in batch.column("value").to_pylist())
+        return {run: Attempts.of(each) for run, each in attempts_in(values).items()}
+
+
 def frame_of(rows: ClusterRows) -> DataFrame:
     """Return the frame of rows that this room has made."""
-    assert isinstance(rows, FrameRows)
+    assert isinstance(rows, FrameRows | DriverRows)
     return rows.frame
 
 

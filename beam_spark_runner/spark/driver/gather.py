@@ -76,7 +76,7 @@ def gather(
 ) -> Mapping[DestinationId, SideInputRows]:
     """Gather the rows of side inputs where all workers can read them.
 
-    Runs Spark jobs, unless the rows have come with the reports.
+    Runs Spark jobs, unless the rows have come to the driver.
 
     Args:
         rows: materialised rows, also of other destinations; None: none were written.
@@ -91,8 +91,7 @@ def gather(
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
     if rows is not None and rows.returned is not None:
-        returned = (batch for coded in rows.returned for batch in schema.decoded_batches(coded))
-        for dest, batch in whole_rows(returned, packed):
+        for dest, batch in whole_rows(rows.returned, packed):
             packed[dest].append(batch)
     elif rows is not None:
         tasks = sum(attempts.count for attempts in rows.made_by.values())  # as many tasks read them

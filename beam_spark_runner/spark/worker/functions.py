@@ -35,6 +35,9 @@ def first_task_function(
 ) -> ForMapInArrow:
     """Return the function for ``mapInArrow`` whose only task begins a segment; see ``first_task``.
 
+    It yields one value with all rows and reports, see ``schema.coded_batches``, or none if it gives
+    up.
+
     Args:
         programs: the programs of the segment's levels.
         title: the name in Spark's UI.

@@ -10,7 +10,11 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import epoch_server, resharding, stored_rows
-from beam_spark_runner.engine.task.first_task import FirstTask
+from beam_spark_runner.engine.task.first_task import (
+    MAX_RETURNED_BYTES,
+    FirstTask,
+    TooManyRowsError,
+)
 from beam_spark_runner.engine.task.resharding import Resharding
 from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.engine.task.task import LevelTask, at_home
@@ -50,9 +54,18 @@ def run_segment(
     first = programs[0]
     with at_home(first):
         _, attempt_number = _place_of(TaskContext.get())
-        task = FirstTask(programs, budget_s, attempt_number)
+        task = FirstTask(programs, budget_s, attempt_number, max_returned_bytes=MAX_RETURNED_BYTES)
         assert first.batch is not None
-        yield from task.run(rows_fed(first.batch.fed, batches))
+        try:
+            emitted = list(task.run(schema.decoded_batches(first.batch.fed)))
+        except TooManyRowsError:
+            emitted = []
+    yield from _in_place_of(batches, _in_one_value(emitted) if emitted else ())
+
+
+def _in_one_value(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    coded = schema.coded_batches(map(schema.conformed, rows))
+    yield pa.RecordBatch.from_pydict({"value": pa.array([coded], pa.binary())})
 
 
 def rows_fed(fed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,11 +13,11 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
+from beam_spark_runner.engine.rows.reports import without_reports
 from beam_spark_runner.in_process.local_rows import (
     LocalRows,
     partitions_of,
     with_spread_marks,
-    without_reports,
 )
 from beam_spark_runner.scheduling.attempts import Attempts
 from tests.unit.engine.task.exchanges import exchanged

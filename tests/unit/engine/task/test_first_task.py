@@ -17,7 +17,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import first_task, task
-from beam_spark_runner.engine.task.first_task import FirstTask
+from beam_spark_runner.engine.task.first_task import FirstTask, TooManyRowsError
 from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, judge
@@ -69,14 +69,6 @@ def waiting(n: int) -> int:
     return n
 
 
-def looking_up(p: beam.Pipeline) -> None:
-    spread = numbers(p) | beam.Reshuffle()
-    pairs = spread | "pair" >> beam.Map(lambda n: (n % 5, n)).with_output_types(tuple[int, int])
-    pairs | beam.GroupByKey() | beam.MapTuple(note_group)
-    entries = beam.pvalue.AsList(spread | "entry" >> beam.Map(str))
-    p | "one" >> beam.Create([1]) | "look up" >> beam.Map(lambda n, found: n, entries)
-
-
 class Segments:
     """The first segment of a pipeline, and the programs of its levels for a first task."""
 
@@ -85,7 +77,7 @@ class Segments:
         self.segment: Segment
         self.segment, *_ = plan.segments
         limits = Limits(
-            max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 20, cache_bytes=0
+            max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=0
         )
         builder, levels = ProgramBuilder(plan, JOB, limits), range(len(self.segment.levels))
         self.programs: list[LevelProgram] = [
@@ -175,37 +167,42 @@ def test_each_element_is_read_or_left(questions: int) -> None:
     assert [mark.attempt for mark in marks(batches)] == [last.attempt]
 
 
-@pytest.mark.parametrize("questions", range(0, 60, 3))
-def test_rows_for_side_inputs_are_returned_whole_or_not_at_all(questions: int) -> None:
-    given = Segments(looking_up)
-    (dest,) = map(int, given.segment.writes)
-    one = Late(given.programs, LONG_S)
-    one.questions = questions
-    batches = list(one.run(given.fed))
-    last = reports(batches)[-1]
-    if last.HasField("returned_rows"):
-        returned = values_to(dest, list(schema.decoded_batches(last.returned_rows)))
-        assert sorted(returned) == sorted(values_to(dest, batches))
-    else:
-        assert last.unread_rows  # they are among these
-
-
-def test_rows_for_side_inputs_are_returned_where_the_task_stops() -> None:
-    given = Segments(looking_up)
-    (dest,) = map(int, given.segment.writes)
-    one = Late(given.programs, LONG_S)
-    one.questions = 30
-    batches = list(one.run(given.fed))
-    last = reports(batches)[-1]
-    assert last.level < len(given.programs) - 1
-    assert values_to(dest, list(schema.decoded_batches(last.returned_rows)))
-
-
 def test_a_level_that_emits_much_is_the_last_one() -> None:
     batches = run(grouping, LONG_S, max_bytes=10)
     assert [report.level for report in reports(batches)] == [0]
     assert verdict(batches) == Accepted()
     assert len(marks(batches)) == 1
+
+
+def test_the_last_level_reads_no_more_rows_once_it_has_emitted_many() -> None:
+    def build(p: beam.Pipeline) -> None:
+        spread = numbers(p, *range(200)) | beam.Reshuffle()
+        long = spread | "long" >> beam.Map(lambda n: b"x" * 200_000)
+        p | "one" >> beam.Create([1]) | beam.Map(lambda n, found: n, beam.pvalue.AsList(long))
+
+    given = Segments(build)
+    (dest,) = map(int, given.segment.writes)
+    batches = list(FirstTask(given.programs, LONG_S, max_bytes=1_000_000).run(given.fed))
+    last = reports(batches)[-1]
+    assert last.level == given.programs[-1].level
+    assert 0 < last.unread_rows < 200
+    assert values_to(dest, batches)
+    assert verdict(batches) == Accepted()
+
+
+def test_a_task_gives_up_that_emits_more_than_the_driver_takes() -> None:
+    def build(p: beam.Pipeline) -> None:
+        (
+            numbers(p)
+            | beam.FlatMap(lambda n: [b"x" * 10_000] * 100)
+            | beam.Reshuffle()
+            | beam.Map(len)
+        )
+
+    given = Segments(build)
+    one = FirstTask(given.programs, LONG_S, max_returned_bytes=1 << 20)
+    with pytest.raises(TooManyRowsError):
+        list(one.run(given.fed))
 
 
 def test_user_code_that_fails_ends_the_task() -> None:
@@ -229,7 +226,8 @@ class Endless(beam.DoFn):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("restrictions", "left"),
     [
-        pytest.param([("a", 10_000_000)], 4, id="the rest of a single one, in as many parts"),
+        pytest.param([("a", 4_000_000)], 4, id="the rest of a single one, in as many parts"),
+        pytest.param([("a", 10_000_000)], 1, id="a large one, at once"),
         pytest.param([("a", 1), ("b", 1), ("c", 1)], 3, id="all of several, at once"),
         pytest.param([("a", 1)], 0, id="none of a short one"),
     ],
