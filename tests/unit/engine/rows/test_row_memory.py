@@ -43,6 +43,12 @@ def test_rows_come_back_as_they_were_as_often_as_they_are_read(
         assert list(second) == BATCHES[::-1]
 
 
+def test_small_batches_after_a_large_one_stay_behind_it(tmp_path: Path) -> None:
+    batches = [rows(0), rows(1, count=100), rows(2, count=2)]
+    (kept,) = memory_of(2 * SIZE, tmp_path).keep([batches])
+    assert list(kept) == batches
+
+
 def test_rows_in_a_file_are_read_when_they_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import marks_for
 from beam_spark_runner.engine.rows.reports import report_row
 from beam_spark_runner.engine.rows.row_memory import BlockFile, RowMemory
+from beam_spark_runner.engine.rows.sorted_runs import merged
+from beam_spark_runner.engine.task import exchange
 from beam_spark_runner.engine.task.exchange import Exchange
 from tests.unit.engine.task.exchanges import exchanged, memory_of
 from tests.unit.harness.values.spill_files import spill_files
@@ -63,16 +65,16 @@ def test_the_limit_changes_nothing(
 
 def test_rows_are_written_while_they_come_and_read_while_they_are_taken(tmp_path: Path) -> None:
     memory = memory_of(1 << 20, tmp_path)
-    exchange = Exchange.before(program(2, is_grouped=True), memory)
+    ours = Exchange.before(program(2, is_grouped=True), memory)
     random = np.random.default_rng(1)
     before = pa.total_allocated_bytes()
     most = in_all = 0
     for _ in range(200):
         batch = rows(random.integers(-(1 << 62), 1 << 62, 500).tolist(), value_bytes=200)
         in_all += batch.nbytes
-        exchange.take([batch])
+        ours.take([batch])
         most = max(most, pa.total_allocated_bytes() - before)
-    partitions = exchange.finish()
+    partitions = ours.finish()
     count = 0
     for each in partitions:
         for found in each:
@@ -83,21 +85,37 @@ def test_rows_are_written_while_they_come_and_read_while_they_are_taken(tmp_path
     assert most < 6 << 20
 
 
+def test_few_runs_are_merged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+
+    def noted(runs: Any, *, is_ordered: bool) -> Any:
+        numbers.append(len(runs))
+        return merged(runs, is_ordered=is_ordered)
+
+    monkeypatch.setattr(exchange, "merged", noted)
+    memory = memory_of(0, tmp_path)
+    batches = [rows([number % 3], first=number) for number in range(50)]
+    (found,) = contents(exchanged(program(1, is_grouped=True), [batches], memory))
+    assert [int(row["value"]) for row in found] == sorted(range(50), key=lambda n: (n % 3, n))
+    assert max(numbers) == memory.most_runs
+    assert sum(numbers) < 150  # most rows are written twice: once as they come, and merged
+
+
 def test_the_file_ends_with_the_exchange(tmp_path: Path) -> None:
     before = spill_files()
-    exchange = Exchange.before(program(2), memory_of(0, tmp_path))
-    exchange.take([rows([1, 2, 3])])
-    partitions = exchange.finish()
+    ours = Exchange.before(program(2), memory_of(0, tmp_path))
+    ours.take([rows([1, 2, 3])])
+    partitions = ours.finish()
     assert spill_files() == before + 1
-    del exchange, partitions
+    del ours, partitions
     assert spill_files() == before
 
 
 def test_small_exchanges_open_no_file(tmp_path: Path) -> None:
     before = spill_files()
-    exchange = Exchange.before(program(2), memory_of(1 << 20, tmp_path / "there is none"))
-    exchange.take([rows([1, 2, 3])])
-    found = contents([list(each) for each in exchange.finish()])
+    ours = Exchange.before(program(2), memory_of(1 << 20, tmp_path / "there is none"))
+    ours.take([rows([1, 2, 3])])
+    found = contents([list(each) for each in ours.finish()])
     assert sorted(row["route"] for each in found for row in each) == [1, 2, 3]
     assert spill_files() == before
 
@@ -107,6 +125,6 @@ def test_an_exchange_on_a_full_disk_fails_while_rows_come() -> None:
         def write(self, batch: pa.RecordBatch) -> Any:
             raise RowStorageError("/full", "No space left on device")
 
-    exchange = Exchange.before(program(2), RowMemory(100, Full))
+    ours = Exchange.before(program(2), RowMemory(100, Full))
     with pytest.raises(RowStorageError, match="/full: No space left"):
-        exchange.take([rows(list(range(100)))])
+        ours.take([rows(list(range(100)))])
