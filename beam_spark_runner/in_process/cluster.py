@@ -34,7 +34,7 @@ from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.rows.row_memory import RowMemory
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.gathered import new_id, sorted_side_input, whole_rows
-from beam_spark_runner.engine.task.chained_tasks import run_levels
+from beam_spark_runner.engine.task.chained_tasks import TaskOutputs, run_levels
 from beam_spark_runner.engine.task.exchange import Exchange
 from beam_spark_runner.engine.task.first_task import FirstTask
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding, make_shards
@@ -81,7 +81,8 @@ class InProcessCluster:
         else:
             outputs = self._levels(job.programs, self._read(job))
         reports: list[bytes] = []
-        rows = self._memory.keep(without_reports(each, reports) for each in outputs)
+        with contextlib.closing(outputs):
+            rows = self._memory.keep(without_reports(each, reports) for each in outputs)
         returned = None if job.single_task_budget_s is None else _few(itertools.chain(*rows))
         return LevelsResult(LocalRows(rows), None, reports_of(reports), returned)
 
@@ -168,13 +169,15 @@ class InProcessCluster:
 
     def _levels(
         self, programs: Sequence[LevelProgram], inputs: Sequence[Iterable[pa.RecordBatch]]
-    ) -> Iterator[Iterator[pa.RecordBatch]]:
+    ) -> TaskOutputs:
         return run_levels(programs, inputs, self._memory, before_task=self._check_cancelled)
 
-    def _first_task(self, job: LevelsJob, budget_s: float) -> Iterator[Iterator[pa.RecordBatch]]:
+    def _first_task(self, job: LevelsJob, budget_s: float) -> TaskOutputs:
         self._check_cancelled()
         batches = itertools.chain.from_iterable(partitions_of(job.source))
-        yield FirstTask(job.programs, budget_s).run(_fed(job.programs[0], batches))
+        task = FirstTask(job.programs, budget_s)
+        with contextlib.closing(task.run(_fed(job.programs[0], batches))) as emitted:
+            yield emitted
 
     def _read(self, job: LevelsJob) -> Sequence[Iterable[pa.RecordBatch]]:
         """Return what each task of the first level reads."""

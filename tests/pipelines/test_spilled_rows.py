@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,19 +132,20 @@ def test_rows_are_not_in_memory_all_at_once() -> None:
     assert Sampled.most_bytes - before < 36 << 20
 
 
+@pytest.mark.parametrize("flags", [(), (SPREAD,)], ids=["begins in one task", "spread"])
 def test_a_full_disk_is_an_error_that_helps(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def full(descriptor: int, piece: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
+    flags = (*IN_PROCESS, *flags, NO_MEMORY, f"--temp_location={tmp_path}")
     with pytest.raises(RowStorageError) as caught:
-        harvest_on(
-            SparkPortableRunner(), much, *IN_PROCESS, NO_MEMORY, f"--temp_location={tmp_path}"
-        )
+        harvest_on(SparkPortableRunner(), much, *flags)
     for part in ("No space left", f"in {tmp_path}/beam-", "--group_memory_bytes"):
         assert part in str(caught.value)
+    assert "beam-bundle" not in [each.name for each in threading.enumerate()]
 
 
 def fail(element: Any) -> None:

@@ -2,7 +2,8 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -10,6 +11,9 @@ from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows.row_memory import Block, BlockFile, RowMemory
 from beam_spark_runner.engine.task.exchange import Exchange
 from beam_spark_runner.engine.task.task import LevelTask
+
+TaskOutputs: TypeAlias = Generator[Iterator[pa.RecordBatch], None, None]
+"""What each of some tasks emits."""
 
 
 class TooManyRowsError(Exception):
@@ -41,7 +45,8 @@ def run_chained(
     first = programs[0]
     inputs = [rows] * (first.partitions if first.has_exchange else 1)
     memory = RowMemory(most_bytes, _NoFile)
-    kept = memory.keep(run_levels(programs, inputs, memory))
+    with contextlib.closing(run_levels(programs, inputs, memory)) as outputs:
+        kept = memory.keep(outputs)
     return [batch for emitted in kept for batch in emitted]
 
 
@@ -50,10 +55,11 @@ def run_levels(
     inputs: Sequence[Iterable[pa.RecordBatch]],
     memory: RowMemory,
     before_task: Callable[[], None] = lambda: None,
-) -> Iterator[Iterator[pa.RecordBatch]]:
+) -> TaskOutputs:
     """Run the tasks of all levels; yield what each task of the last one emits.
 
-    A task runs while its rows are read, which must be before those of the next one.
+    A task runs while its rows are read, which must be before those of the next one. If not all are
+    read, the generator must be closed, for the task to end.
 
     Args:
         programs: the programs of the levels.
@@ -66,8 +72,9 @@ def run_levels(
     """
     for program, reader in itertools.pairwise(programs):
         exchange = Exchange.before(reader, memory)
-        for emitted in _run_level(program, inputs, before_task):
-            exchange.take(emitted)
+        with contextlib.closing(_run_level(program, inputs, before_task)) as outputs:
+            for emitted in outputs:
+                exchange.take(emitted)
         inputs = exchange.finish()
     yield from _run_level(programs[-1], inputs, before_task)
 
@@ -76,7 +83,7 @@ def _run_level(
     program: LevelProgram,
     inputs: Sequence[Iterable[pa.RecordBatch]],
     before_task: Callable[[], None],
-) -> Iterator[Iterator[pa.RecordBatch]]:
+) -> TaskOutputs:
     for partition, batches in enumerate(inputs):
         before_task()
         task = LevelTask(program, partition)

@@ -71,7 +71,7 @@ class FirstTask:
         self._max_bytes = max_bytes
         self._max_returned_bytes = max_returned_bytes
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of the last level that ran, with one mark, and all reports.
 
         Raises:
