@@ -218,6 +218,10 @@ def judge(
     by_level: dict[int, list[Report]] = {}
     for report in reports:
         by_level.setdefault(report.level, []).append(report)
+    for level, each in sorted(by_level.items()):
+        if len({report.partition for report in each}) < len(each):
+            # Rows of both are stored, and would be read as those of two tasks.
+            return Rejected(f"two attempts at one task of level {level} reported")
     runs = ambiguous_runs(
         [report.consumed for report in by_level.get(first, ())],
         materialised or {},

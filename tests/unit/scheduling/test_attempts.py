@@ -96,8 +96,14 @@ BIG = 2**63 - 1
         pytest.param(
             [report(0, 0, 1), report(1, 0, 3, (1,)), report(1, 0, 4, (1,))],
             {1: 1},
-            Rejected("level 1 reported from partitions [0, 0] of 1"),
+            Rejected("two attempts at one task of level 1 reported"),
             id="two attempts of one task reported",
+        ),
+        pytest.param(
+            [report(0, 0, 1), report(0, 0, 2)],
+            {},
+            Rejected("two attempts at one task of level 0 reported"),
+            id="two attempts of one task reported, and Spark chose the tasks",
         ),
         pytest.param(
             [
@@ -177,6 +183,13 @@ OTHER = "level 0 read other attempts' rows than the materialised ones"
             {7: of(4, 5)},
             Ambiguous(frozenset({7}), OTHER),
             id="in place, one attempt's rows twice",
+        ),
+        pytest.param(
+            [report(0, 0, 1, kept={7: of(4)}), report(0, 0, 2, kept={7: of(4)})],
+            {},
+            {7: of(4)},
+            Rejected("two attempts at one task of level 0 reported"),
+            id="in place, by two attempts at the task that reads them",
         ),
         pytest.param(
             [report(0, 0, 1, kept={7: of(4, 5)}), report(0, 1, 2, kept={7: of(5, 4)})],
