@@ -5,13 +5,10 @@ something else first, or never come back to it.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
 from typing import Any
-
-import greenlet
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.routing import KEY_GROUPS
@@ -32,7 +29,8 @@ from tests.unit.simulation.elements import (
 )
 from tests.unit.simulation.hosts import LINEAGE, Attempt, Moving
 from tests.unit.simulation.pipeline import TAG, finishing, plan
-from tests.unit.simulation.storage import Answers, KilledError, StorageError
+from tests.unit.simulation.steps import Steps, pause
+from tests.unit.simulation.storage import Answers, StorageError
 
 _SLOWNESS = 10  # how much slower than time a clock may be that was set back
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
@@ -79,19 +77,19 @@ class Driver:
     def __post_init__(self) -> None:
         self.answers.pause = self.pause
         self.background = _AtOnce()
-        self._steps = greenlet.greenlet(self._run)
+        self._steps = Steps(self._run)
 
     def step(self) -> None:
         """Go on; not while attempts run."""
         try:
-            self._steps.switch()
+            self._steps.go_on()
         except FencedError:
             self.end = "fenced"
         except StorageError:
             self.end = "storage"
         except SparkJobError:
             self.end = "gave up"
-        if self._steps.dead:
+        if self._steps.has_ended:
             self.end = self.end or "done"
         elif (self.answers.doing or self.doing) == self.pauses_in and self.random.random() < _PAUSE:
             self.is_paused, self.pauses_in = True, ""
@@ -99,15 +97,11 @@ class Driver:
     def kill(self) -> None:
         """The process ends where it is: nothing that it would still do happens."""
         self.answers.is_dead = True
-        if self._steps:
-            with suppress(KilledError):
-                self._steps.throw(KilledError)
+        self._steps.kill()
 
     def pause(self) -> None:
         """Let the world decide what happens before this driver goes on."""
-        world = self._steps.parent
-        assert world is not None
-        world.switch()
+        pause()
 
     def clock_us(self) -> int:
         """Return what the clock of its machine shows."""
