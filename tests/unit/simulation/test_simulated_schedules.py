@@ -1,10 +1,8 @@
 """Seeded schedules: whatever drivers, tasks, hosts and clocks do, an epoch counts once.
 
-``SIMULATION_STEPS`` says how many steps all tests of the simulation take: seven in ten are these.
 They are the same each time.
 """
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -12,11 +10,11 @@ import pytest
 
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
+from tests.unit.simulation.shares import SCHEDULES, timeout_s
 from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
-STEPS = int(os.environ.get("SIMULATION_STEPS", "20000")) * 7 // 10
 PARTS = 7
 DOINGS = {
     False: ("start", "job", "commit", "sweep"),
@@ -90,11 +88,11 @@ def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> 
         world.close()
 
 
-@pytest.mark.timeout(600 + STEPS // 20)
+@pytest.mark.timeout(timeout_s(SCHEDULES))
 @pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_happens_an_epoch_counts_once(part: int, tmp_path: Path) -> None:
     seed, steps = part * 1_000_000, 0
-    while steps < STEPS / PARTS:
+    while steps < SCHEDULES / PARTS:
         steps += run(seed, tmp_path)
         seed += 1
 

@@ -1,9 +1,5 @@
-"""Schedules that Hypothesis draws, and makes as short as they can be where something is wrong.
+"""Schedules that Hypothesis draws, and makes as short as they can be where something is wrong."""
 
-``SIMULATION_STEPS`` says how many steps all tests of the simulation take: three in ten are these.
-"""
-
-import os
 import tempfile
 from pathlib import Path
 
@@ -21,11 +17,11 @@ from hypothesis.stateful import (
 from tests.unit.simulation.driver import Driver
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
+from tests.unit.simulation.shares import DRAWN, timeout_s
 from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
-STEPS = int(os.environ.get("SIMULATION_STEPS", "20000")) * 3 // 10
 DOINGS = ["start", "move", "job", "commit", "sweep"]
 _LENGTH = 10  # of a pipeline: about how many epochs it takes
 _STEPS_OF_AN_EXAMPLE = 400  # they are somewhat more
@@ -113,18 +109,18 @@ class Worlds(RuleBasedStateMachine):
             self.world.step_stray()
 
 
-@pytest.mark.timeout(600 + STEPS // 20)
+@pytest.mark.timeout(timeout_s(DRAWN))
 def test_whatever_is_drawn_an_epoch_counts_once(pytestconfig: pytest.Config) -> None:
     """It is the same each time, unless ``--hypothesis-seed`` is given."""
     is_free = pytestconfig.getoption("--hypothesis-seed") is not None
     run_state_machine_as_test(
         Worlds,
         settings=settings(
-            max_examples=STEPS // _STEPS_OF_AN_EXAMPLE,
+            max_examples=DRAWN // _STEPS_OF_AN_EXAMPLE,
             stateful_step_count=25,
             derandomize=not is_free,
             database=None,
             deadline=None,
         ),
     )
-    assert Worlds.steps >= STEPS
+    assert Worlds.steps >= DRAWN

@@ -1,0 +1,15 @@
+"""How many steps the tests of the simulation take: ``SIMULATION_STEPS``, all of them together."""
+
+import os
+
+_ALL = int(os.environ.get("SIMULATION_STEPS", "30000"))
+
+SCHEDULES = _ALL * 14 // 30
+DRAWN = _ALL * 6 // 30
+BATCH_SCHEDULES = _ALL * 8 // 30
+BATCH_DRAWN = _ALL * 2 // 30
+
+
+def timeout_s(steps: int) -> int:
+    """Return how long a test of so many steps may take."""
+    return 600 + steps // 20
