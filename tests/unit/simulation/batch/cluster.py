@@ -10,6 +10,7 @@ from beam_spark_runner.driving.cluster import JobResult, LevelsJob, LevelsResult
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import Edge, SideInputRows
+from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
 from beam_spark_runner.spark.driver.helping_job import HelpingJob
@@ -26,6 +27,9 @@ from tests.unit.simulation.batch.rows import (
     decoded,
     partitions_of,
 )
+
+_GIVES_UP = 0.1
+"""Probability that a first task makes too many rows for the driver."""
 
 
 class Surroundings(jobs.Surroundings, Protocol):
@@ -77,19 +81,30 @@ class SimulatedCluster:
     def levels_after(self, error: BaseException) -> int | None:
         return _cluster_error(error).levels_after
 
-    def run(self, job: LevelsJob) -> LevelsResult:
+    def run(self, job: LevelsJob) -> LevelsResult | None:
         running = Job(self._world, job)
         self.running.append(running)
         try:
             partitions = running.run_tasks()
         finally:
             self.running.remove(running)
+        if running.in_one_task:
+            return self._of_first_task(partitions)
         # A job that materialises nothing has reports, but no rows that could be read.
         rows = StoredRows(partitions if job.name is not None else [], self._read)
         self.stored += [version for each in rows.partitions for version in each.versions]
         reports = [report for each in partitions for report in each.versions[0].reports]
         self._world.random.shuffle(reports)
         return LevelsResult(rows, None, reports)
+
+    def _of_first_task(self, partitions: Sequence[Partition]) -> LevelsResult | None:
+        """Return what came to the driver, if it was not too much."""
+        if self._world.random.random() < _GIVES_UP:
+            return None
+        (stored,) = (each.versions[0] for each in partitions)
+        returned = schema.decoded_batches(coded(stored.rows))
+        rows = StoredRows([Partition([stored])], self._read)
+        return LevelsResult(rows, None, stored.reports, returned)
 
     def helping(self, run: int, help_with: Callable[[Offer], JobResult] | None) -> HelpingJob:
         return HelpingJob(self._world.offers, self.cancel, run, help_with)
@@ -113,7 +128,7 @@ class SimulatedCluster:
     ) -> Mapping[DestinationId, SideInputRows]:
         found: list[Row] = []
         if rows is not None and rows.returned is not None:
-            found = [row for returned in rows.returned for row in decoded(returned)]
+            found = decoded(schema.coded_batches(rows.returned))
         elif rows is not None:
             read = [self._read(each) for each in partitions_of(rows.rows)]
             made_by = [consumed(each.marks) for each in read]

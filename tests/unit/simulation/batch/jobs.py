@@ -136,7 +136,7 @@ class Job:
     def run_tasks(self) -> list[Partition]:
         """Run all tasks; return what those of the last level have stored."""
         if self.in_one_task:
-            return self._results([self._tried(self._first_task)])
+            return [Partition([self._tried(self._first_task)])]
         while (place := self._next()) is not None:
             stage, partition = place
             try:
@@ -181,9 +181,8 @@ class Job:
 
     def _second(self, number: int) -> list[Stored]:
         """Run a task again whose output was accepted; return its output if there is one."""
-        task = self._first_task if self.in_one_task else self._task_of(-1, number)
         try:
-            return [self._tried(task)]
+            return [self._tried(self._task_of(-1, number))]
         except _FetchFailedError:
             return []
 
@@ -286,10 +285,7 @@ class Job:
             reports.append(made.report)
             stops = is_late or made.mark.failed or made.mark.left_residuals
             if stops or not program.has_next:
-                where = None if world.shares_storage else host
-                return Stored(
-                    [*made.work.rows, *unread], [Mark(program.run, attempt)], reports, where
-                )
+                return Stored([*made.work.rows, *unread], [Mark(program.run, attempt)], reports)
             rows, marks = made.work.rows, [made.mark]
         raise AssertionError("a job without levels")
 

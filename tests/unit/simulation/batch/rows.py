@@ -125,7 +125,7 @@ class Stored:
         rows: all of it.
         marks: see ``Mark``.
         reports: its own, and those that it has brought along.
-        host: that has it. None: it is in shared storage, or in the closure of tasks.
+        host: that has it. None: the driver has it, or it is in shared storage.
         is_lost: it is gone, whatever has become of the host.
     """
 

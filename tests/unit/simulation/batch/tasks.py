@@ -114,14 +114,14 @@ class Task:
             poisoned=poisoned,
             emitted_bytes=len(self._work.rows) * _BYTES_OF_ROW,
             residuals={dest: Residuals(count, 0) for dest, count in self._residuals.items()},
-            returned_rows=self._returned(unread),
+            returned_rows=self._returned(),
             unread_rows=len(unread),
         )
         return Made(program.run, self._work, mark, report)
 
-    def _returned(self, unread: Sequence[Row]) -> bytes | None:
+    def _returned(self) -> bytes | None:
         returns = self._batch.returns
-        if not returns or any(row.dest in returns for row in unread):
+        if not returns:
             return None
         rows = [row for row in self._work.rows if row.dest in returns]
         return coded(rows) if len(rows) <= self._random.choice((4, 100)) else None
@@ -154,7 +154,7 @@ class Task:
         budget_us = self._batch.round_budget_us
         if budget_us is not None:
             left = max(1, budget_us * self._random.randrange(1, 4) // 1_000_000)
-            if self._batch.leaves_several and len(elements) > 1:
+            if self._batch.leaves_much and len(elements) > 1:
                 left = 0
         for each in elements:
             position = each.start
