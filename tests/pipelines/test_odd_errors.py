@@ -14,8 +14,6 @@ from apache_beam.transforms.userstate import BagStateSpec
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.harvest import LOOPBACK, REUSED_PROCESS, harvest, run
 
-pytestmark = pytest.mark.spark
-
 
 class UnprintableError(Exception):
     def __str__(self) -> NoReturn:
@@ -155,10 +153,18 @@ def test_the_error_and_its_step_are_known(
     assert "raise ERRORS[name]" in raised.value.traceback_text
 
 
-@pytest.mark.parametrize("flags", [(), REUSED_PROCESS], ids=["embedded", "PROCESS"])
-def test_odd_log_lines_arrive(
-    spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
+@pytest.mark.spark
+def test_odd_log_lines_of_workers_arrive(on_spark: Any, caplog: pytest.LogCaptureFixture) -> None:
+    check_odd_log_lines(on_spark, caplog)
+
+
+def test_odd_log_lines_of_harnesses_arrive(
+    spark_session: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    check_odd_log_lines(spark_session, caplog, *REUSED_PROCESS)
+
+
+def check_odd_log_lines(spark: Any, caplog: pytest.LogCaptureFixture, *flags: str) -> None:
     def log(element: int) -> int:
         logging.getLogger("user.module").warning("of \udc80 %s", "more")
         try:
@@ -169,7 +175,7 @@ def test_odd_log_lines_arrive(
 
     with caplog.at_level(logging.WARNING):
         found = harvest(
-            spark_session, lambda p: {"x": p | beam.Create([1]) | "Log" >> beam.Map(log)}, *flags
+            spark, lambda p: {"x": p | beam.Create([1]) | "Log" >> beam.Map(log)}, *flags
         )
     assert found["x"] == [1]
     lines = [record.getMessage() for record in caplog.records]

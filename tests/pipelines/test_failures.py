@@ -19,7 +19,8 @@ from beam_spark_runner.job import run_settings
 from tests.harvest import SPREAD, counter_of, run
 from tests.spark.restrictions import RESTRICTION
 
-pytestmark = pytest.mark.spark
+IN_TASKS = "ExecutionTreeCreator"
+"""The threads in which Beam makes the steps of a stage; pipelines are unpickled before, too."""
 
 
 def raise_for_the_user() -> None:
@@ -32,7 +33,7 @@ class Fails(beam.DoFn):  # type: ignore[misc]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self._method == "unpickle" and partition_or_none() is not None:
+        if self._method == "unpickle" and threading.current_thread().name.startswith(IN_TASKS):
             raise_for_the_user()
 
     def _fail_in(self, method: str) -> None:
@@ -53,13 +54,6 @@ class Fails(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> None:
         self._fail_in("finish_bundle")
-
-
-def partition_or_none() -> int | None:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return None if context is None else int(context.partitionId())
 
 
 METHODS = ["unpickle", "setup", "start_bundle", "process", "process, after a yield"]
@@ -285,14 +279,15 @@ def test_an_element_over_the_limit(
     assert caught.value.step == "make"
 
 
-def test_an_exit_of_the_worker(spark_session: Any) -> None:
+@pytest.mark.spark
+def test_an_exit_of_the_worker(on_spark: Any) -> None:
     import os
 
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([1]) | "leave" >> beam.Map(lambda _: os._exit(3))
 
     with pytest.raises(RuntimeError, match=r"leave.*ended the Python worker"):
-        run(spark_session, build)
+        run(on_spark, build)
 
 
 class Leaves(beam.DoFn):  # type: ignore[misc]
@@ -308,6 +303,15 @@ class Leaves(beam.DoFn):  # type: ignore[misc]
 def test_nothing_runs_on_what_a_failed_task_left(
     spark_session: Any, tmp_path: Path, how: str
 ) -> None:
+    check_what_a_failed_task_leaves(spark_session, tmp_path, how)
+
+
+@pytest.mark.spark
+def test_no_spark_task_runs_on_what_a_failed_one_left(on_spark: Any, tmp_path: Path) -> None:
+    check_what_a_failed_task_leaves(on_spark, tmp_path, "group")
+
+
+def check_what_a_failed_task_leaves(spark: Any, tmp_path: Path, how: str) -> None:
     """One of two tasks fails; the other's metrics count, and groups are not run in part."""
 
     def fail_for_one(n: int) -> tuple[int, int]:
@@ -345,7 +349,7 @@ def test_nothing_runs_on_what_a_failed_task_left(
         )
 
     pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([SPREAD])
+        runner=SparkPortableRunner(spark=spark), options=PipelineOptions([SPREAD])
     )
     build(pipeline)
     result = pipeline.run()

@@ -25,8 +25,6 @@ from beam_spark_runner.core.errors import BundleFailedError
 from tests.harvest import RARE_HARNESSES, harvest, run
 from tests.stateful import Fails, Loops
 
-pytestmark = pytest.mark.spark
-
 
 class Plays(beam.DoFn):  # type: ignore[misc]
     """Sets and clears what its elements say; its timers give out what has fired so far."""
@@ -204,14 +202,15 @@ class Alarm(beam.DoFn):  # type: ignore[misc]
         yield key, float(time)
 
 
-def test_timers_of_many_keys(spark_session: Any) -> None:
+@pytest.mark.spark
+def test_timers_of_many_keys(on_spark: Any) -> None:
     """The last element of a key sets its timer for good, whichever that is."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         pairs = p | beam.Create([(n % 500, n % 500) for n in range(3000)])
         return {"out": pairs | beam.ParDo(Alarm())}
 
-    assert harvest(spark_session, build)["out"] == [(n, float(n)) for n in range(500)]
+    assert harvest(on_spark, build)["out"] == [(n, float(n)) for n in range(500)]
 
 
 def test_a_timer_that_fails_names_its_step(spark_session: Any) -> None:
