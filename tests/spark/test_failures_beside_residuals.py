@@ -29,7 +29,13 @@ class CountOrFail(beam.DoFn):  # type: ignore[misc]
             position += 1
 
 
-@pytest.mark.parametrize("levels", [1, 2], ids=["one level after", "two levels after"])
+@pytest.mark.parametrize(
+    "levels",
+    [
+        pytest.param(1, id="one level after", marks=pytest.mark.rare),
+        pytest.param(2, id="two levels after"),
+    ],
+)
 def test_the_users_error_is_the_pipelines(spark_session: Any, levels: int) -> None:
     def build(p: beam.Pipeline) -> None:
         counted = (

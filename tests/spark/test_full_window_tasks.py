@@ -12,7 +12,7 @@ from apache_beam.pvalue import AsSingleton
 from beam_spark_runner.transforms import FullWindowPartition, ReadFromSpark
 from tests.harvest import REUSED_PROCESS, harvest, partition_of_task
 from tests.pipelines.test_full_window_partitions import SPREAD, spread
-from tests.spark.test_residuals_in_rounds import Count, steps_of
+from tests.pipelines.test_residuals_in_rounds import Count, steps_of
 
 pytestmark = pytest.mark.spark
 

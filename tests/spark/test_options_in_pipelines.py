@@ -58,23 +58,24 @@ def host_of(path: str) -> str:
     return str(found.host)
 
 
-@pytest.mark.parametrize("host", ["one", "other"])
-def test_file_systems_have_their_options(spark_session: Any, host: str) -> None:
-    found = harvest(
-        spark_session,
-        lambda p: {"hosts": p | beam.Create(["addressed://file"]) | beam.Map(host_of)},
-        f"--hdfs_host={host}",
-    )
-    assert found["hosts"] == [host]
+def test_file_systems_have_the_options_of_each_pipeline(spark_session: Any) -> None:
+    """One pipeline after another, in the same workers."""
+    for host in ("one", "other"):
+        found = harvest(
+            spark_session,
+            lambda p: {"hosts": p | beam.Create(["addressed://file"]) | beam.Map(host_of)},
+            f"--hdfs_host={host}",
+        )
+        assert found["hosts"] == [host]
 
 
-@pytest.mark.parametrize("library", ["dill", "cloudpickle", "default"])
-def test_pickle_libraries(spark_session: Any, library: str) -> None:
+def test_pickle_libraries(spark_session: Any) -> None:
     """One pipeline after another; dill has names of its own for what is in the main module."""
     increment = eval("lambda n: n + 1", vars(sys.modules["__main__"]))
-    found = harvest(
-        spark_session,
-        lambda p: {"all": p | beam.Create([1, 2]) | beam.Map(increment)},
-        f"--pickle_library={library}",
-    )
-    assert found["all"] == [2, 3]
+    for library in ("dill", "cloudpickle", "default", "dill"):
+        found = harvest(
+            spark_session,
+            lambda p: {"all": p | beam.Create([1, 2]) | beam.Map(increment)},
+            f"--pickle_library={library}",
+        )
+        assert found["all"] == [2, 3]

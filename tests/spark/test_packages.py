@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.errors import EnvironmentStartError, OptionsError, StagingError
+from beam_spark_runner.core.errors import EnvironmentStartError
 from tests.harvest import harvest, run
 from tests.stateful import Number
 from tests.user_packages import project, sdist, wheel
@@ -130,15 +130,3 @@ def test_a_package_that_cannot_be_installed(spark_session: Any, tmp_path: Path) 
     assert file.name in text
     assert "the setup of this package is broken" in text
     assert len(text.splitlines()) < 120
-
-
-def test_a_package_that_is_not_there(spark_session: Any) -> None:
-    with pytest.raises(StagingError, match=r"none\.whl cannot be found.*--extra_packages"):
-        run(spark_session, versions, "--extra_package=none.whl")
-
-
-def test_workers_that_all_share_take_no_packages(spark_session: Any, tmp_path: Path) -> None:
-    file = wheel(tmp_path, NAME, "1.0", "VERSION = '1.0'\n")
-    flags = [f"--extra_package={file}", "--environment_type=EMBEDDED"]
-    with pytest.raises(OptionsError, match=r"--extra_packages: .* leave --environment_type out"):
-        run(spark_session, versions, *flags)

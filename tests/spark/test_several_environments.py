@@ -11,7 +11,7 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment, Proce
 
 from beam_spark_runner import SparkPortableRunner
 from tests.harvest import LOOPBACK, harvest_on
-from tests.spark.test_remote_harness import EXPECTED, build
+from tests.pipelines.test_remote_harness import EXPECTED, build
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 

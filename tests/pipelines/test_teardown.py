@@ -17,8 +17,6 @@ from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.harvest import LOOPBACK, PROCESS, run
 
-pytestmark = pytest.mark.spark
-
 
 class Buffered(beam.DoFn):  # type: ignore[misc]
     """Writes what it has seen in ``teardown`` only."""
@@ -102,10 +100,14 @@ def assert_all_are_torn_down(folder: Path) -> None:
     assert names(folder, "setup") == names(folder, "teardown")
 
 
+@pytest.mark.spark
+def test_what_workers_write_in_teardown_is_there(on_spark: Any, tmp_path: Path) -> None:
+    check_what_is_written(on_spark, tmp_path)
+
+
 @pytest.mark.parametrize(
     "flags",
     [
-        pytest.param((), id="socket"),
         pytest.param(("--backchannel=files",), id="files"),
         pytest.param(PROCESS, id="PROCESS", marks=pytest.mark.rare),
         pytest.param(LOOPBACK, id="LOOPBACK"),
@@ -114,7 +116,11 @@ def assert_all_are_torn_down(folder: Path) -> None:
 def test_what_is_written_in_teardown_is_there(
     spark_session: Any, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    run(spark_session, lambda p: numbers(p) | beam.ParDo(Buffered(tmp_path)), *flags)
+    check_what_is_written(spark_session, tmp_path, *flags)
+
+
+def check_what_is_written(spark: Any, tmp_path: Path, *flags: str) -> None:
+    run(spark, lambda p: numbers(p) | beam.ParDo(Buffered(tmp_path)), *flags)
     assert_all_are_torn_down(tmp_path)
     texts = [path.read_text() for path in tmp_path.glob("teardown-*")]
     assert sorted(int(n) for text in texts for n in text.split()) == list(range(200))
@@ -147,15 +153,17 @@ def test_in_all_kinds_of_steps(spark_session: Any, tmp_path: Path) -> None:
     assert_all_are_torn_down(tmp_path)
 
 
-def test_a_pipeline_that_fails(spark_session: Any, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_a_pipeline_that_fails(on_spark: Any, tmp_path: Path) -> None:
     with pytest.raises(BundleFailedError, match="mine"):
-        run(spark_session, lambda p: numbers(p) | beam.ParDo(Failing(tmp_path)))
+        run(on_spark, lambda p: numbers(p) | beam.ParDo(Failing(tmp_path)))
     assert_all_are_torn_down(tmp_path)
 
 
-def test_a_pipeline_that_is_cancelled(spark_session: Any, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_a_pipeline_that_is_cancelled(on_spark: Any, tmp_path: Path) -> None:
     pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([])
+        runner=SparkPortableRunner(spark=on_spark), options=PipelineOptions([])
     )
     idle = numbers(pipeline) | "Done by then" >> beam.ParDo(Buffered(tmp_path))
     idle | "Spread again" >> beam.Reshuffle() | beam.ParDo(Slow(tmp_path))
@@ -189,11 +197,12 @@ def test_what_teardown_raises_is_logged_with_its_step(
     assert [expected in error for error in errors] == [True] * (len(names(tmp_path, "setup")) // 2)
 
 
+@pytest.mark.spark
 def test_without_a_backchannel_another_pipeline_tears_nothing_down(
-    spark_session: Any, tmp_path: Path
+    on_spark: Any, tmp_path: Path
 ) -> None:
     """The first one may go on: nobody has said that it has ended."""
-    run(spark_session, lambda p: numbers(p) | beam.ParDo(Buffered(tmp_path)), "--backchannel=off")
-    run(spark_session, numbers)
+    run(on_spark, lambda p: numbers(p) | beam.ParDo(Buffered(tmp_path)), "--backchannel=off")
+    run(on_spark, numbers)
     assert names(tmp_path, "setup")
     assert names(tmp_path, "teardown") == set()

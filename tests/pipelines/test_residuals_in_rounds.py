@@ -14,10 +14,8 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.harvest import PROCESS, harvest, partition_of_task, run
+from tests.harvest import PROCESS, Harvest, harvest, partition_of_task, run
 from tests.spark.restrictions import RESTRICTION, Counting
-
-pytestmark = pytest.mark.spark
 
 
 class Count(beam.DoFn):  # type: ignore[misc]
@@ -44,7 +42,8 @@ def steps_of(*elements: tuple[str, int]) -> list[tuple[str, int]]:
     return sorted((name, position) for name, count in elements for position in range(count))
 
 
-def test_one_long_restriction_is_spread(spark_session: Any) -> None:
+@pytest.mark.spark
+def test_one_long_restriction_is_spread(on_spark: Any) -> None:
     elements = [("long", 120), ("short", 3)]
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def test_one_long_restriction_is_spread(spark_session: Any) -> None:
         again = counts | beam.Reshuffle() | "again" >> beam.Map(lambda pair: pair)
         return {"steps": steps, "where": where, "counts": counts, "again": again}
 
-    found = harvest(spark_session, build, "--sdf_round_budget=0.3")
+    found = harvest(on_spark, build, "--sdf_round_budget=0.3")
     assert found["steps"] == steps_of(*elements)
     assert found["counts"] == found["again"] == [("long", 120), ("short", 3)]
     tasks = {task for name, _, task in found["where"] if name == "long"}
@@ -137,10 +136,20 @@ def _slowly(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("compressed", [pytest.param(False, marks=pytest.mark.rare), True])
-def test_a_file_is_read_once_by_several_tasks(
-    spark_session: Any, tmp_path: Path, compressed: bool
-) -> None:
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_is_read_once(spark_session: Any, tmp_path: Path, compressed: bool) -> None:
+    check_how_a_file_is_read(spark_session, tmp_path, compressed)
+
+
+@pytest.mark.spark
+@pytest.mark.rare
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_is_read_by_several_tasks(on_spark: Any, tmp_path: Path, compressed: bool) -> None:
+    found = check_how_a_file_is_read(on_spark, tmp_path, compressed)
+    assert len(found["where"]) == (1 if compressed else 2)
+
+
+def check_how_a_file_is_read(spark: Any, tmp_path: Path, compressed: bool) -> Harvest:
     """Beam's sources are cut while they are read; those that cannot be are left alone."""
     path = tmp_path / ("lines.txt.gz" if compressed else "lines.txt")
     text = "".join(f"line {number:05} {'x' * (number % 90)}\n" for number in range(2_000)).encode()
@@ -151,13 +160,13 @@ def test_a_file_is_read_once_by_several_tasks(
         where = lines | "where" >> beam.Map(lambda _: partition_of_task()) | beam.Distinct()
         return {"lines": lines, "where": where, "count": lines | beam.combiners.Count.Globally()}
 
-    found = harvest(spark_session, build, "--sdf_round_budget=0.3")
+    found = harvest(spark, build, "--sdf_round_budget=0.3")
     assert found["lines"] == text.decode().splitlines()
     assert found["count"] == [2_000]
-    assert len(found["where"]) == (1 if compressed else 2)
+    return found
 
 
-def test_avro_is_read_once_by_several_tasks(spark_session: Any, tmp_path: Path) -> None:
+def test_avro_is_read_once(spark_session: Any, tmp_path: Path) -> None:
     path = tmp_path / "numbers.avro"
     schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
     with path.open("wb") as file:
@@ -226,9 +235,11 @@ def test_a_tracker_that_raises_when_it_is_split(spark_session: Any) -> None:
         run(spark_session, build, "--sdf_round_budget=0.1")
 
 
-def test_without_rounds(spark_session: Any) -> None:
+@pytest.mark.spark
+@pytest.mark.rare
+def test_without_rounds(on_spark: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         steps = p | beam.Create([("long", 40)]) | beam.ParDo(Count())
         return {"where": steps | beam.Map(lambda _: partition_of_task())}
 
-    assert len(set(harvest(spark_session, build, "--sdf_round_budget=0")["where"])) == 1
+    assert len(set(harvest(on_spark, build, "--sdf_round_budget=0")["where"])) == 1

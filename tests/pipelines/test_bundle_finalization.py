@@ -16,8 +16,6 @@ from beam_spark_runner.core.errors import BundleFailedError
 from tests.harvest import PROCESS, run
 from tests.spark.transports import TRANSPORTS
 
-pytestmark = pytest.mark.spark
-
 
 class Finalizes(beam.DoFn):  # type: ignore[misc]
     """Leaves a file for each element once it hears that the bundle's output is accepted."""
@@ -43,11 +41,20 @@ def finalized(folder: Path) -> list[int]:
 def test_callbacks_run_once_by_the_end_of_the_job(
     spark_session: Any, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
+    check_that_callbacks_run_once(spark_session, tmp_path, *flags)
+
+
+@pytest.mark.spark
+def test_callbacks_run_once_in_workers(on_spark: Any, tmp_path: Path) -> None:
+    check_that_callbacks_run_once(on_spark, tmp_path)
+
+
+def check_that_callbacks_run_once(spark: Any, tmp_path: Path, *flags: str) -> None:
     def build(p: beam.Pipeline) -> None:
         numbers = p | beam.Create(range(10), reshuffle=True) | beam.ParDo(Finalizes(tmp_path))
         numbers | beam.Map(lambda n: (n % 3, n)) | beam.GroupByKey()
 
-    run(spark_session, build, *flags)
+    run(spark, build, *flags)
     assert finalized(tmp_path) == list(range(10))
 
 

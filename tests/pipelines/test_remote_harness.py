@@ -22,7 +22,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job import loopback
 from tests.harvest import LOOPBACK, PROCESS, harvest, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.grpc]
+pytestmark = pytest.mark.grpc
 
 LINES = ["to be or not to be", "that is the question"] * 50
 
@@ -101,9 +101,24 @@ EXPECTED: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("flags", [PROCESS, LOOPBACK], ids=["process", "loopback"])
+@pytest.mark.spark
+def test_a_pipeline_of_all_kinds_beside_workers(on_spark: Any) -> None:
+    check_all_kinds(on_spark, PROCESS)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(PROCESS, id="process", marks=pytest.mark.rare),
+        pytest.param(LOOPBACK, id="loopback"),
+    ],
+)
 def test_a_pipeline_of_all_kinds(spark_session: Any, flags: tuple[str, ...]) -> None:
-    found = harvest(spark_session, build, *flags)
+    check_all_kinds(spark_session, flags)
+
+
+def check_all_kinds(spark: Any, flags: tuple[str, ...]) -> None:
+    found = harvest(spark, build, *flags)
     assert {label: found[label] for label in EXPECTED} == EXPECTED
     assert sorted(found["groups of groups"]) == [(k, [[n]]) for k, n in EXPECTED["counts"]]
     assert found.counter("words") == 500
@@ -155,9 +170,8 @@ def test_what_user_code_raises_names_the_step(spark_session: Any) -> None:
     assert "1 // n" in raised.value.traceback_text
 
 
-def test_loopback_serves_once_the_jvm_runs(
-    spark_session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.spark
+def test_loopback_serves_once_the_jvm_runs(on_spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started by a fork, which is not safe where gRPC has threads."""
     order: list[str] = []
     for module, name in ((runner, "open_shown"), (loopback, "LoopbackPool")):
@@ -168,7 +182,7 @@ def test_loopback_serves_once_the_jvm_runs(
             return _real(*args, **kwargs)
 
         monkeypatch.setattr(module, name, noted)
-    run(spark_session, lambda p: p | beam.Create([1]), *LOOPBACK)
+    run(on_spark, lambda p: p | beam.Create([1]), *LOOPBACK)
     assert order == ["open_shown", "LoopbackPool"]
 
 

@@ -21,8 +21,6 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration, Timestamp
 from beam_spark_runner import SparkPortableRunner
 from tests.harvest import RARE_HARNESSES
 
-pytestmark = pytest.mark.spark
-
 EVERY_S = 0.5
 
 

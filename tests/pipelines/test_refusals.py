@@ -1,6 +1,7 @@
 """What is refused before anything runs, with the step that asks for it."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -14,14 +15,15 @@ from apache_beam.transforms.window import TimestampedValue
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import (
     InvalidPipelineError,
+    OptionsError,
     PipelineError,
     PipelineRefusedError,
+    StagingError,
 )
 from beam_spark_runner.transforms import ReadFromSpark
-from tests.harvest import harvest
+from tests.harvest import harvest, run
 from tests.stateful import Keeps
-
-pytestmark = pytest.mark.spark
+from tests.user_packages import wheel
 
 
 def refusal(spark: Any, build: Any, *flags: str) -> str:
@@ -177,3 +179,19 @@ def test_a_trigger_that_may_lose_data() -> None:
     )
     with pytest.raises(ValueError, match=r"Gather: Unsafe trigger: `AfterCount\(1\)`"):
         windowed | "Gather" >> beam.GroupByKey()
+
+
+def numbers(p: beam.Pipeline) -> None:
+    p | beam.Create([1])
+
+
+def test_a_package_that_is_not_there(spark_session: Any) -> None:
+    with pytest.raises(StagingError, match=r"none\.whl cannot be found.*--extra_packages"):
+        run(spark_session, numbers, "--extra_package=none.whl")
+
+
+def test_workers_that_all_share_take_no_packages(spark_session: Any, tmp_path: Path) -> None:
+    file = wheel(tmp_path, "packed_for_a_test", "1.0", "")
+    flags = [f"--extra_package={file}", "--environment_type=EMBEDDED"]
+    with pytest.raises(OptionsError, match=r"--extra_packages: .* leave --environment_type out"):
+        run(spark_session, numbers, *flags)

@@ -16,7 +16,7 @@ from beam_spark_runner.core.errors import EnvironmentStartError
 from integration.expansion_service import free_port, listening
 from tests.harvest import harvest
 
-pytestmark = [pytest.mark.spark, pytest.mark.grpc]
+pytestmark = pytest.mark.grpc
 
 SERVICE = "apache_beam.runners.portability.expansion_service_main"
 NAMED = "beam:transforms:python:fully_qualified_named"
