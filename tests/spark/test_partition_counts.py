@@ -20,13 +20,15 @@ def _spread(p: beam.Pipeline) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("flags", "count"),
     [
-        pytest.param([], 2, id="what the session says"),
+        pytest.param([], 2, id="what the session says", marks=pytest.mark.rare),
         pytest.param(["--spark_conf=spark.sql.shuffle.partitions=5"], 5, id="shuffle partitions"),
         pytest.param(
             ["--parallelism=3", "--spark_conf=spark.sql.shuffle.partitions=5"], 3, id="parallelism"
         ),
-        pytest.param(["--spark_conf=spark.sql.shuffle.partitions=200"], 2, id="slots"),
-        pytest.param(["--max_parallelism=1"], 1, id="max_parallelism"),
+        pytest.param(
+            ["--spark_conf=spark.sql.shuffle.partitions=200"], 2, id="slots", marks=pytest.mark.rare
+        ),
+        pytest.param(["--max_parallelism=1"], 1, id="max_parallelism", marks=pytest.mark.rare),
     ],
 )
 def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], count: int) -> None:
@@ -37,10 +39,16 @@ def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], cou
     ("flags", "default_most", "count"),
     [
         pytest.param([], 2_000, 4, id="by bytes"),
-        pytest.param(["--parallelism=2"], 2_000, 2, id="parallelism"),
+        pytest.param(["--parallelism=2"], 2_000, 2, id="parallelism", marks=pytest.mark.rare),
         pytest.param(["--max_parallelism=3"], 2_000, 3, id="max_parallelism"),
-        pytest.param([], 3, 3, id="at most the default"),
-        pytest.param(["--max_parallelism=50"], 3, 4, id="max_parallelism above the default"),
+        pytest.param([], 3, 3, id="at most the default", marks=pytest.mark.rare),
+        pytest.param(
+            ["--max_parallelism=50"],
+            3,
+            4,
+            id="max_parallelism above the default",
+            marks=pytest.mark.rare,
+        ),
     ],
 )
 def test_a_segment_that_reads_more_gets_more(

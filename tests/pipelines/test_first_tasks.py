@@ -12,8 +12,6 @@ import pytest
 from tests.harvest import SPREAD, harvest, run
 from tests.spark.restrictions import RESTRICTION
 
-pytestmark = pytest.mark.spark
-
 SOON = "--single_task_budget=0.05"
 AT_ONCE = "--single_task_budget=0.000001"
 
@@ -33,8 +31,9 @@ class Meet(beam.DoFn):  # type: ignore[misc]
         yield element
 
 
+@pytest.mark.spark
 def test_an_element_that_takes_long_does_not_keep_others_waiting(
-    spark_session: Any, tmp_path: Path
+    on_spark: Any, tmp_path: Path
 ) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         met = p | beam.Create(range(20)) | beam.ParDo(Meet(str(tmp_path)))
@@ -42,14 +41,15 @@ def test_an_element_that_takes_long_does_not_keep_others_waiting(
         side = met | "side" >> beam.Map(lambda n, total: (n, total), beam.pvalue.AsDict(sums))
         return {"met": met, "sums": sums, "side": side}
 
-    found = harvest(spark_session, build, SOON)
+    found = harvest(on_spark, build, SOON)
     assert found["met"] == list(range(20))
     assert found["sums"] == [(0, 90), (1, 100)]
     assert [n for n, _ in found["side"]] == list(range(20))
 
 
+@pytest.mark.spark
 def test_an_error_of_another_element_ends_the_one_that_takes_long(
-    spark_session: Any, tmp_path: Path
+    on_spark: Any, tmp_path: Path
 ) -> None:
     def wait_or_fail(n: int) -> None:
         is_first = not list(tmp_path.iterdir())
@@ -60,7 +60,7 @@ def test_an_error_of_another_element_ends_the_one_that_takes_long(
 
     with pytest.raises(ValueError, match="not the first one"):
         run(
-            spark_session,
+            on_spark,
             lambda p: p | beam.Create(range(20)) | "fail" >> beam.Map(wait_or_fail),
             SOON,
         )
@@ -71,8 +71,9 @@ def slowly(n: int) -> int:
     return n
 
 
-@pytest.mark.parametrize("budget", [SOON, AT_ONCE])
-def test_elements_that_take_little_time_but_are_many(spark_session: Any, budget: str) -> None:
+@pytest.mark.spark
+@pytest.mark.parametrize("budget", [SOON, pytest.param(AT_ONCE, marks=pytest.mark.rare)])
+def test_elements_that_take_little_time_but_are_many(on_spark: Any, budget: str) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         slow = p | beam.Create(range(300)) | beam.Map(slowly)
         grouped = slow | beam.Map(lambda n: (n % 7, n)) | beam.GroupByKey()
@@ -81,7 +82,7 @@ def test_elements_that_take_little_time_but_are_many(spark_session: Any, budget:
             "grouped": grouped | beam.MapTuple(lambda key, ns: (key, sorted(ns))),
         }
 
-    found = harvest(spark_session, build, budget)
+    found = harvest(on_spark, build, budget)
     assert found["slow"] == list(range(300))
     assert found.partitions("slow") == {0, 1}
     assert found["grouped"] == [(key, list(range(key, 300, 7))) for key in range(7)]
@@ -97,7 +98,8 @@ def test_levels_that_emit_much(spark_session: Any) -> None:
     assert found["counts"] == [(100, 160_000)]
 
 
-def test_an_element_that_makes_too_much_for_the_driver(spark_session: Any, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_an_element_that_makes_too_much_for_the_driver(on_spark: Any, tmp_path: Path) -> None:
     """The first task gives up; the level is run again, by other tasks."""
 
     def grow(n: int) -> Iterator[tuple[int, bytes]]:
@@ -109,12 +111,13 @@ def test_an_element_that_makes_too_much_for_the_driver(spark_session: Any, tmp_p
         counts = much | beam.GroupByKey() | beam.MapTuple(lambda key, all_: len(list(all_)))
         return {"total": counts | beam.CombineGlobally(sum)}
 
-    assert harvest(spark_session, build)["total"] == [400]
+    assert harvest(on_spark, build)["total"] == [400]
     assert (tmp_path / "7").read_text() == "once once "
 
 
+@pytest.mark.spark
 def test_rows_of_one_task_are_spread_for_the_steps_that_read_them_with_a_side_input(
-    spark_session: Any,
+    on_spark: Any,
 ) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         numbers = p | beam.Create(range(200)) | beam.Map(lambda n: bytes([n]) * 10_000)
@@ -124,7 +127,7 @@ def test_rows_of_one_task_are_spread_for_the_steps_that_read_them_with_a_side_in
         )
         return {"kept": kept}
 
-    found = harvest(spark_session, build, "--single_task_budget=60")
+    found = harvest(on_spark, build, "--single_task_budget=60")
     assert found["kept"] == [(n, 200) for n in range(200)]
     assert found.partitions("kept") == {0, 1}
 

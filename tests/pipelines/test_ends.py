@@ -23,8 +23,6 @@ from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
 from tests.harvest import SPREAD
 
-pytestmark = pytest.mark.spark
-
 
 class Beats(beam.DoFn):  # type: ignore[misc]
     """Writes to a file for as long as it lives."""
@@ -52,10 +50,10 @@ def pipeline_on(spark: Any, *flags: str) -> beam.Pipeline:
 
 
 @pytest.fixture
-def endless(spark_session: Any, tmp_path: Path) -> Iterator[Any]:
+def endless(on_spark: Any, tmp_path: Path) -> Iterator[Any]:
     """The result of a pipeline that never ends, once its DoFn runs."""
     beats = tmp_path / "beats"
-    pipeline = pipeline_on(spark_session, SPREAD)
+    pipeline = pipeline_on(on_spark, SPREAD)
     numbers = pipeline | beam.Create([1, 2]) | beam.Reshuffle()
     # The side input makes a segment of its own: what it counted is known while the other runs.
     counted = numbers | "count" >> beam.Map(count)
@@ -72,14 +70,15 @@ def count(number: int) -> int:
     return number
 
 
-def test_cancel(endless: Any, spark_session: Any) -> None:
+@pytest.mark.spark
+def test_cancel(endless: Any, on_spark: Any) -> None:
     assert endless.state == PipelineState.RUNNING
     assert endless.wait_until_finish(duration=50) == PipelineState.RUNNING
     (counter,) = endless.metrics().query()["counters"]
     assert counter.committed == 2
     assert endless.cancel() == PipelineState.CANCELLED
     # Spark's status hears of the end a moment later.
-    until(lambda: not spark_session.sparkContext.statusTracker().getActiveJobsIds())
+    until(lambda: not on_spark.sparkContext.statusTracker().getActiveJobsIds())
     size = endless.beats.stat().st_size
     # Spark kills the worker of a cancelled task, but not at once.
     for _ in range(100):
@@ -94,8 +93,9 @@ def test_cancel(endless: Any, spark_session: Any) -> None:
     assert counter.committed == 2
 
 
-def test_progress_of_a_classic_session(endless: Any, spark_session: Any) -> None:
-    seen_by = progress.watch(spark_session, endless.job_id, is_connect=False)
+@pytest.mark.spark
+def test_progress_of_a_classic_session(endless: Any, on_spark: Any) -> None:
+    seen_by = progress.watch(on_spark, endless.job_id, is_connect=False)
     assert seen_by is not None
     until(lambda: (each := seen_by.look()) and each.stages_done == 1)
     counts = seen_by.look()
@@ -140,13 +140,14 @@ def test_a_failure_is_told_to_everyone_who_waits(spark_session: Any) -> None:
         result.wait_until_finish(duration=1)
 
 
-def test_the_step_that_ended_its_worker_is_named_without_the_others(spark_session: Any) -> None:
+@pytest.mark.spark
+def test_the_step_that_ended_its_worker_is_named_without_the_others(on_spark: Any) -> None:
     import ctypes
 
     def crash(_: Any) -> None:
         ctypes.string_at(0)
 
-    pipeline = pipeline_on(spark_session)
+    pipeline = pipeline_on(on_spark)
     before = pipeline | beam.Create([1]) | "innocent" >> beam.Map(str) | beam.Reshuffle()
     _ = before | "crash" >> beam.Map(crash)
     with pytest.raises(RuntimeError, match="crash: the Python worker crashed") as caught:
@@ -162,7 +163,6 @@ def test_the_step_that_ended_its_worker_is_named_without_the_others(spark_sessio
     ("kind", "step"),
     [
         (JobRecord, "end"),
-        (SessionHandle, "close"),
         (Job, "_end_progress"),
         (JobStorage, "remove"),
         (Job, "_remove_temporary_files"),
@@ -179,6 +179,24 @@ def test_waiting_ends_whatever_fails_at_the_end(
     kind: type,
     step: str,
 ) -> None:
+    check_that_waiting_ends(spark_session, monkeypatch, caplog, kind, step)
+
+
+@pytest.mark.spark
+def test_waiting_ends_if_a_session_does_not_close(
+    on_spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_that_waiting_ends(on_spark, monkeypatch, caplog, SessionHandle, "close")
+
+
+def check_that_waiting_ends(
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type,
+    step: str,
+) -> None:
+    """Have a step at the end of a job fail."""
     usual = getattr(kind, step)
 
     def fails(self: Any, *arguments: Any, **named: Any) -> None:
@@ -186,7 +204,7 @@ def test_waiting_ends_whatever_fails_at_the_end(
         raise OSError("the disk is full")
 
     monkeypatch.setattr(kind, step, fails)
-    pipeline = pipeline_on(spark_session)
+    pipeline = pipeline_on(spark)
     _ = pipeline | beam.Create([1])
     assert pipeline.run().wait_until_finish(120_000) == PipelineState.DONE
     assert "a step at the end of the job failed" in caplog.text

@@ -19,8 +19,6 @@ from beam_spark_runner.job.messages import SDK_LOGGER
 from tests.harvest import LOOPBACK, PROCESS, run
 from tests.spark.transports import TRANSPORTS
 
-pytestmark = pytest.mark.spark
-
 
 class Says(beam.DoFn):  # type: ignore[misc]
     def process(self, element: int) -> Iterator[int]:
@@ -59,12 +57,13 @@ class Wrapped(beam.PTransform):  # type: ignore[misc]
         return numbers | "Say" >> beam.ParDo(Says())
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("flags", TRANSPORTS)
 def test_lines_have_level_step_and_worker(
-    spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
+    on_spark: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
 ) -> None:
     caplog.set_level(logging.DEBUG, SDK_LOGGER)
-    result = run(spark_session, build_saying, *flags)
+    result = run(on_spark, build_saying, *flags)
     lines = [each for each in caplog.records if each.name == "user.module"]
     assert sorted((each.levelno, each.args[0]) for each in lines) == sorted(  # type: ignore[index]
         [(logging.INFO, f"saw {n}") for n in (1, 2, 3)]
@@ -117,13 +116,21 @@ class Catches(beam.DoFn):  # type: ignore[misc]
         yield element
 
 
-@pytest.mark.parametrize("flags", TRANSPORTS)
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param((), id="socket"),
+        pytest.param(("--backchannel=files",), id="files", marks=pytest.mark.rare),
+        pytest.param(PROCESS, id="PROCESS", marks=pytest.mark.rare),
+    ],
+)
 def test_a_traceback_is_shown_once(
-    spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
+    on_spark: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
 ) -> None:
     caplog.set_level(logging.DEBUG, SDK_LOGGER)
     result = run(
-        spark_session, lambda p: p | beam.Create([1]) | "Catch" >> beam.ParDo(Catches()), *flags
+        on_spark, lambda p: p | beam.Create([1]) | "Catch" >> beam.ParDo(Catches()), *flags
     )
     (line,) = (each.getMessage() for each in caplog.records if each.name == "user.module")
     (kept,) = (each.message_text for each in result.messages())
@@ -133,9 +140,10 @@ def test_a_traceback_is_shown_once(
         assert text.endswith("\nValueError: caught")
 
 
-def test_warnings_are_given_again(spark_session: Any) -> None:
+@pytest.mark.spark
+def test_warnings_are_given_again(on_spark: Any) -> None:
     with pytest.warns(RuntimeWarning, match="row by row"):
-        result = run(spark_session, lambda p: p | beam.Create([1]) | "Warn" >> beam.ParDo(Warns()))
+        result = run(on_spark, lambda p: p | beam.Create([1]) | "Warn" >> beam.ParDo(Warns()))
     assert any("row by row [Warn, " in each.message_text for each in result.messages())
 
 
@@ -145,26 +153,33 @@ ONE_MODULE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (("--default_sdk_harness_log_level=DEBUG",), {"detail", "saw", "mind"}),
-        (("--default_sdk_harness_log_level=30",), {"mind"}),
-        (('--sdk_harness_log_level_overrides={"user":"ERROR"}',), set()),
-        (ONE_MODULE, {"detail", "saw", "mind"}),
-        pytest.param((*ONE_MODULE, *PROCESS), {"detail", "saw", "mind"}, marks=pytest.mark.rare),
-    ],
-)
-def test_levels_are_obeyed(spark_session: Any, flags: tuple[str, ...], expected: set[str]) -> None:
-    result = run(spark_session, build_saying, *flags)
-    texts = [each.message_text for each in result.messages() if "[Outer/Say" in each.message_text]
-    assert {text.split()[0] for text in texts} == expected
-    # The next pipeline in the same worker has its own levels.
-    assert len(run(spark_session, build_saying).messages()) == 6
+def said(spark: Any, *flags: str) -> set[str]:
+    """Return what was said of elements."""
+    messages = run(spark, build_saying, *flags).messages()
+    texts = [each.message_text for each in messages if "[Outer/Say" in each.message_text]
+    return {text.split()[0] for text in texts}
 
 
-def test_a_failed_job_has_its_last_lines_and_the_reason(spark_session: Any) -> None:
-    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+@pytest.mark.spark
+def test_each_pipeline_in_the_same_workers_has_its_own_levels(on_spark: Any) -> None:
+    for level, expected in (("DEBUG", {"detail", "saw", "mind"}), ("30", {"mind"})):
+        assert said(on_spark, f"--default_sdk_harness_log_level={level}") == expected
+        assert said(on_spark) == {"saw", "mind"}
+    assert said(on_spark, '--sdk_harness_log_level_overrides={"user":"ERROR"}') == set()
+    assert said(on_spark) == {"saw", "mind"}
+    assert said(on_spark, *ONE_MODULE) == {"detail", "saw", "mind"}
+    assert said(on_spark) == {"saw", "mind"}
+
+
+@pytest.mark.spark
+@pytest.mark.rare
+def test_a_harness_obeys_levels(on_spark: Any) -> None:
+    assert said(on_spark, *ONE_MODULE, *PROCESS) == {"detail", "saw", "mind"}
+
+
+@pytest.mark.spark
+def test_a_failed_job_has_its_last_lines_and_the_reason(on_spark: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=on_spark))
     pipeline | beam.Create([1]) | "Fail" >> beam.ParDo(Fails())
     result = pipeline.run()
     with pytest.raises(BundleFailedError):
@@ -194,16 +209,17 @@ def test_a_failed_job_in_this_process_tells_its_reason_once(
     ]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "flags",
     [(), pytest.param(PROCESS, marks=pytest.mark.rare)],
     ids=["embedded", "PROCESS"],
 )
-def test_a_flood_is_cut_with_a_count(spark_session: Any, flags: tuple[str, ...]) -> None:
+def test_a_flood_is_cut_with_a_count(on_spark: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([100_000]) | "Flood" >> beam.ParDo(Floods())
 
-    result = run(spark_session, build, *flags)
+    result = run(on_spark, build, *flags)
     *lines, last = [each.message_text for each in result.messages()]
     assert "log lines were dropped because there were too many" in last
     left_out = int(last.split()[0].replace(",", ""))
@@ -213,22 +229,27 @@ def test_a_flood_is_cut_with_a_count(spark_session: Any, flags: tuple[str, ...])
     assert least <= len(lines) + left_out <= 100_000
 
 
-@pytest.mark.parametrize("way", ["off", "unreachable"])
-def test_without_a_backchannel_the_job_is_none_the_worse(
-    spark_session: Any, monkeypatch: pytest.MonkeyPatch, way: str
+def test_without_a_backchannel_the_job_is_none_the_worse(spark_session: Any) -> None:
+    check_that_nothing_is_said(spark_session, "--backchannel=off")
+
+
+@pytest.mark.spark
+@pytest.mark.rare
+def test_a_backchannel_that_workers_do_not_reach(
+    on_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = []
-    if way == "off":
-        flags = ["--backchannel=off"]
-    else:
-        # An address of which nothing comes back (RFC 5737).
-        monkeypatch.setattr(
-            "beam_spark_runner.spark.session.handle.SessionHandle.driver_host",
-            lambda _: ("127.0.0.1", "192.0.2.1"),
-        )
+    # An address of which nothing comes back (RFC 5737).
+    monkeypatch.setattr(
+        "beam_spark_runner.spark.session.handle.SessionHandle.driver_host",
+        lambda _: ("127.0.0.1", "192.0.2.1"),
+    )
+    check_that_nothing_is_said(on_spark)
+
+
+def check_that_nothing_is_said(spark: Any, *flags: str) -> None:
     began = time.monotonic()
     pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(flags)
+        runner=SparkPortableRunner(spark=spark), options=PipelineOptions(list(flags))
     )
     build_saying(pipeline)
     result = pipeline.run()
