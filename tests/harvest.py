@@ -4,13 +4,16 @@ Unlike ``assert_that``, whose assertion is lost with the elements that it looks
 at, a collection that is not computed comes back empty, and the test fails.
 """
 
+import contextlib
 import pickle
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import apache_beam as beam
 import pytest
@@ -19,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.engine.task.task import LevelTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,11 +89,28 @@ class Keep(beam.DoFn):  # type: ignore[misc]
         Path(self._folder, uuid.uuid4().hex).write_bytes(pickle.dumps(self._kept))
 
 
+_THREADS = threading.local()
+
+
 def partition_of_task() -> int:
+    """Return the partition of the task that calls; -1: it is another runner's, or a harness."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return -1 if context is None else int(context.partitionId())  # another runner's have none
+    return getattr(_THREADS, "partition", -1) if context is None else int(context.partitionId())
+
+
+@contextlib.contextmanager
+def knowing_partitions() -> Iterator[None]:
+    """Let user code of tasks in this process know their partitions, as Spark does in a worker."""
+    produce = LevelTask._produce
+
+    def noted(task: LevelTask, *arguments: Any) -> None:
+        _THREADS.partition = task._partition  # each task has a thread of its own
+        produce(task, *arguments)
+
+    with mock.patch.object(LevelTask, "_produce", noted):
+        yield
 
 
 class Harvest:

@@ -1,6 +1,6 @@
 """Pipelines run in the tests' own process, unless ``--on-spark`` is given.
 
-Those that need Spark's partitions or pages have the fixture ``on_spark``, and the mark ``spark``.
+Those about Spark's tasks, workers or pages have the fixture ``on_spark``, and the mark ``spark``.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import pytest
 
 from beam_spark_runner.in_process.session import InProcessSession
 from beam_spark_runner.job import opening
+from tests.harvest import knowing_partitions
 
 HERE = Path(__file__).parent
 
@@ -36,5 +37,5 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
     def open_session(config: Any, given: Any) -> InProcessSession:
         return InProcessSession()
 
-    with mock.patch.object(opening, "open_session", open_session):
+    with mock.patch.object(opening, "open_session", open_session), knowing_partitions():
         yield None

@@ -14,8 +14,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from tests.harvest import SPREAD, harvest
 
 
-@pytest.mark.spark
-def test_impulse_and_create(on_spark: Any) -> None:
+def test_impulse_and_create(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         return {
             "impulse": p | beam.Impulse(),
@@ -25,7 +24,7 @@ def test_impulse_and_create(on_spark: Any) -> None:
             "unspread": p | "unspread" >> beam.Create([3, 1, 2], reshuffle=False),
         }
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     ((value, timestamp, window, pane, _),) = found.kept["impulse"]
     assert (value, timestamp, window) == (b"", MIN_TIMESTAMP, GlobalWindow())
     assert (pane.is_first, pane.is_last, pane.index) == (True, True, 0)

@@ -71,9 +71,8 @@ def slowly(n: int) -> int:
     return n
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("budget", [SOON, pytest.param(AT_ONCE, marks=pytest.mark.rare)])
-def test_elements_that_take_little_time_but_are_many(on_spark: Any, budget: str) -> None:
+@pytest.mark.parametrize("budget", [SOON, AT_ONCE])
+def test_elements_that_take_little_time_but_are_many(spark_session: Any, budget: str) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         slow = p | beam.Create(range(300)) | beam.Map(slowly)
         grouped = slow | beam.Map(lambda n: (n % 7, n)) | beam.GroupByKey()
@@ -82,7 +81,7 @@ def test_elements_that_take_little_time_but_are_many(on_spark: Any, budget: str)
             "grouped": grouped | beam.MapTuple(lambda key, ns: (key, sorted(ns))),
         }
 
-    found = harvest(on_spark, build, budget)
+    found = harvest(spark_session, build, budget)
     assert found["slow"] == list(range(300))
     assert found.partitions("slow") == {0, 1}
     assert found["grouped"] == [(key, list(range(key, 300, 7))) for key in range(7)]
@@ -115,9 +114,8 @@ def test_an_element_that_makes_too_much_for_the_driver(on_spark: Any, tmp_path: 
     assert (tmp_path / "7").read_text() == "once once "
 
 
-@pytest.mark.spark
 def test_rows_of_one_task_are_spread_for_the_steps_that_read_them_with_a_side_input(
-    on_spark: Any,
+    spark_session: Any,
 ) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         numbers = p | beam.Create(range(200)) | beam.Map(lambda n: bytes([n]) * 10_000)
@@ -127,7 +125,7 @@ def test_rows_of_one_task_are_spread_for_the_steps_that_read_them_with_a_side_in
         )
         return {"kept": kept}
 
-    found = harvest(on_spark, build, "--single_task_budget=60")
+    found = harvest(spark_session, build, "--single_task_budget=60")
     assert found["kept"] == [(n, 200) for n in range(200)]
     assert found.partitions("kept") == {0, 1}
 

@@ -124,8 +124,7 @@ def test_windows_and_timestamps(spark_session: Any, combiner: Any, at: Any) -> N
         assert found.timed("global") == [((k, times), at(0, times)) for k, times in whole]
 
 
-@pytest.mark.spark
-def test_many_tiny_windows(on_spark: Any) -> None:
+def test_many_tiny_windows(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         timed = (
             p
@@ -135,7 +134,7 @@ def test_many_tiny_windows(on_spark: Any) -> None:
         )
         return {"groups": timed | beam.GroupByKey() | beam.Map(listed)}
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     assert found["groups"] == [("only", [n, n + 1]) for n in range(0, 20_000, 2)]
     assert len(found.partitions("groups")) > 1
 

@@ -69,8 +69,7 @@ def test_groups_sums_and_joins(spark_session: Any) -> None:
     assert found["joined"] == [("cold 0", 6), (HOT, hot), (HOT, 2 * hot)]
 
 
-@pytest.mark.spark
-def test_a_hot_key_under_many_windows_is_spread(on_spark: Any) -> None:
+def test_a_hot_key_under_many_windows_is_spread(spark_session: Any) -> None:
     """Key and window together say where a group goes."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def test_a_hot_key_under_many_windows_is_spread(on_spark: Any) -> None:
             | beam.Values(),
         }
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     sums = [
         sum(number for number in range(start, start + 1000) if number % 10)
         for start in range(0, COUNT, 1000)

@@ -263,15 +263,14 @@ class Numbers(iobase.BoundedSource):  # type: ignore[misc]
             position += 1
 
 
-@pytest.mark.spark
-def test_a_custom_source_is_split_and_spread(on_spark: Any) -> None:
+def test_a_custom_source_is_split_and_spread(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         return {
             "many": p | "many" >> beam.io.Read(Numbers(1000, 20)),
             "one": p | "one" >> beam.io.Read(Numbers(10, 1)),
         }
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     assert [n for n, _ in found["many"]] == list(range(1000))
     by_task = Counter(task for _, task in found["many"]).values()
     assert len(by_task) > 1

@@ -235,11 +235,9 @@ def test_a_tracker_that_raises_when_it_is_split(spark_session: Any) -> None:
         run(spark_session, build, "--sdf_round_budget=0.1")
 
 
-@pytest.mark.spark
-@pytest.mark.rare
-def test_without_rounds(on_spark: Any) -> None:
+def test_without_rounds(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         steps = p | beam.Create([("long", 40)]) | beam.ParDo(Count())
         return {"where": steps | beam.Map(lambda _: partition_of_task())}
 
-    assert len(set(harvest(on_spark, build, "--sdf_round_budget=0")["where"])) == 1
+    assert len(set(harvest(spark_session, build, "--sdf_round_budget=0")["where"])) == 1

@@ -203,8 +203,7 @@ def test_chains_of_side_inputs(spark_session: Any) -> None:
     assert found["after"] == [(k, 10 * depth) for k in range(10)]
 
 
-@pytest.mark.spark
-def test_what_waits_for_a_side_input_stays_spread(on_spark: Any) -> None:
+def test_what_waits_for_a_side_input_stays_spread(spark_session: Any) -> None:
     """Rows that are kept for a later Spark job are spread as if they had not been."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -219,7 +218,7 @@ def test_what_waits_for_a_side_input_stays_spread(on_spark: Any) -> None:
         )
         return {"rows": rows, "shuffled": rows | beam.Reshuffle(), "kept": kept, "last": last}
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     assert found["kept"] == [n + 499_500 for n in range(1000)]
     assert found["last"] == [n + 1000 for n in range(1000)]
     for label in found.kept:

@@ -10,8 +10,6 @@ from beam_spark_runner.job import job
 from beam_spark_runner.scheduling import partitions
 from tests.harvest import SPREAD, harvest
 
-pytestmark = pytest.mark.spark
-
 
 def _spread(p: beam.Pipeline) -> dict[str, Any]:
     return {"all": p | beam.Create(range(200), reshuffle=False) | beam.Reshuffle()}
@@ -20,35 +18,38 @@ def _spread(p: beam.Pipeline) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("flags", "count"),
     [
-        pytest.param([], 2, id="what the session says", marks=pytest.mark.rare),
-        pytest.param(["--spark_conf=spark.sql.shuffle.partitions=5"], 5, id="shuffle partitions"),
-        pytest.param(
-            ["--parallelism=3", "--spark_conf=spark.sql.shuffle.partitions=5"], 3, id="parallelism"
-        ),
-        pytest.param(
-            ["--spark_conf=spark.sql.shuffle.partitions=200"], 2, id="slots", marks=pytest.mark.rare
-        ),
-        pytest.param(["--max_parallelism=1"], 1, id="max_parallelism", marks=pytest.mark.rare),
+        pytest.param([], 2, id="what the session says"),
+        pytest.param(["--parallelism=3"], 3, id="parallelism"),
+        pytest.param(["--max_parallelism=1"], 1, id="max_parallelism"),
     ],
 )
 def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], count: int) -> None:
     assert harvest(spark_session, _spread, SPREAD, *flags).partitions("all") == set(range(count))
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        pytest.param([5], 5, id="shuffle partitions"),
+        pytest.param([5, "--parallelism=3"], 3, id="parallelism"),
+        pytest.param([200], 2, id="slots", marks=pytest.mark.rare),
+    ],
+)
+def test_the_settings_of_spark(on_spark: Any, flags: list[Any], count: int) -> None:
+    shuffles, *others = flags
+    conf = f"--spark_conf=spark.sql.shuffle.partitions={shuffles}"
+    assert harvest(on_spark, _spread, SPREAD, conf, *others).partitions("all") == set(range(count))
+
+
 @pytest.mark.parametrize(
     ("flags", "default_most", "count"),
     [
         pytest.param([], 2_000, 4, id="by bytes"),
-        pytest.param(["--parallelism=2"], 2_000, 2, id="parallelism", marks=pytest.mark.rare),
+        pytest.param(["--parallelism=2"], 2_000, 2, id="parallelism"),
         pytest.param(["--max_parallelism=3"], 2_000, 3, id="max_parallelism"),
-        pytest.param([], 3, 3, id="at most the default", marks=pytest.mark.rare),
-        pytest.param(
-            ["--max_parallelism=50"],
-            3,
-            4,
-            id="max_parallelism above the default",
-            marks=pytest.mark.rare,
-        ),
+        pytest.param([], 3, 3, id="at most the default"),
+        pytest.param(["--max_parallelism=50"], 3, 4, id="max_parallelism above the default"),
     ],
 )
 def test_a_segment_that_reads_more_gets_more(
