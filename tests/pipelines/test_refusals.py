@@ -20,7 +20,7 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     StagingError,
 )
-from beam_spark_runner.transforms import ReadFromSpark
+from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 from tests.harvest import harvest, run
 from tests.stateful import Keeps
 from tests.user_packages import wheel
@@ -46,6 +46,19 @@ def test_all_at_once(spark_session: Any) -> None:
     for pattern in ("table one.*: a Spark table in", "table other.*: a Spark table in"):
         assert re.search(rf"^  - {pattern}", text, re.MULTILINE), text
     assert text.startswith("the pipeline cannot run (2 problem(s))"), text
+
+
+def test_tables_in_a_streaming_pipeline(spark_session: Any, tmp_path: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | "In" >> ReadFromSpark(query="SELECT 1 AS id", schema="id INT")
+        return {"written": rows | "Out" >> WriteToSpark(path=str(tmp_path / "out"))}
+
+    with pytest.raises(PipelineRefusedError) as raised:
+        harvest(spark_session, build, "--streaming")
+    for step in ("In", "Out"):
+        assert f"{step}: a Spark table in a streaming pipeline is not supported" in str(
+            raised.value
+        )
 
 
 @pytest.mark.parametrize(

@@ -32,21 +32,19 @@ def anchor(session: Any) -> Iterator[Anchor]:
     anchor.release()
 
 
-def test_it_has_one_partition_for_a_level_without_an_exchange(anchor: Anchor) -> None:
-    assert anchor.row.rdd.getNumPartitions() == 1
-    assert anchor.row.count() == 1
-    assert anchor.row.is_cached
-
-
 def places(frame: Any) -> list[tuple[int, int]]:
     found = frame.selectExpr("route", "spark_partition_id() as place").collect()
     return sorted((row["route"], row["place"]) for row in found)
 
 
 def test_it_has_one_row_in_each_partition(anchor: Anchor) -> None:
+    """And one in all for a level without an exchange."""
     assert anchor.holds
     routes = routing.routes_to_partitions(routing.CONTROL_CODE, PARTITIONS)
     assert places(anchor.rows) == sorted((route, place) for place, route in enumerate(routes))
+    assert anchor.row.rdd.getNumPartitions() == 1
+    assert anchor.row.count() == 1
+    assert anchor.row.is_cached
 
 
 def test_rows_are_where_they_would_be_without_it(session: Any, anchor: Anchor) -> None:

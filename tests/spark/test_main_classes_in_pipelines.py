@@ -10,7 +10,7 @@ from tests.spark.main_classes import run_kinds
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("library", ["cloudpickle", "dill"])
+@pytest.mark.parametrize("library", ["cloudpickle", pytest.param("dill", marks=pytest.mark.rare)])
 @pytest.mark.parametrize(
     "flags", [(), pytest.param(PROCESS, marks=pytest.mark.rare)], ids=["embedded", "process"]
 )

@@ -51,9 +51,10 @@ def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     yield pa.record_batch({"size": pa.array([size], pa.int64())})
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "100%", "[a]{b,c}*?"])
-def test_a_folder_may_have_any_name(session: SessionHandle, tmp_path: Path, name: str) -> None:
-    for number, folder in enumerate((tmp_path / name, tmp_path / "a")):
+def test_a_folder_may_have_any_name(session: SessionHandle, tmp_path: Path) -> None:
+    """Also one that is a pattern of others' names."""
+    names = ("plain", "with space", "100%", "[a]{b,c}*?", "a")
+    for number, folder in enumerate(tmp_path / name for name in names):
         storage = FilesInSharedStorage(session, str(folder))
         frame = session.spark.range(number, number + 1)
         assert storage.materialise(frame, "rows").frame.collect() == [(number,)]

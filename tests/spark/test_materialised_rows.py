@@ -1,6 +1,5 @@
 """Rows that two task attempts have kept, and readers that get either's: what Spark may do."""
 
-import contextlib
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -78,8 +77,17 @@ def as_iterable(p: beam.Pipeline) -> None:
 REPORTS = f"dest = {schema.REPORT}"
 
 
-@pytest.mark.parametrize("returns", [True, False], ids=["with reports", "by a job"])
-@pytest.mark.parametrize("build", [in_place, after_an_exchange, as_iterable])
+@pytest.mark.parametrize(
+    ("build", "returns"),
+    [
+        pytest.param(in_place, True, id="in place, with reports"),
+        pytest.param(in_place, False, id="in place, by a job", marks=pytest.mark.rare),
+        pytest.param(after_an_exchange, True, id="exchanged, with reports", marks=pytest.mark.rare),
+        pytest.param(after_an_exchange, False, id="exchanged, by a job"),
+        pytest.param(as_iterable, True, id="iterable, with reports", marks=pytest.mark.rare),
+        pytest.param(as_iterable, False, id="iterable, by a job"),
+    ],
+)
 @pytest.mark.parametrize(
     "second",
     [
@@ -145,29 +153,21 @@ def test_parts_of_two_attempts_are_packed_again(
     assert [name.startswith("side-input") for name in kept.names] == [False, True, True]
 
 
-@pytest.mark.parametrize("folder", [False, True], ids=["through the driver", "by tasks"])
-@pytest.mark.parametrize("is_multimap", [True, False], ids=["multimap", "iterable"])
 @pytest.mark.parametrize(
-    ("made_by", "is_right"),
+    ("is_multimap", "folder"),
     [
-        pytest.param({7: (1, 2)}, True, id="as it was kept"),
-        pytest.param({7: (1, 3)}, False, id="of another attempt"),
-        pytest.param({7: (1, 2, 3)}, False, id="without one"),
-        pytest.param({7: (1,)}, False, id="with one too many"),
+        pytest.param(True, True, id="multimap, by tasks"),
+        pytest.param(False, True, id="iterable, by tasks", marks=pytest.mark.rare),
+        pytest.param(True, False, id="multimap, through the driver", marks=pytest.mark.rare),
+        pytest.param(False, False, id="iterable, through the driver"),
     ],
 )
 def test_every_way_to_gather_large_side_inputs_compares_attempts(
-    spark_session: SparkSession,
-    tmp_path: Path,
-    made_by: dict[int, tuple[int, ...]],
-    is_right: bool,
-    is_multimap: bool,
-    folder: bool,
+    spark_session: SparkSession, tmp_path: Path, is_multimap: bool, folder: bool
 ) -> None:
     edge = edge_to_side_input(is_multimap=is_multimap)
     found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
     frame = found.mapInArrow(rows_and_marks(int(edge.dest)), frames.SCHEMA).localCheckpoint()
-    rows = OutputRows(FrameRows(frame), {run: Attempts.of(each) for run, each in made_by.items()})
     settings = gather.GatherSettings(
         job_id="job",
         partitions=3,
@@ -175,13 +175,20 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
         share=lambda path: SessionFile(str(path)),
         materialiser=CheckpointOnExecutors(),
     )
-    with contextlib.nullcontext() if is_right else pytest.raises(AmbiguousRowsError) as raised:
+
+    def gather_rows_of(*attempts: int) -> None:
+        """Gather what attempts 1 and 2 have kept, where these have reported."""
+        rows = OutputRows(FrameRows(frame), {7: Attempts.of(attempts)})
         if folder:
             gather._by_tasks(rows, edge, "job/1", MountedFolder(str(tmp_path)), 3)
         else:
             gather._through_driver(rows, edge, "job/1", 100, settings)
-    if raised is not None:
+
+    for others in ((1, 3), (1, 2, 3), (1,)):  # of another attempt, without one, with one too many
+        with pytest.raises(AmbiguousRowsError) as raised:
+            gather_rows_of(*others)
         assert raised.value.verdict.runs == {7}
+    gather_rows_of(1, 2)
 
 
 def test_output_in_shared_storage_can_be_reopened_by_another_session(
@@ -206,18 +213,6 @@ def test_output_in_shared_storage_can_be_reopened_by_another_session(
         # What one of the tasks wrote is lost.
         next(file for file in (tmp_path / "segment").glob("*.parquet")).unlink()
         assert not reopened(output, FilesInSharedStorage(another, str(tmp_path))).is_complete()
-
-
-def test_output_on_executors_cannot_be_reopened(
-    spark_session: SparkSession, tmp_path: Path
-) -> None:
-    on_executors = OutputPart(run=1, attempts=Attempts.of([1]), path=None)
-    in_storage = OutputPart(run=2, attempts=Attempts.of([2]), path=str(tmp_path))
-    with open_session(RunnerConfig(), spark_session) as session:
-        storage = FilesInSharedStorage(session, str(tmp_path))
-        for parts in [(on_executors,), (on_executors, in_storage), ()]:
-            with pytest.raises(ValueError, match="not in shared storage"):
-                reopened(SegmentOutput(parts=parts), storage)
 
 
 def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -45,21 +45,19 @@ def ids(spark: Any, path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("target", ["path", "table"])
-@pytest.mark.parametrize("source", ["path", "part", "table", "query", "dataframe"])
-def test_what_is_read_is_not_overwritten(
-    spark_session: Any, parts: Path, source: str, target: str
-) -> None:
-    read = {
-        "path": {"path": str(parts)},
-        "part": {"path": str(parts / "part=1")},
-        "table": {"table": TABLE},
-        "query": {"query": f"SELECT id FROM {TABLE} WHERE part = 0"},
-        "dataframe": {"dataframe": spark_session.table(TABLE).where("id > 1")},
-    }[source]
+def test_what_is_read_is_not_overwritten(spark_session: Any, parts: Path, target: str) -> None:
     write = {"path": str(parts)} if target == "path" else {"table": TABLE}
-    with pytest.raises(PipelineRefusedError, match=r"New.* it would overwrite .*, which Old"):
-        run(spark_session, copy(read, {**write, "mode": "overwrite"}))
-    assert ids(spark_session, parts) == [*range(COUNT)]
+    reads: list[dict[str, Any]] = [
+        {"path": str(parts)},
+        {"path": str(parts / "part=1")},
+        {"table": TABLE},
+        {"query": f"SELECT id FROM {TABLE} WHERE part = 0"},
+        {"dataframe": spark_session.table(TABLE).where("id > 1")},
+    ]
+    for read in reads:
+        with pytest.raises(PipelineRefusedError, match=r"New.* it would overwrite .*, which Old"):
+            run(spark_session, copy(read, {**write, "mode": "overwrite"}))
+        assert ids(spark_session, parts) == [*range(COUNT)]
 
 
 def test_a_part_of_what_is_read_is_not_overwritten(spark_session: Any, parts: Path) -> None:
@@ -77,13 +75,12 @@ def test_other_writes_beside_what_is_read(spark_session: Any, parts: Path, tmp_p
     assert ids(spark_session, other) == [*range(100, 106), *range(200, 206)]
 
 
-@pytest.mark.parametrize(
-    ("url", "is_refused"), [("jdbc:postgresql://host/db", True), ("jdbc:x://other", False)]
-)
-def test_a_table_of_a_database(spark_session: Any, url: str, is_refused: bool) -> None:
+def test_a_table_of_a_database(spark_session: Any) -> None:
     read = TableRead(format="jdbc", options={"url": "jdbc:postgresql://host/db", "dbTable": "t"})
-    write = TableWrite(format="jdbc", options={"url": url, "dbtable": "t"}, mode="overwrite")
-    with open_session(RunnerConfig(), spark_session) as session:
-        opened = OpenWrite(write=write, step="New", schema="", is_there=True, session=session)
-        errors = check_overwrites([OpenRead(read, "Old", spark_session.range(1))], [opened])
-    assert [error.where for error in errors] == ["New"] * is_refused
+    reads = [OpenRead(read, "Old", spark_session.range(1))]
+    for url, refused in (("jdbc:postgresql://host/db", ["New"]), ("jdbc:x://other", [])):
+        write = TableWrite(format="jdbc", options={"url": url, "dbtable": "t"}, mode="overwrite")
+        with open_session(RunnerConfig(), spark_session) as session:
+            opened = OpenWrite(write=write, step="New", schema="", is_there=True, session=session)
+            errors = check_overwrites(reads, [opened])
+        assert [error.where for error in errors] == refused

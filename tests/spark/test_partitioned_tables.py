@@ -46,7 +46,7 @@ def test_appends_fit_whatever_types_spark_takes_the_names_of_folders_for(
         write(spark_session, path, (3, 9, "x"), mode="append", schema=SCHEMA.replace("id", "nr"))
 
 
-@pytest.mark.parametrize("overwrites", ["static", "dynamic"])
+@pytest.mark.parametrize("overwrites", [pytest.param("static", marks=pytest.mark.rare), "dynamic"])
 def test_an_overwrite_follows_the_settings_of_the_program(
     spark_session: Any, tmp_path: Path, overwrites: str
 ) -> None:

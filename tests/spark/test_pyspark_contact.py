@@ -20,9 +20,8 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
 
-pytestmark = pytest.mark.spark
 
-
+@pytest.mark.spark
 def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     context = spark_session.sparkContext
     assert pyspark_internals.jvm_was_started()
@@ -56,12 +55,14 @@ def test_its_handler_of_ctrl_c() -> None:
     assert vars(module)["signal"] is signal
 
 
+@pytest.mark.spark
 def test_the_socket_of_accumulators(spark_session: SparkSession) -> None:
     context: Any = spark_session.sparkContext
     assert isinstance(context._accumulatorServer.server_address, str | tuple)
     pyspark_internals.have_socket_removed()
 
 
+@pytest.mark.spark
 def test_the_number_of_jobs_is_known_at_once(spark_session: SparkSession) -> None:
     context = spark_session.sparkContext
     before = pyspark_internals.jobs_so_far(context)
@@ -70,6 +71,7 @@ def test_the_number_of_jobs_is_known_at_once(spark_session: SparkSession) -> Non
     assert pyspark_internals.jobs_so_far(context) == before + 1
 
 
+@pytest.mark.spark
 def test_the_active_session_of_a_thread(spark_session: SparkSession) -> None:
     second = spark_session.newSession()
     second.conf.set("spark.contact", "second")
@@ -94,6 +96,7 @@ def test_the_active_session_of_a_thread(spark_session: SparkSession) -> None:
         assert pool.submit(names).result() == [None, "second", "first", "second", None]
 
 
+@pytest.mark.spark
 def test_gauges_of_its_metrics_system(spark_session: SparkSession) -> None:
     gauge = pyspark_internals.gauge(spark_session.sparkContext, "contact")
     pyspark_internals.set_gauge(gauge, 3)
@@ -101,8 +104,15 @@ def test_gauges_of_its_metrics_system(spark_session: SparkSession) -> None:
     pyspark_internals.gauge(spark_session.sparkContext, "contact")  # of a name that is known
 
 
-def test_a_local_session_has_no_executors(spark_session: SparkSession) -> None:
-    assert pyspark_internals.executors(spark_session.sparkContext) == frozenset()
+@pytest.mark.spark
+def test_facts_of_a_local_session(spark_session: SparkSession) -> None:
+    context = spark_session.sparkContext
+    assert pyspark_internals.executors(context) == frozenset()
+    folder = pyspark_internals.temporary_folder(context)
+    assert folder is not None  # it is deleted with its context
+    assert Path(folder).is_dir()
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(pyspark_internals.default_session).result() is spark_session
 
 
 def test_a_stopped_context_is_seen() -> None:
@@ -110,16 +120,7 @@ def test_a_stopped_context_is_seen() -> None:
     assert "self._jsc = None" in inspect.getsource(SparkContext.stop)
 
 
-def test_the_folder_of_a_context_is_deleted_with_it(spark_session: SparkSession) -> None:
-    folder = pyspark_internals.temporary_folder(spark_session.sparkContext)
-    assert folder is not None
-    assert Path(folder).is_dir()
-
-
-def test_the_default_session_is_found_in_any_thread(spark_session: SparkSession) -> None:
-    assert pyspark_internals.default_session() is spark_session
-
-
+@pytest.mark.spark
 def test_a_java_exception_is_found(spark_session: SparkSession) -> None:
     with pytest.raises((PySparkException, Py4JJavaError)) as caught:  # 3.5 has the latter
         spark_session.sql("select raise_error('no')").collect()
@@ -129,12 +130,14 @@ def test_a_java_exception_is_found(spark_session: SparkSession) -> None:
     assert pyspark_internals.java_cause(ValueError()) is None
 
 
+@pytest.mark.spark
 def test_a_checkpoint_of_a_classic_session_stays_as_it_is(spark_session: SparkSession) -> None:
     checkpoint = spark_session.range(3).localCheckpoint()
     pyspark_internals.bind_checkpoint(checkpoint, None)
     assert checkpoint.sparkSession is spark_session
 
 
+@pytest.mark.spark
 def test_a_frame_runs_in_another_session(spark_session: SparkSession) -> None:
     spark_session.range(3).createOrReplaceTempView("only_here")
     other = spark_session.newSession()
@@ -146,6 +149,7 @@ def test_a_frame_runs_in_another_session(spark_session: SparkSession) -> None:
     assert moved.schema == frame.schema
 
 
+@pytest.mark.spark
 def test_a_broadcast_registers_itself_and_has_a_path_on_workers(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
@@ -160,6 +164,7 @@ def test_a_broadcast_registers_itself_and_has_a_path_on_workers(
     assert found == [(True, b"content")]
 
 
+@pytest.mark.spark
 @pytest.mark.connect
 def test_sessions_and_plans_of_spark_connect(connect_server: str) -> None:
     remote = pytest.importorskip("pyspark.sql.connect.session").SparkSession
@@ -196,6 +201,7 @@ def test_the_daemon_looks_the_main_function_up_for_each_task() -> None:
     assert list(inspect.signature(pyspark_worker.main).parameters) == ["infile", "outfile"]
 
 
+@pytest.mark.spark
 def test_a_physical_plan_runs_again(spark_session: SparkSession) -> None:
     session = spark_session.newSession()
     random = "cast(reflect('java.util.UUID', 'randomUUID') as binary) as value"
@@ -217,6 +223,7 @@ def test_a_physical_plan_runs_again(spark_session: SparkSession) -> None:
     assert len(set().union(*runs)) == 12
 
 
+@pytest.mark.spark
 def test_tasks_of_a_physical_plan_see_the_settings_of_its_session(
     spark_session: SparkSession,
 ) -> None:
@@ -243,6 +250,7 @@ def test_tasks_of_a_physical_plan_see_the_settings_of_its_session(
     assert SparkSession.getActiveSession() is spark_session
 
 
+@pytest.mark.spark
 def test_a_folder_is_deleted_by_hadoops_client(spark_session: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "with [odd] name"
     (folder / "rows").mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Spark tables that cannot be read or written, and pipelines that fail."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from beam_spark_runner.core.errors import (
     SparkJobError,
     TableError,
 )
-from beam_spark_runner.core.table_ddl import schema_of_ddl
 from beam_spark_runner.core.table_types import Column, schema_of
 from beam_spark_runner.core.tables import TableRead, TableWrite
 from beam_spark_runner.options import RunnerConfig
@@ -42,7 +41,7 @@ def write_nothing_much(spark: Any, **arguments: Any) -> None:
     ("read", "problem"),
     [
         pytest.param({"table": "no_such_table"}, "no_such_table", id="table"),
-        pytest.param({"path": "/no/such/path"}, "/no/such/path", id="path"),
+        pytest.param({"path": "/no/such/path"}, "/no/such/path", id="path", marks=pytest.mark.rare),
         pytest.param(
             {"path": "/x", "format": "delta"},
             r"no connector for delta.*--spark_conf spark.jars.packages=io.delta:delta-spark_\S+",
@@ -55,6 +54,7 @@ def write_nothing_much(spark: Any, **arguments: Any) -> None:
             },
             r"no JDBC driver for postgresql.*spark.jars.packages=org.postgresql:postgresql:VERSION",
             id="driver",
+            marks=pytest.mark.rare,
         ),
     ],
 )
@@ -63,17 +63,16 @@ def test_what_cannot_be_read(spark_session: Any, read: dict[str, Any], problem: 
         harvest(spark_session, lambda p: {"read": p | ReadFromSpark(**read)})
 
 
-@pytest.mark.parametrize(
-    ("query", "problem"),
-    [
-        ("SELECT INTERVAL '1' MONTH AS month", "column month: Beam has no type for INTERVAL MONTH"),
-        ("SELECT 1 AS a, 2 AS A", "column a: there are several of this name"),
-        ("SELECT count(*) FROM range(3)", r"column count\(1\): .* rename it"),
-    ],
-)
-def test_columns_that_cannot_come_in(spark_session: Any, query: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(query=query)})
+def test_columns_that_cannot_come_in(spark_session: Any) -> None:
+    problems = {
+        "SELECT INTERVAL '1' MONTH AS month": "column month: Beam has no type for INTERVAL MONTH",
+        "SELECT 1 AS a, 2 AS A": "column a: there are several of this name",
+        "SELECT count(*) FROM range(3)": r"column count\(1\): .* rename it",
+    }
+    for query, problem in problems.items():
+        read = ReadFromSpark(query=query)
+        with pytest.raises(ValueError, match=problem):
+            harvest(spark_session, lambda p, read=read: {"read": p | read})  # type: ignore[misc]
 
 
 def test_another_schema_than_was_given_is_refused(spark_session: Any) -> None:
@@ -90,7 +89,7 @@ def test_another_schema_than_was_given_is_refused(spark_session: Any) -> None:
     assert "name    STRING        STRING" in shown
 
 
-@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("batches", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_a_null_where_the_given_schema_has_none(spark_session: Any, batches: bool) -> None:
     query = "SELECT IF(id = 1, NULL, id) AS price FROM range(2)"
     read = ReadFromSpark(query=query, schema="price BIGINT NOT NULL", batches=batches)
@@ -98,7 +97,13 @@ def test_a_null_where_the_given_schema_has_none(spark_session: Any, batches: boo
         run(spark_session, lambda p: p | "Sales" >> read | beam.Map(lambda row: row.price))
 
 
-@pytest.mark.parametrize("read", [{"table": "no_such_table"}, {"path": "/no/such/path"}])
+@pytest.mark.parametrize(
+    "read",
+    [
+        {"table": "no_such_table"},
+        pytest.param({"path": "/no/such/path"}, marks=pytest.mark.rare),
+    ],
+)
 def test_what_is_not_there_when_the_pipeline_runs(spark_session: Any, read: dict[str, Any]) -> None:
     """With a schema, nothing is looked up when the transform is applied."""
     (name,) = read.values()
@@ -119,6 +124,7 @@ def test_columns_are_checked_when_the_pipeline_runs(spark_session: Any) -> None:
         open_frame(read, session, "Step")
 
 
+@pytest.mark.rare
 def test_a_missing_connector_is_found_before_anything_runs(
     spark_session: Any, tmp_path: Path
 ) -> None:
@@ -154,49 +160,6 @@ def test_a_decimal_that_would_lose_digits(spark_session: Any, tmp_path: Path) ->
         harvest(spark_session, lambda p: build(p, "0.001"))
     stored = spark_session.read.parquet(out).collect()
     assert sorted(row.price for row in stored) == [Decimal("1.25"), Decimal("2.50")]
-
-
-def test_streaming_pipelines(spark_session: Any, tmp_path: Path) -> None:
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        rows = p | "In" >> ReadFromSpark(query="SELECT 1 AS id")
-        return {"written": rows | "Out" >> WriteToSpark(path=str(tmp_path / "out"))}
-
-    with pytest.raises(PipelineRefusedError) as raised:
-        harvest(spark_session, build, "--streaming")
-    for step in ("In", "Out"):
-        assert f"{step}: a Spark table in a streaming pipeline is not supported" in str(
-            raised.value
-        )
-
-
-def read_elsewhere(p: beam.Pipeline) -> None:
-    p | ReadFromSpark(path="/x", schema="id INT")
-
-
-def write_elsewhere(p: beam.Pipeline) -> None:
-    p | beam.Create([{"id": 1}]) | WriteToSpark(path="/x", schema="id INT")
-
-
-@pytest.mark.parametrize("build", [read_elsewhere, write_elsewhere])
-def test_another_runner_says_what_to_use(build: Callable[[beam.Pipeline], None]) -> None:
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    build(pipeline)
-    with pytest.raises(Exception, match="needs SparkPortableRunner; on another runner use"):
-        pipeline.run().wait_until_finish()
-
-
-def test_a_frame_that_is_not_here_is_refused(spark_session: Any) -> None:
-    """As at a job server, which gets the id of a DataFrame and not the DataFrame."""
-    gone = TableRead(frame="0" * 32, schema=schema_of_ddl("id BIGINT"))
-    with (
-        open_session(RunnerConfig(), spark_session) as session,
-        pytest.raises(
-            TableError, match=r"Step: .* works only in the process that has the DataFrame"
-        ),
-    ):
-        open_frame(gone, session, "Step")
 
 
 @pytest.mark.rare

@@ -90,7 +90,7 @@ def written(spark: SparkSession, target: Path) -> list[int]:
     "second",
     [
         pytest.param(f"{NO_REPORT} and spark_partition_id() % 2 = 1", id="rows of one task"),
-        pytest.param(f"not ({NO_REPORT})", id="what the driver reads"),
+        pytest.param(f"not ({NO_REPORT})", id="what the driver reads", marks=pytest.mark.rare),
     ],
 )
 def test_rows_of_other_attempts_are_made_again(
@@ -105,7 +105,10 @@ def test_rows_of_other_attempts_are_made_again(
 @pytest.mark.parametrize(
     ("times", "made"),
     # Readers: the driver, for reports; the count of the rows; the write.
-    [pytest.param(2, 2, id="in the write"), pytest.param(3, 1, id="after all")],
+    [
+        pytest.param(2, 2, id="in the write"),
+        pytest.param(3, 1, id="after all", marks=pytest.mark.rare),
+    ],
 )
 def test_tasks_of_the_write_that_read_others_write_nothing(
     spark_session: SparkSession, tmp_path: Path, times: int, made: int

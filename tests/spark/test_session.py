@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.core.errors import OptionsError, SparkSetupError
+from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session
@@ -183,7 +183,14 @@ def test_another_master_than_the_active_sessions_is_an_error(spark_session: Any)
 
 
 @pytest.mark.connect
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "127.0.0.1", "[::1]:{port}"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:9",
+        pytest.param("127.0.0.1", marks=pytest.mark.rare),
+        pytest.param("[::1]:{port}", marks=pytest.mark.rare),
+    ],
+)
 def test_another_connect_server_than_the_sessions_is_an_error(
     connect_server: str, address: str
 ) -> None:
@@ -207,11 +214,6 @@ def test_what_only_a_new_session_can_have_is_an_error(spark_session: Any) -> Non
         open_session(config, spark_session)
     # What it has already is not a change.
     open_session(RunnerConfig(spark_conf=(("spark.ui.enabled", "false"),)), spark_session).close()
-
-
-def test_something_else_than_a_session_is_an_error() -> None:
-    with pytest.raises(SparkSetupError, match="a SparkSession was expected, not str"):
-        open_session(RunnerConfig(), "local[2]")
 
 
 def cancel_a_job_that_never_ends(session: SessionHandle, tag: str) -> tuple[float, BaseException]:
@@ -316,7 +318,7 @@ class TestConnect:
         "how",
         [
             "active",
-            "given",
+            pytest.param("given", marks=pytest.mark.rare),
             pytest.param("no cloning", marks=pytest.mark.rare),
             pytest.param("no second session", marks=pytest.mark.rare),
         ],

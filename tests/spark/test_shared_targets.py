@@ -26,33 +26,27 @@ def two(first: dict[str, Any], second: dict[str, Any]) -> Callable[[beam.Pipelin
     return build
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
+def test_they_are_refused_before_anything_runs(spark_session: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    modes: list[tuple[dict[str, str], dict[str, str]]] = [
         ({"mode": "error"}, {"mode": "error"}),
         ({"mode": "ignore"}, {"mode": "ignore"}),
         ({"mode": "overwrite"}, {"mode": "append"}),
         ({"mode": "append"}, {"mode": "append", "schema": "id INT"}),
-    ],
-)
-def test_they_are_refused_before_anything_runs(
-    spark_session: Any, tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
-) -> None:
-    out = tmp_path / "out"
-    build = two({"path": str(out), **first}, {"path": f"{out}/", **second})
-    with pytest.raises(PipelineRefusedError, match=r"Two.* writes parquet in .*, which One.*"):
-        run(spark_session, build)
-    assert not out.exists()
+    ]
+    for first, second in modes:
+        build = two({"path": str(out), **first}, {"path": f"{out}/", **second})
+        with pytest.raises(PipelineRefusedError, match=r"Two.* writes parquet in .*, which One.*"):
+            run(spark_session, build)
+        assert not out.exists()
 
 
-@pytest.mark.parametrize("scheme", ["file:", "file://"])
-def test_a_folder_is_the_same_one_under_its_url(
-    spark_session: Any, tmp_path: Path, scheme: str
-) -> None:
+def test_a_folder_is_the_same_one_under_its_url(spark_session: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    build = two({"path": str(out)}, {"path": f"{scheme}{out}"})
-    with pytest.raises(PipelineRefusedError, match="which One"):
-        run(spark_session, build)
+    for scheme in ("file:", "file://"):
+        build = two({"path": str(out)}, {"path": f"{scheme}{out}"})
+        with pytest.raises(PipelineRefusedError, match="which One"):
+            run(spark_session, build)
 
 
 def test_tables_of_a_database_differ_by_their_names(spark_session: Any) -> None:

@@ -129,7 +129,7 @@ def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
     "way",
     [
         _with_the_reports,
-        _in_the_closure,
+        pytest.param(_in_the_closure, marks=pytest.mark.rare),
         pytest.param(_one_file, marks=pytest.mark.rare),
         _files_by_tasks,
         pytest.param(_broadcast, marks=pytest.mark.rare),

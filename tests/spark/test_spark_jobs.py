@@ -65,6 +65,7 @@ def test_small_side_inputs_come_with_the_reports(jobs_of: Jobs) -> None:
     assert jobs_of(build) == 2
 
 
+@pytest.mark.rare
 def test_a_word_count_takes_four(jobs_of: Jobs, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("to be or not to be\n" * 3)
 

@@ -120,6 +120,7 @@ def test_several_tables_and_other_sources_in_one_job(spark_session: Any, folder:
     assert found["count"] == [0]
 
 
+@pytest.mark.rare
 def test_an_empty_table_alone(spark_session: Any, tmp_path: Path) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         rows = p | ReadFromSpark(query="SELECT id FROM range(0)")
@@ -198,7 +199,7 @@ class Sale(NamedTuple):
 
 @pytest.mark.parametrize(
     "format_",
-    [*(pytest.param(each, marks=pytest.mark.rare) for each in ("orc", "csv")), "parquet", "json"],
+    [*(pytest.param(each, marks=pytest.mark.rare) for each in ("orc", "csv", "parquet")), "json"],
 )
 def test_files(spark_session: Any, tmp_path: Path, format_: str) -> None:
     options = {"header": True} if format_ == "csv" else {}
@@ -266,6 +267,7 @@ def test_modes_on_a_catalog_table(spark_session: Any, table: str) -> None:
     assert harvest(spark_session, read)["read"] == [0]
 
 
+@pytest.mark.rare
 def test_files_of_another_format_are_overwritten(spark_session: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     assert write_sales(spark_session, 3, path=path).rows == 3
@@ -320,7 +322,7 @@ def fail(row: Any) -> Any:
     raise ValueError("user code failed")
 
 
-@pytest.mark.parametrize("fails", ["upstream", "elsewhere"])
+@pytest.mark.parametrize("fails", [pytest.param("upstream", marks=pytest.mark.rare), "elsewhere"])
 def test_a_failed_pipeline_writes_nothing(spark_session: Any, folder: Path, fails: str) -> None:
     def build(p: beam.Pipeline) -> None:
         rows = p | ReadFromSpark(path=str(folder / "in"))

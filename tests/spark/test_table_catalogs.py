@@ -82,9 +82,8 @@ def test_settings_of_the_program_are_those_of_its_pipelines(spark_session: Any) 
 
 
 @pytest.mark.usefixtures("derby")
-@pytest.mark.parametrize(
-    ("write", "may_run_again"),
-    [
+def test_what_a_failed_write_may_have_left(spark_session: Any) -> None:
+    writes: list[tuple[dict[str, Any], bool]] = [
         ({"table": TABLE}, False),  # its partitions commit by themselves
         ({"table": "beam_files"}, True),
         ({"table": "beam_new"}, True),
@@ -93,16 +92,15 @@ def test_settings_of_the_program_are_those_of_its_pipelines(spark_session: Any) 
         ({"path": "/x", "format": "orc", "options": {COMMITTER: "2"}, "mode": "overwrite"}, True),
         ({"path": "/x", "format": "delta", "options": {COMMITTER: "2"}}, True),  # has its own
         ({"format": "jdbc"}, False),
-    ],
-)
-def test_what_a_failed_write_may_have_left(
-    spark_session: Any, write: dict[str, Any], may_run_again: bool
-) -> None:
+    ]
     spark_session.range(1).write.mode("overwrite").saveAsTable("beam_files")
-    what = TableWrite(**{"mode": "append", **write})
     try:
-        with open_session(RunnerConfig(), spark_session) as session:
-            opened = OpenWrite(write=what, step="New", schema="", is_there=True, session=session)
-            assert opened.may_run_again() == may_run_again
+        for write, may_run_again in writes:
+            what = TableWrite(**{"mode": "append", **write})
+            with open_session(RunnerConfig(), spark_session) as session:
+                opened = OpenWrite(
+                    write=what, step="New", schema="", is_there=True, session=session
+                )
+                assert opened.may_run_again() == may_run_again, write
     finally:
         spark_session.sql("DROP TABLE beam_files")

@@ -100,6 +100,7 @@ def with_times(spark_session: Any) -> Iterator[Any]:
     spark_session.conf.unset(name)
 
 
+@pytest.mark.rare
 def test_times_come_in_and_go_out(with_times: Any, tmp_path: Path) -> None:
     schema = with_times.sql(TIMES).schema.simpleString().removeprefix("struct<")[:-1]
     assert "t:time(6),milli:time(3),arr:array<time(6)>" in schema

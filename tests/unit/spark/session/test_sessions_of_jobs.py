@@ -153,3 +153,8 @@ def test_tokens_stay_secret(log: list[str]) -> None:
     with pytest.raises(OptionsError, match="sc://b:15002 is given") as raised:
         open_session(config, _Remote(log))
     assert "SECRET" not in str(raised.value)
+
+
+def test_something_else_than_a_session_is_an_error() -> None:
+    with pytest.raises(SparkSetupError, match="a SparkSession was expected, not str"):
+        open_session(_CONFIG, "local[2]")
