@@ -8,9 +8,10 @@ import pytest
 
 from tests.cli.programs import ROOT, last_words, lines_of, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
+@pytest.mark.spark
 def test_a_program_catches_its_own_error(tmp_path: Path) -> None:
     """Its class is in the program's main module, which workers have by value."""
     script = """
@@ -61,6 +62,7 @@ def test_what_is_not_written():
 
 
 @pytest.mark.rare
+@pytest.mark.spark
 def test_unit_tests_catch_errors_by_their_type(tmp_path: Path) -> None:
     file = tmp_path / "test_of_a_user.py"
     file.write_text(UNIT_TESTS)

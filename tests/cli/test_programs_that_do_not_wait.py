@@ -39,7 +39,11 @@ KEPT = (
         pytest.param((IN_PROCESS, LOOPBACK), id="in-process, LOOPBACK"),
         pytest.param((IN_PROCESS, *KEPT), id="in-process, harnesses that are kept"),
         pytest.param((ON_SPARK, "--streaming"), id="on Spark, in epochs", marks=pytest.mark.spark),
-        pytest.param((ON_SPARK, LOOPBACK), id="on Spark, LOOPBACK", marks=pytest.mark.spark),
+        pytest.param(
+            (ON_SPARK, LOOPBACK),
+            id="on Spark, LOOPBACK",
+            marks=[pytest.mark.spark, pytest.mark.rare],
+        ),
     ],
 )
 def test_the_pipeline_finishes(flags: tuple[str, ...], tmp_path: Path) -> None:

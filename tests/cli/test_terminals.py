@@ -82,6 +82,7 @@ def test_ctrl_c_is_answered_and_ends_with_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*beam-temp-*")) == []
 
 
+@pytest.mark.rare
 def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     """The program waits for the end of its job, which a cancelled Spark would bring."""
     script = """

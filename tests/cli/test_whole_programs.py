@@ -77,9 +77,8 @@ TICKS = """
 """
 
 
-@pytest.mark.parametrize(
-    "is_blocked", [False, pytest.param(True, id="a second one", marks=pytest.mark.rare)]
-)
+@pytest.mark.rare
+@pytest.mark.parametrize("is_blocked", [False, pytest.param(True, id="a second one")])
 def test_sigterm_may_drain(tmp_path: Path, is_blocked: bool) -> None:
     """The window has no end, so that it closes with the end of its input alone."""
     if is_blocked:
@@ -117,6 +116,7 @@ def ticking(folder: Path, script: str, *flags: str, **environment: str) -> Progr
     return program
 
 
+@pytest.mark.rare
 def test_sigterm_to_all_processes_ends_the_program_alone(tmp_path: Path) -> None:
     """A JVM that the program has started ends with it, and not before."""
     program = ticking(tmp_path, TICKS)
@@ -242,39 +242,18 @@ def test_what_a_pipeline_sets_is_not_set_for_later_sessions(tmp_path: Path) -> N
     assert (ended.code, ended.out) == (0, "[]\nmine true\n")
 
 
-def test_a_main_session_needs_this_package_only_if_the_program_does(tmp_path: Path) -> None:
-    """SDK harnesses in containers load the session of a program, and need not have this package."""
-    script = """
-    from apache_beam.internal import cloudpickle_pickler
-    with beam.Pipeline(argv=OPTIONS) as p:
-        p | beam.Create([1])
-    cloudpickle_pickler.dump_session("session")
-    """
-    ended = run(tmp_path, script)
-    assert ended.code == 0, ended.err
-    assert b"beam_spark_runner" not in (tmp_path / "session").read_bytes()
-
-
 @pytest.mark.parametrize(
     "last", ["", pytest.param("os.kill(os.getpid(), signal.SIGKILL)", marks=pytest.mark.rare)]
 )
-def test_the_socket_of_accumulators_does_not_outlive_the_program(tmp_path: Path, last: str) -> None:
-    """It lies in a folder that the user's programs share, and PySpark leaves it there."""
+def test_what_others_might_read_or_find(tmp_path: Path, last: str) -> None:
+    """Folders for rows, which all users can read, are in one that they cannot enter.
+
+    And the socket of accumulators, which PySpark leaves in a folder that the user's programs share,
+    does not outlive the program.
+    """
     script = """
         from pyspark import SparkContext
-        with beam.Pipeline(argv=OPTIONS) as p:
-            p | beam.Create([1])
-        print(SparkContext._active_spark_context._accumulatorServer.server_address, flush=True)
-        """
-    ended = run(tmp_path, textwrap.dedent(script) + last, LOCAL)
-    socket = Path(ended.out.strip())
-    assert socket.suffix == ".sock", ended.err
-    assert not socket.exists()
 
-
-def test_only_the_user_can_read_what_spark_writes_to_disk(tmp_path: Path) -> None:
-    """Spark makes folders for rows that all users can read, in a folder that they cannot enter."""
-    script = """
         def look(_):
             from pathlib import Path
             folder = Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0])
@@ -282,7 +261,11 @@ def test_only_the_user_can_read_what_spark_writes_to_disk(tmp_path: Path) -> Non
 
         with beam.Pipeline(argv=OPTIONS) as p:
             p | beam.Create([1]) | beam.Map(look) | beam.Map(print)
-    """
-    ended = run(tmp_path, script, LOCAL)
-    assert ended.code == 0, ended.err
+        print(SparkContext._active_spark_context._accumulatorServer.server_address, flush=True)
+        """
+    ended = run(tmp_path, textwrap.dedent(script) + last, LOCAL)
+    assert ended.code == (-signal.SIGKILL if last else 0), ended.err
+    socket = Path(ended.out.strip())
+    assert socket.suffix == ".sock", ended.err
+    assert not socket.exists()
     assert "blockmgr 700" in lines_of(ended.err)  # where workers print

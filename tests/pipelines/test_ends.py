@@ -15,6 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.in_process.session import InProcessSession
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.storage import JobStorage
@@ -163,6 +164,7 @@ def test_the_step_that_ended_its_worker_is_named_without_the_others(on_spark: An
     ("kind", "step"),
     [
         (JobRecord, "end"),
+        (InProcessSession, "close"),
         (Job, "_end_progress"),
         (JobStorage, "remove"),
         (Job, "_remove_temporary_files"),
@@ -179,24 +181,8 @@ def test_waiting_ends_whatever_fails_at_the_end(
     kind: type,
     step: str,
 ) -> None:
-    check_that_waiting_ends(spark_session, monkeypatch, caplog, kind, step)
-
-
-@pytest.mark.spark
-def test_waiting_ends_if_a_session_does_not_close(
-    on_spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    check_that_waiting_ends(on_spark, monkeypatch, caplog, SessionHandle, "close")
-
-
-def check_that_waiting_ends(
-    spark: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    kind: type,
-    step: str,
-) -> None:
-    """Have a step at the end of a job fail."""
+    if kind is InProcessSession and spark_session is not None:
+        kind = SessionHandle
     usual = getattr(kind, step)
 
     def fails(self: Any, *arguments: Any, **named: Any) -> None:
@@ -204,7 +190,7 @@ def check_that_waiting_ends(
         raise OSError("the disk is full")
 
     monkeypatch.setattr(kind, step, fails)
-    pipeline = pipeline_on(spark)
+    pipeline = pipeline_on(spark_session)
     _ = pipeline | beam.Create([1])
     assert pipeline.run().wait_until_finish(120_000) == PipelineState.DONE
     assert "a step at the end of the job failed" in caplog.text

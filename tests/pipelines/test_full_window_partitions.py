@@ -52,10 +52,9 @@ class Events(beam.CombineFn):  # type: ignore[misc]
         return tuple(accumulator)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("harness", HARNESSES)
 def test_functions_get_the_partitions_of_the_step_before(
-    on_spark: Any, harness: tuple[str, ...]
+    spark_session: Any, harness: tuple[str, ...]
 ) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         values = spread(p, range(30)) | beam.Map(lambda value: (value % 4, value))
@@ -70,7 +69,7 @@ def test_functions_get_the_partitions_of_the_step_before(
             | beam.Map(lambda value: value),
         }
 
-    found = harvest(on_spark, build, SPREAD, *harness)
+    found = harvest(spark_session, build, SPREAD, *harness)
     parts = [*found["mapped"]]
     assert sorted(map(len, parts)) == [10, 10, 10]
     assert sorted(itertools.chain(*parts)) == found["values"]
@@ -169,6 +168,33 @@ def test_materialised_partitions_are_those_that_were_made(
         [("create", 190, *by_task[0]), ("create", 190), ("create", 190, *by_task[2])]
     )
     assert found["read"] == [("create", 190, *range(7))]
+
+
+def test_a_stored_partition_is_read_once_in_each_later_job(spark_session: Any) -> None:
+    """The third job also reads what the second one has stored, which is none of them."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        here = spread(p, range(20))
+        window = FullWindowPartition()
+        first = AsSingleton(here | "sum" >> beam.CombineGlobally(sum))
+        stored = here | "stored" >> beam.Map(lambda value, _: value, first)
+        sizes = stored | "second" >> window.aggregate(beam.combiners.CountCombineFn())
+        second = AsSingleton(sizes | "sum of sizes" >> beam.CombineGlobally(sum))
+        stored_still = here | "stored still" >> beam.Map(lambda value, _: value, second)
+        later = stored_still | "third" >> window.aggregate(beam.combiners.CountCombineFn())
+        listed = {
+            name: each
+            | f"list {name}" >> beam.combiners.ToList()
+            | f"key {name}" >> beam.WithKeys(0)
+            for name, each in (("second", sizes), ("third", later))
+        }
+        return {"sizes": sizes, "both": listed | beam.CoGroupByKey()}
+
+    found = harvest(spark_session, build, SPREAD)
+    assert len(found["sizes"]) == 3
+    assert sum(found["sizes"]) == 20
+    ((_, both),) = found["both"]
+    assert [sorted(*both[name]) for name in ("second", "third")] == [found["sizes"]] * 2
 
 
 def test_nothing_is_exchanged(spark_session: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], cou
     ("flags", "count"),
     [
         pytest.param([5], 5, id="shuffle partitions"),
-        pytest.param([5, "--parallelism=3"], 3, id="parallelism"),
+        pytest.param([5, "--parallelism=3"], 3, id="parallelism", marks=pytest.mark.rare),
         pytest.param([200], 2, id="slots", marks=pytest.mark.rare),
     ],
 )

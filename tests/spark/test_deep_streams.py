@@ -19,14 +19,10 @@ from apache_beam.transforms.trigger import (
 from apache_beam.transforms.window import FixedWindows, TimestampCombiner, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from beam_spark_runner.driving.cluster import EpochJob, EpochResult, StoredInput
-from beam_spark_runner.driving.epoch_segments import EpochSegments
-from beam_spark_runner.scheduling.attempts import Rejected, Verdict
-from beam_spark_runner.spark.driver.cluster import SparkCluster
 from tests.cli.programs import Program
 from tests.harvest import Harvest, harvest
 from tests.pipelines.test_streaming_sources import count
-from tests.segments import CUT, cut_at_each_exchange
+from tests.segments import CUT
 from tests.spark.test_session import run_script
 from tests.stateful import Collect, Number
 
@@ -181,45 +177,6 @@ def test_sources_and_side_inputs_on_both_sides_of_a_border(spark_session: Any) -
         for number in range(start, start + 4)
     ]
     assert (found.counter("first"), found.counter("last")) == (16, 16)
-
-
-def test_what_runs_again(
-    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A Spark job whose tasks disagree: it alone. One that cannot read its rows: the epoch."""
-    ran: list[str] = []
-    run, judged = SparkCluster.run_epoch, EpochSegments._judged
-
-    def run_with_faults(cluster: SparkCluster, job: EpochJob, source: Any) -> EpochResult:
-        ran.append("later" if isinstance(source, StoredInput) else "first")
-        if isinstance(source, StoredInput) and ran.count("later") == 4:
-            (tmp_path / source.names[0]).unlink()
-        return run(cluster, job, source)
-
-    def reject_the_second(here: EpochSegments, reports: Any, this: Any) -> Verdict:
-        if ran.count("later") == 1 and isinstance(this.source, StoredInput):
-            return Rejected("as the test says")
-        return judged(here, reports, this)
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        stream = Stream().with_output_types(tuple[str, int]).add_elements(pairs(1, 2))
-        stream.add_elements(pairs(3)).advance_watermark_to_infinity()
-        numbers = p | stream | seen("first") | beam.ParDo(Number()) | seen("last")
-        again = numbers | "again" >> beam.ParDo(Number())
-        return {"numbers": numbers, "again": again}
-
-    cut_at_each_exchange(monkeypatch)
-    monkeypatch.setattr(SparkCluster, "run_epoch", run_with_faults)
-    monkeypatch.setattr(EpochSegments, "_judged", reject_the_second)
-    found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
-    # Epoch by epoch: its second Spark job runs twice; it cannot be read, so that all of it runs
-    # again; and the last one ends the stream.
-    assert ran[:3] == ["first", "later", "later"]
-    assert ran[3:] == ["first", "later", "first", "later", "first", "later"]
-    # User code runs again, and what it does to the outside happens at least once.
-    assert set(found["numbers"]) == set(found["again"]) == {("a", 0), ("a", 1), ("a", 2)}
-    assert (found.counter("first"), found.counter("last")) == (3, 3)
-    assert not list(tmp_path.glob("*.rows"))
 
 
 KILLED = """

@@ -137,30 +137,3 @@ def test_partitions_of_a_table_are_its_own(spark_session: Any) -> None:
 
     found = harvest(spark_session, build, *ADAPTIVE)
     assert sorted(map(sorted, found["ids"])) == [[*range(n, n + 6)] for n in range(0, 30, 6)]
-
-
-def test_a_stored_partition_is_read_once_in_each_later_job(spark_session: Any) -> None:
-    """The third Spark job also reads what the second one has stored, which is none of them."""
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        here = spread(p, range(20))
-        window = FullWindowPartition()
-        first = AsSingleton(here | "sum" >> beam.CombineGlobally(sum))
-        stored = here | "stored" >> beam.Map(lambda value, _: value, first)
-        sizes = stored | "second" >> window.aggregate(beam.combiners.CountCombineFn())
-        second = AsSingleton(sizes | "sum of sizes" >> beam.CombineGlobally(sum))
-        stored_still = here | "stored still" >> beam.Map(lambda value, _: value, second)
-        later = stored_still | "third" >> window.aggregate(beam.combiners.CountCombineFn())
-        listed = {
-            name: each
-            | f"list {name}" >> beam.combiners.ToList()
-            | f"key {name}" >> beam.WithKeys(0)
-            for name, each in (("second", sizes), ("third", later))
-        }
-        return {"sizes": sizes, "both": listed | beam.CoGroupByKey()}
-
-    found = harvest(spark_session, build, SPREAD)
-    assert len(found["sizes"]) == 3
-    assert sum(found["sizes"]) == 20
-    ((_, both),) = found["both"]
-    assert [sorted(*both[name]) for name in ("second", "third")] == [found["sizes"]] * 2

@@ -18,8 +18,6 @@ from beam_spark_runner.spark.driver import resident_task
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from tests.harvest import RARE_HARNESSES, harvest
 
-pytestmark = pytest.mark.spark
-
 
 def pairs(*times: int, key: str = "a") -> list[TimestampedValue]:
     """Return pairs of a key and a number, which is also the second of its timestamp."""
@@ -95,8 +93,9 @@ def test_streams_take_turns(spark_session: Any, flags: tuple[str, ...]) -> None:
     assert sorted(found["since"]) == [("a", [1, 2, 3]), ("a", [5]), ("a", [21])]
 
 
+@pytest.mark.spark
 def test_epochs_that_emit_much_are_exchanged_by_spark(
-    spark_session: Any, monkeypatch: pytest.MonkeyPatch
+    on_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first such epoch on: it is run again, and each element counts once."""
     monkeypatch.setattr(resident_task, "MOST_BYTES", 20_000)
@@ -116,14 +115,15 @@ def test_epochs_that_emit_much_are_exchanged_by_spark(
         groups = p | events | beam.WindowInto(FixedWindows(1000)) | beam.GroupByKey()
         return {"sizes": groups | beam.MapTuple(lambda key, values: (key, len(list(values))))}
 
-    assert harvest(spark_session, build)["sizes"] == [("a", 500)]
+    assert harvest(on_spark, build)["sizes"] == [("a", 500)]
     assert len(sizes) == 2
     assert sizes[0] is not None
     assert sizes[1] is None
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("is_parallel", [False, True])
-def test_one_spark_task_runs_many_epochs(spark_session: Any, is_parallel: bool) -> None:
+def test_one_spark_task_runs_many_epochs(on_spark: Any, is_parallel: bool) -> None:
     """Their tasks of all levels and partitions, unless the option asks for more."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -133,10 +133,10 @@ def test_one_spark_task_runs_many_epochs(spark_session: Any, is_parallel: bool) 
         groups = p | events | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey()
         return {"lists": groups | beam.MapTuple(as_lists) | beam.Reshuffle() | beam.Map(tuple)}
 
-    tracker = spark_session.sparkContext.statusTracker()
+    tracker = on_spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
     flags = ["--parallelism=2", *(["--parallel_test_streams"] if is_parallel else [])]
-    found = harvest(spark_session, build, *flags)
+    found = harvest(on_spark, build, *flags)
     assert found["lists"] == [("a", [1]), ("b", [2])]
     jobs = sorted(set(tracker.getJobIdsForGroup()) - before)
     assert {len(tracker.getJobInfo(job).stageIds) for job in jobs} == {3 if is_parallel else 1}
@@ -151,10 +151,11 @@ def die_at(number: int) -> int:
     return number
 
 
-def test_a_worker_that_dies_fails_the_pipeline(spark_session: Any) -> None:
+@pytest.mark.spark
+def test_a_worker_that_dies_fails_the_pipeline(on_spark: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1)).add_elements(pairs(2))
         return {"numbers": p | events | "Die" >> beam.MapTuple(lambda _, number: die_at(number))}
 
     with pytest.raises(SparkJobError, match="Die"):
-        harvest(spark_session, build)
+        harvest(on_spark, build)

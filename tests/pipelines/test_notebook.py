@@ -14,8 +14,6 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner import SparkPortableRunner
 
-pytestmark = pytest.mark.spark
-
 
 def rows(frame: Any) -> list[Any]:
     return sorted(map(tuple, frame.to_numpy().tolist()))
