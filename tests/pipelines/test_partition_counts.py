@@ -73,7 +73,7 @@ def test_a_segment_that_reads_more_gets_more(
         )
         return {"all": after}
 
-    found = harvest(spark_session, build, *flags)
+    found = harvest(spark_session, build, SPREAD, *flags)
     assert found["all"] == list(range(200))
     assert found.partitions("all") == set(range(count))
 
@@ -91,7 +91,7 @@ def test_elements_that_cross_segments_use_all_of_them(
         moved = values | "Move" >> beam.Reshuffle()
         return {"all": moved | beam.Map(lambda each, total: each[0] + 0 * total, side)}
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, SPREAD)
     assert found["all"] == list(range(200))
     loads = Counter(each.partition for each in found.kept["all"])
     assert set(loads) == set(range(7))
