@@ -6,7 +6,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.job import job
+from beam_spark_runner.job import run_settings
 from beam_spark_runner.scheduling import partitions
 from tests.harvest import SPREAD, harvest
 
@@ -60,7 +60,7 @@ def test_a_segment_that_reads_more_gets_more(
     count: int,
 ) -> None:
     monkeypatch.setattr(partitions, "BYTES_PER_PARTITION", 1 << 20)
-    monkeypatch.setattr(job, "MAX_FROM_BYTES", default_most)
+    monkeypatch.setattr(run_settings, "MAX_FROM_BYTES", default_most)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         values = _spread(p)["all"] | beam.Map(lambda number: (number, b"x" * 16_000))
