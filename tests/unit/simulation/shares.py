@@ -2,12 +2,12 @@
 
 import os
 
-_ALL = int(os.environ.get("SIMULATION_STEPS", "30000"))
+_ALL = int(os.environ.get("SIMULATION_STEPS", "40000"))
 
-SCHEDULES = _ALL * 14 // 30
-DRAWN = _ALL * 6 // 30
-BATCH_SCHEDULES = _ALL * 8 // 30
-BATCH_DRAWN = _ALL * 2 // 30
+SCHEDULES = _ALL * 14 // 40
+DRAWN = _ALL * 6 // 40
+BATCH_SCHEDULES = _ALL * 17 // 40
+BATCH_DRAWN = _ALL * 3 // 40
 
 
 def timeout_s(steps: int) -> int:

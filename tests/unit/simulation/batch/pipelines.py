@@ -150,7 +150,7 @@ def drawn(seed: int, plan: Plan | None = None) -> BoundedPipeline:
         counts_bytes=random.random() < 0.5,
         has_first_tasks=random.random() < 0.6,
         has_rounds=random.random() < 0.8,
-        shares_storage=random.random() < 0.3,
+        shares_storage=random.random() < 0.5,
         max_attempts=random.randrange(1, 4),
         is_poisoned=random.random() < 0.1,
     )
