@@ -200,7 +200,8 @@ class _Level:
                     self.is_last = True
                 if self.is_last:
                     yield from self._taken()
-        if self._task.is_late() or self._slices.unread():
+        # A restriction may take long: the time of its level does not count.
+        if self._slices.unread() or (self._task.is_late() and not self.is_splittable):
             self.is_last = True
         if self.is_last:
             yield from self._taken()

@@ -42,6 +42,7 @@ from beam_spark_runner.spark.driver.gather import GatherSettings, gather
 from beam_spark_runner.spark.driver.helping_job import HelpingJob
 from beam_spark_runner.spark.driver.level_frames import level_frame
 from beam_spark_runner.spark.driver.materialise import Materialiser
+from beam_spark_runner.spark.driver.one_task import collect_values
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier, threads_are_pinned
 from beam_spark_runner.spark.worker.functions import (
     NEW_SHARDS,
@@ -177,8 +178,7 @@ class SparkCluster:
     def _run_first_task(self, job: LevelsJob, budget_s: float) -> LevelsResult | None:
         """Run the only task of a job. Its rows come to the driver, which saves Spark jobs."""
         function = first_task_function(job.programs, job.title, budget_s)
-        frame = one_row(self._spark).mapInArrow(function, "value binary")
-        values = [bytes(value) for (value,) in frame.collect()]
+        values = collect_values(self._spark, function, job.title)
         if not values:
             return None
         (coded,) = values

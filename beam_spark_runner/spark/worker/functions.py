@@ -4,8 +4,8 @@ What they call is imported in the workers: the driver runs no tasks, and would s
 own imports on it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ def first_task_function(
     """Return the function for ``mapInArrow`` whose only task begins a segment; see ``first_task``.
 
     It yields one value with all rows and reports, see ``schema.coded_batches``, or none if it gives
-    up.
+    up. Its input means nothing.
 
     Args:
         programs: the programs of the segment's levels.
@@ -51,6 +51,22 @@ def first_task_function(
 
     run_segment.__name__ = run_segment.__qualname__ = title
     return run_segment
+
+
+def values_function(function: ForMapInArrow) -> Callable[[Iterable[Any]], Iterable[bytes]]:
+    """Return the function of an RDD that yields the values of a function for ``mapInArrow``.
+
+    Args:
+        function: its input means nothing; its only column is binary.
+    """
+
+    def values(rows: Iterable[Any]) -> Iterator[bytes]:
+        for batch in function(iter(())):
+            yield from batch.column(0).to_pylist()
+        for _ in rows:  # Spark ends a worker that does not read it
+            pass
+
+    return values
 
 
 def feeding_function(rows: bytes) -> ForMapInArrow:

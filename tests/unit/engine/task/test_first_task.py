@@ -1,6 +1,7 @@
 """The only task of a segment's first Spark job."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -245,6 +246,26 @@ def test_restrictions_that_are_left(restrictions: list[tuple[str, int]], left: i
     assert verdict(batches) == Accepted()
     (mark,) = marks(batches)
     assert not mark.left_residuals
+
+
+class Slow(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: tuple[str, int], tracker: Any = RESTRICTION) -> Iterator[Any]:
+        position = tracker.current_restriction().start
+        while tracker.try_claim(position):
+            time.sleep(0.3)
+            yield position
+            position += 1
+
+
+def test_levels_after_a_long_restriction_have_their_time() -> None:
+    def build(p: beam.Pipeline) -> None:
+        counted = p | beam.Create([("a", 1)], reshuffle=False) | beam.ParDo(Slow())
+        counted | beam.Map(lambda n: (n, n)) | beam.GroupByKey() | beam.Map(note)
+
+    given = Segments(build, round_budget_s=LONG_S)
+    batches = list(FirstTask(given.programs, 0.1).run(given.fed))
+    assert len(SEEN) == 1
+    assert verdict(batches) == Accepted()
 
 
 def test_what_waits_for_a_long_element_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
