@@ -5,7 +5,8 @@ the same by hand: PySpark's ``mapInArrow`` over a range, an exchange, ``collect`
 turns. CPU seconds are those of all their processes (Linux only).
 
 warm: further runs in one process, see ``benchmarks.start.warm``, each kind in a process of its own;
-the processes take turns. The best run of each counts.
+the processes take turns. The best run of each counts. "built": what Beam does before a runner gets
+the pipeline.
 
 tests: five tests with ``TestPipeline`` in one process of pytest, on Spark, in the process of the
 tests, and on ``FnApiRunner``.
@@ -69,7 +70,9 @@ def test(number):
 _PAIRS = (
     ("three", "three, given session"),
     ("three", "three, RDD"),
+    ("three", "three, built"),
     ("word count", "word count, RDD"),
+    ("word count", "word count, built"),
     ("combines", "combines, FnApiRunner"),
     ("branches", "branches, FnApiRunner"),
 )
