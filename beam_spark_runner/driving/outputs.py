@@ -13,6 +13,8 @@ from beam_spark_runner.scheduling.outputs import SegmentOutput
 
 MAX_FED_BYTES = 1 << 20
 """How many bytes of rows a program may have, which is sent with each task."""
+MAX_DRIVER_BYTES = 128 << 20
+"""How many bytes of rows may be in the driver when another first task begins, which adds more."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,12 @@ class Outputs:
             for batch in rows.returned:
                 found.append(schema.rows_to(np.array(dests, np.int32), batch))
         return found if sum(batch.nbytes for batch in found) <= MAX_FED_BYTES else None
+
+    def has_room_in_driver(self) -> bool:
+        """Whether the driver has few enough rows of first tasks to take those of another one."""
+        batches = (batch for rows in self._rows.values() for batch in rows.returned or ())
+        size: int = sum(batch.nbytes for batch in batches)
+        return size <= MAX_DRIVER_BYTES
 
     def _by_writer(
         self, reads: Mapping[DestinationId, Sequence[SegmentId]]

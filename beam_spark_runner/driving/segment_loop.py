@@ -244,6 +244,7 @@ class _PlanRun:
         return (
             settings.single_task_budget_s > 0
             and not segment.tables
+            and self._outputs.has_room_in_driver()
             # Without rounds, it would process all restrictions.
             and (settings.round_budget_s is not None or not self._builder.has_rounds(segment))
             and self._builder.may_begin_in_one_task(segment)
