@@ -86,7 +86,8 @@ def test_the_results_are_the_same(flags: tuple[str, ...], monkeypatch: pytest.Mo
     expected = harvest_on(runner, everything, *IN_PROCESS, *flags)
     assert pieces == 0
     found = harvest_on(runner, everything, *IN_PROCESS, *flags, NO_MEMORY)
-    assert pieces > 100
+    # How many depends on how far the first task comes in its time.
+    assert pieces
     assert set(found.kept) == set(expected.kept)
     for label in expected.kept:
         assert found.timed(label) == expected.timed(label), label
