@@ -9,7 +9,7 @@ import pyarrow as pa
 from beam_spark_runner.core import routing
 from beam_spark_runner.driving.output_rows import ClusterRows
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.marks import attempts_in
+from beam_spark_runner.engine.rows.marks import attempts_among
 from beam_spark_runner.scheduling.attempts import Attempts
 
 Partition = Iterable[pa.RecordBatch]
@@ -33,14 +33,7 @@ class LocalRows:
 
     def attempts(self) -> dict[int, Attempts]:
         """See ``ClusterRows``."""
-        marks = self.rows_for(())
-        values = (
-            value
-            for partition in marks.partitions
-            for batch in partition
-            for value in batch.column("value").to_pylist()
-        )
-        return {run: Attempts.of(each) for run, each in attempts_in(values).items()}
+        return attempts_among(batch for partition in self.partitions for batch in partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +45,9 @@ class _Selected:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self.rows:
-            is_wanted = np.isin(schema.dests_of(batch), self.dests)
-            if is_wanted.any():
-                yield batch.filter(pa.array(is_wanted))
+            selected = schema.rows_to(self.dests, batch)
+            if len(selected):
+                yield selected
 
 
 def partitions_of(rows: ClusterRows) -> Sequence[Partition]:

@@ -91,3 +91,11 @@ def attempts_in(values: Iterable[bytes]) -> dict[int, list[int]]:
         mark = reports_pb2.AttemptMark.FromString(bytes(value))
         attempts.setdefault(mark.run, []).append(mark.attempt)
     return attempts
+
+
+def attempts_among(batches: Iterable[pa.RecordBatch]) -> dict[int, Attempts]:
+    """Return which attempts have made materialised rows, by run, as the marks among them say."""
+    control = np.array([schema.CONTROL], np.int32)
+    marks = (schema.rows_to(control, batch).column("value") for batch in batches)
+    values = (value for column in marks for value in column.to_pylist())
+    return {run: Attempts.of(each) for run, each in attempts_in(values).items()}

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.marks import attempts_in
+from beam_spark_runner.engine.rows.marks import attempts_among
 from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.spark import frames
@@ -66,9 +66,7 @@ class DriverRows:
 
     def attempts(self) -> dict[int, Attempts]:
         """See ``ClusterRows``."""
-        marks = self.rows_for(()).batches
-        values = (value for batch in marks for value in batch.column("value").to_pylist())
-        return {run: Attempts.of(each) for run, each in attempts_in(values).items()}
+        return attempts_among(self.batches)
 
 
 def frame_of(rows: ClusterRows) -> DataFrame:
