@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
-from beam_spark_runner.job.service.server import JobServer
-from beam_spark_runner.job.waiting import wait_for
+from beam_spark_runner.job.run.waiting import wait_for
+from beam_spark_runner.job.server.server import JobServer
 from beam_spark_runner.options.server import parse_server_options
 
 _LOGGER = logging.getLogger(__name__)

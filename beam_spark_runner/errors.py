@@ -32,14 +32,14 @@ from beam_spark_runner.core.errors import (
     TableError,
     UnsupportedFeatureError,
 )
-from beam_spark_runner.job.checkpoint_folder import (
+from beam_spark_runner.job.files.checkpoint_folder import (
     CheckpointFolderError,
     NotDurableError,
 )
-from beam_spark_runner.job.control import (
+from beam_spark_runner.job.run.control import (
     JobCancelledError,
 )
-from beam_spark_runner.job.service.refusals import (
+from beam_spark_runner.job.server.refusals import (
     JobHasEndedError,
     NotStagedError,
     PrepareTimeoutError,

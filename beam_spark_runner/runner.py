@@ -25,21 +25,21 @@ from beam_spark_runner.harness.beam.recording import (
     play_what_was_recorded,
     use_runnable_recorders,
 )
-from beam_spark_runner.job.environments import (
+from beam_spark_runner.job.client.submission import Submitter
+from beam_spark_runner.job.files.identity import folder_of, new_job_id
+from beam_spark_runner.job.prepare.environments import (
     default_environment,
 )
-from beam_spark_runner.job.identity import folder_of, new_job_id
-from beam_spark_runner.job.interrupts import FirstInterrupt
-from beam_spark_runner.job.job import Job
-from beam_spark_runner.job.lines import end_line, line_for
-from beam_spark_runner.job.opening import open_shown
-from beam_spark_runner.job.packages import asks_for_packages, collect_packages
-from beam_spark_runner.job.prepare import prepare
-from beam_spark_runner.job.program_start import script_name
-from beam_spark_runner.job.progress_line import Line
-from beam_spark_runner.job.result import SparkPipelineResult
-from beam_spark_runner.job.sigterm import sigterm_raises
-from beam_spark_runner.job.submission import Submitter
+from beam_spark_runner.job.prepare.packages import asks_for_packages, collect_packages
+from beam_spark_runner.job.prepare.prepare import prepare
+from beam_spark_runner.job.run.interrupts import FirstInterrupt
+from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.job.run.opening import open_shown
+from beam_spark_runner.job.run.result import SparkPipelineResult
+from beam_spark_runner.job.run.sigterm import sigterm_raises
+from beam_spark_runner.job.watching.lines import end_line, line_for
+from beam_spark_runner.job.watching.program_start import script_name
+from beam_spark_runner.job.watching.progress_line import Line
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.environment import environment_kind
 from beam_spark_runner.options.metrics import MetricsAddress
@@ -54,7 +54,7 @@ from beam_spark_runner.spark.session.own_spark import stop_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from beam_spark_runner.job.loopback import LoopbackPool
+    from beam_spark_runner.job.run.loopback import LoopbackPool
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         loopback: LoopbackPool | None = None
 
         def start_loopback(options_json: str) -> str:
-            from beam_spark_runner.job.loopback import LoopbackPool
+            from beam_spark_runner.job.run.loopback import LoopbackPool
 
             nonlocal session, loopback
             # Spark before gRPC: the JVM is started by a fork, after which gRPC restarts its
@@ -245,8 +245,8 @@ def _serve_metrics(
 ) -> str:
     """Serve the metrics of a job until it ends; return the URL."""
     # Imported here: the import takes a tenth of a second, and most programs serve no metrics.
-    from beam_spark_runner.job.metrics_port import MetricsPort
-    from beam_spark_runner.job.prometheus import JobMetrics
+    from beam_spark_runner.job.export.metrics_port import MetricsPort
+    from beam_spark_runner.job.export.prometheus import JobMetrics
 
     port = MetricsPort(address, lambda: [JobMetrics(name, job)])
     closing.callback(port.close)

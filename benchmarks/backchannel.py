@@ -24,7 +24,7 @@ from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.backchannel.log_rate_limiter import AT_ONCE
 from beam_spark_runner.backchannel.worker import Backchannel
-from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.job.watching.messages import JobMessages
 from beam_spark_runner.spark.session.launch import start_classic
 from benchmarks.cases import CASES
 from benchmarks.harness import PROCESS

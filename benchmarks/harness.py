@@ -32,7 +32,7 @@ from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
-from beam_spark_runner.job.compile import compile_graph
+from beam_spark_runner.job.prepare.compile import compile_graph
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.sdk_options import options_json

@@ -21,7 +21,7 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.job.compile import compile_graph
+from beam_spark_runner.job.prepare.compile import compile_graph
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.pipeline import from_proto
 from benchmarks.cases import SumByKey

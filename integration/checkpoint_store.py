@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from beam_spark_runner.job.shard_places import storage_at
+from beam_spark_runner.job.files.shard_places import storage_at
 from beam_spark_runner.options.values import checkpoint_folder
 from beam_spark_runner.recovery.savepoint import CopyingStorage
 

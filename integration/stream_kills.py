@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from beam_spark_runner.engine.task import task, task_shard
-from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.files.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.sweep import unneeded

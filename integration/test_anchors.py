@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.job import clusters
+from beam_spark_runner.job.run import clusters
 from beam_spark_runner.spark.driver.cluster import SparkClusterSettings
 from integration.cluster import QUICK, Cluster, start_cluster, wait_for_executors
 from integration.pipelines import Counted, counters

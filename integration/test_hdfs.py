@@ -16,7 +16,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.job.shard_places import existing_storage
+from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.state.hdfs_folder import HdfsFolder

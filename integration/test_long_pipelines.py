@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_spark_runner.job.compile import compile_graph
+from beam_spark_runner.job.prepare.compile import compile_graph
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.runner import SparkPortableRunner
 

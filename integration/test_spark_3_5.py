@@ -14,10 +14,10 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
-from beam_spark_runner.job.compile import compile_graph
-from beam_spark_runner.job.job import Job
-from beam_spark_runner.job.prepare import PreparedJob
-from beam_spark_runner.job.telemetry import LiveTasks, listen
+from beam_spark_runner.job.prepare.compile import compile_graph
+from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.job.run.telemetry import LiveTasks, listen
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.session.launch import start_classic

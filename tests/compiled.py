@@ -4,7 +4,7 @@ from typing import Any
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.job.compile import compile_graph
+from beam_spark_runner.job.prepare.compile import compile_graph
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.placing import keep_code_together

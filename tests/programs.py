@@ -15,7 +15,7 @@ from beam_spark_runner.engine.program import (
     StageInEpochs,
     StageProgram,
 )
-from beam_spark_runner.job.prepare import PreparedJob, prepare
+from beam_spark_runner.job.prepare.prepare import PreparedJob, prepare
 from beam_spark_runner.options import RunnerConfig
 
 

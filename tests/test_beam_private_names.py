@@ -47,7 +47,8 @@ _PYTHONS = {
 ELSEWHERE = {
     "harness/failures.py": {"_tagged_with_step"},  # errors of every room
     "import_hook.py": {"_RUNNER_MAP"},  # must not import anything else of this package
-    "job/submitted.py": {"_message_stream", "_state_stream"},  # ours takes the place of a result
+    # Ours takes the place of a result.
+    "job/client/submitted.py": {"_message_stream", "_state_stream"},
     # What was set, and what is a default; all options of a view at once.
     "options/reading.py": {"_flags", "_all_options", "_visible_options"},
     "options/spelling.py": {"_flags", "_add_argparse_args"},  # what was given, what is declared

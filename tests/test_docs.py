@@ -11,7 +11,7 @@ import pytest
 
 from beam_spark_runner import errors
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.job import users_errors
+from beam_spark_runner.job.run import users_errors
 from beam_spark_runner.options.declared import DECLARED
 from tests.test_layers import FILES, LAYERS, ROOMS, dotted
 

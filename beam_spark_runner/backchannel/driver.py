@@ -14,10 +14,10 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, WorkerFrame
+from beam_spark_runner.backchannel.message_counts import MessageCounts
 from beam_spark_runner.backchannel.streams import FileStream, SocketStream
 from beam_spark_runner.backchannel.transport import FOLDER, LOOK_EVERY_S, Route
 from beam_spark_runner.core.framing import FrameTooLongError
-from beam_spark_runner.scheduling.message_counts import MessageCounts
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AT_THE_END_EVERY_S = 0.02

@@ -24,15 +24,15 @@ from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
+from beam_spark_runner.observing.epoch_status import EpochTimes
+from beam_spark_runner.observing.slow_clock import SlowClock
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.budgets import Budgets
-from beam_spark_runner.scheduling.epoch_status import EpochTimes
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.playback import Elements
-from beam_spark_runner.scheduling.slow_clock import SlowClock
 from beam_spark_runner.state.blocks import DamagedFileError
 
 _LOGGER = logging.getLogger(__name__)

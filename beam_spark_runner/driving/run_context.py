@@ -10,9 +10,9 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart, ShardLocations
+from beam_spark_runner.observing.epoch_status import EpochStatus
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.epoch_status import EpochStatus
 
 _MOST_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""

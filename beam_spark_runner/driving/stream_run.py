@@ -13,12 +13,12 @@ from beam_spark_runner.driving.playback import Events, Playback
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.stream_rules import rules_of
+from beam_spark_runner.observing.epoch_status import EpochTimes
+from beam_spark_runner.observing.stream_status import StreamStatus
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.epoch_status import EpochTimes
-from beam_spark_runner.scheduling.stream_status import StreamStatus
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -281,3 +281,11 @@ def ambiguous_runs(
         for run in each.keys() | materialised.keys()
         if each.get(run, none) != materialised.get(run, none)
     )
+
+
+def times_of_levels(reports: Iterable[Report]) -> dict[int, int]:
+    """Return the time of the longest task of each level, in microseconds."""
+    times_us: dict[int, int] = {}
+    for report in reports:
+        times_us[report.level] = max(times_us.get(report.level, 0), report.spent_us)
+    return times_us

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.attempts import Report, times_of_levels
 from beam_spark_runner.scheduling.due_budget import DueBudget
-from beam_spark_runner.scheduling.epoch_status import times_of_levels
 from beam_spark_runner.scheduling.source_budget import SourceBudget
 
 

@@ -83,7 +83,7 @@ def test_a_program_whose_job_server_is_not_there(tmp_path: Path) -> None:
     """
     ended = run(tmp_path, script, "--job_endpoint=127.0.0.1:9", "--job_server_timeout=1")
     first, *_ = lines_of(ended.err)
-    assert first.removeprefix("WARNING:beam_spark_runner.job.reaching:").startswith(
+    assert first.removeprefix("WARNING:beam_spark_runner.job.client.reaching:").startswith(
         "no job server answers at 127.0.0.1:9 (connection refused). Start one "
         "(python -m beam_spark_runner --job_port=9), or correct --job_endpoint; it is waited for"
     )

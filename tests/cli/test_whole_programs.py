@@ -55,7 +55,7 @@ def test_a_signal_leaves_nothing_behind(
 TICKS = """
     from apache_beam.transforms.periodicsequence import PeriodicImpulse
     from apache_beam.transforms.window import FixedWindows
-    from beam_spark_runner.job.job import Job
+    from beam_spark_runner.job.run.job import Job
 
     def drain(job, drain=Job.drain):
         drain(job)

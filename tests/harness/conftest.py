@@ -114,7 +114,7 @@ def scripted() -> Iterator[Callable[[Callable[[ScriptedSdk], None]], Pool]]:
 @pytest.fixture
 def beam_pool() -> Iterator[str]:
     """The address of a pool of Beam's own harnesses, in threads of this process."""
-    from beam_spark_runner.job.loopback import LoopbackPool
+    from beam_spark_runner.job.run.loopback import LoopbackPool
 
     pool = LoopbackPool(100 << 20)
     yield pool.url

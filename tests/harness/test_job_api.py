@@ -17,11 +17,11 @@ from apache_beam.portability.api import (
 from apache_beam.runners.portability import artifact_service
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.job.service import jobs as jobs_module
-from beam_spark_runner.job.service.api import JobApi
+from beam_spark_runner.job.server import jobs as jobs_module
+from beam_spark_runner.job.server.api import JobApi
 from beam_spark_runner.options.server import ServerConfig
-from tests.unit.job.service.served import SOON_S, Gate, request, served
-from tests.unit.job.service.test_staging import artifact
+from tests.unit.job.server.served import SOON_S, Gate, request, served
+from tests.unit.job.server.test_staging import artifact
 
 pytestmark = pytest.mark.grpc
 

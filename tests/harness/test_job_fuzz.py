@@ -18,11 +18,11 @@ from apache_beam.transforms import trigger, window
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from beam_spark_runner.job.service.api import JobApi
+from beam_spark_runner.job.server.api import JobApi
 from beam_spark_runner.options.server import ServerConfig
 from tests.stateful import Keeps
-from tests.unit.job.service.served import request, served
-from tests.unit.job.service.test_staging import artifact
+from tests.unit.job.server.served import request, served
+from tests.unit.job.server.test_staging import artifact
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(600)]
 

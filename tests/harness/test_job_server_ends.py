@@ -28,7 +28,7 @@ FLAGS = (
 )
 LOOPS = """
 import threading
-from beam_spark_runner.job.service.jobs import Jobs
+from beam_spark_runner.job.server.jobs import Jobs
 
 def loop():
     open("loops", "w").close()

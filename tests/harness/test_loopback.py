@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.job.loopback import LoopbackPool
+from beam_spark_runner.job.run.loopback import LoopbackPool
 
 WORKER = """
 import os, signal, sys

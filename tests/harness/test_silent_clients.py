@@ -16,15 +16,15 @@ from apache_beam.portability.api import (
 )
 
 from beam_spark_runner.job import access as access_module
-from beam_spark_runner.job.service import api as api_module
-from beam_spark_runner.job.service import staging as staging_module
-from beam_spark_runner.job.service.api import JobApi
-from beam_spark_runner.job.service.jobs import Jobs
+from beam_spark_runner.job.server import api as api_module
+from beam_spark_runner.job.server import staging as staging_module
+from beam_spark_runner.job.server.api import JobApi
+from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.options.access import ClientAccess
 from beam_spark_runner.options.server import ServerConfig
 from tests.unit.backchannel.served import until
-from tests.unit.job.service.served import SOON_S, Gate, request, served
-from tests.unit.job.service.test_staging import artifact
+from tests.unit.job.server.served import SOON_S, Gate, request, served
+from tests.unit.job.server.test_staging import artifact
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
 

@@ -21,7 +21,7 @@ from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
 from beam_spark_runner.harness.environments import leases
 from beam_spark_runner.harness.environments import packages as module
 from beam_spark_runner.harness.environments.packages import StagedFiles, stage_files
-from beam_spark_runner.job.packages import identify_packages
+from beam_spark_runner.job.prepare.packages import identify_packages
 from beam_spark_runner.portable.artifacts import Artifact, digest_of, to_proto
 from tests.unit.portable.steps import steps_in
 from tests.user_packages import sdist, wheel

@@ -4,13 +4,13 @@ import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_spark_runner.job.service.api import JobApi
-from beam_spark_runner.job.submitted import SubmittedPipelineResult
+from beam_spark_runner.job.client.submitted import SubmittedPipelineResult
+from beam_spark_runner.job.server.api import JobApi
 from beam_spark_runner.options.server import parse_server_options
 from beam_spark_runner.runner import SparkPortableRunner
 from tests.harness.test_job_access import server_with
 from tests.harness.test_submitted_streams import another_server, submitted_to
-from tests.unit.job.service.served import request, served
+from tests.unit.job.server.served import request, served
 
 pytestmark = pytest.mark.grpc
 

@@ -19,16 +19,16 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from beam_spark_runner._generated import streaming_jobs_pb2
 from beam_spark_runner.core.errors import JobServerLostError, JobServerRefusedError, OptionsError
-from beam_spark_runner.job.open_streams import StreamsOfProgram, end_streams
-from beam_spark_runner.job.service import api as api_module
+from beam_spark_runner.job.client.open_streams import StreamsOfProgram, end_streams
+from beam_spark_runner.job.client.submitted import SubmittedPipelineResult
+from beam_spark_runner.job.server import api as api_module
 from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
-from beam_spark_runner.job.submitted import SubmittedPipelineResult
 from beam_spark_runner.recovery.manifest import epoch_in
 from beam_spark_runner.runner import SparkPortableRunner
 from tests.cli.programs import Program, lines_of
 from tests.harness.test_job_access import Papers, on_localhost, server_with
 from tests.harness.test_job_server import CLIENTS, Server, ticks, waits
-from tests.unit.job.service.served import request
+from tests.unit.job.server.served import request
 
 pytestmark = pytest.mark.grpc
 

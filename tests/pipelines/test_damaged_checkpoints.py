@@ -15,7 +15,7 @@ from beam_spark_runner.errors import (
     DamagedFileError,
     FencedError,
 )
-from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.files.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.recovery.commit import claim
 from beam_spark_runner.savepoint import main
 from tests.harness.processes import wait_for

@@ -15,7 +15,7 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.job import run_settings
+from beam_spark_runner.job.run import run_settings
 from tests.harvest import SPREAD, counter_of, run
 from tests.spark.restrictions import RESTRICTION
 

@@ -15,7 +15,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.job.messages import SDK_LOGGER
+from beam_spark_runner.job.watching.messages import SDK_LOGGER
 from tests.harvest import LOOPBACK, PROCESS, run
 from tests.spark.transports import TRANSPORTS
 

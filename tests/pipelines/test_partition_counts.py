@@ -6,7 +6,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.job import run_settings
+from beam_spark_runner.job.run import run_settings
 from beam_spark_runner.scheduling import partitions
 from tests.harvest import SPREAD, harvest
 

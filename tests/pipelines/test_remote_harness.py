@@ -19,7 +19,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedVal
 
 from beam_spark_runner import runner
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.job import loopback
+from beam_spark_runner.job.run import loopback
 from tests.harvest import LOOPBACK, PROCESS, harvest, run
 
 pytestmark = pytest.mark.grpc

@@ -14,7 +14,7 @@ from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_folder import MountedFolder
-from beam_spark_runner.job.system_clock import SystemClock
+from beam_spark_runner.job.run.system_clock import SystemClock
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report

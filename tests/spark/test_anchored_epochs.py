@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.job import clusters
+from beam_spark_runner.job.run import clusters
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.cluster import SparkClusterSettings
 from beam_spark_runner.spark.pyspark_internals import physical_plan

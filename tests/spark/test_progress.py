@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.scheduling.batch_line import Counts
+from beam_spark_runner.observing.batch_line import Counts
 from beam_spark_runner.spark.session import progress
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from beam_spark_runner.scheduling.batch_line import Counts
+from beam_spark_runner.observing.batch_line import Counts
 from beam_spark_runner.spark import pyspark_internals
 
 

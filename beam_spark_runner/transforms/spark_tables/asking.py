@@ -5,9 +5,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_spark_runner.core.table_ddl import schema_of_ddl
 from beam_spark_runner.core.table_types import columns_of, unusable_columns
 from beam_spark_runner.transforms.spark_tables.beam_types import schema_of_hint
+from beam_spark_runner.transforms.spark_tables.table_ddl import schema_of_ddl
 
 
 def schema_given(schema: Any) -> str:

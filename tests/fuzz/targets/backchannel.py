@@ -18,8 +18,8 @@ from beam_spark_runner.backchannel.streams import FileStream
 from beam_spark_runner.backchannel.transport import Route, SocketLink
 from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.framing import FrameTooLongError, Unframer, framed
-from beam_spark_runner.job.messages import JobMessages
-from beam_spark_runner.job.telemetry import LiveTasks, TaskTelemetry
+from beam_spark_runner.job.run.telemetry import LiveTasks, TaskTelemetry
+from beam_spark_runner.job.watching.messages import JobMessages
 from tests.fuzz import coded
 from tests.fuzz.protos import Pool
 from tests.fuzz.targets.base import Messages, Target

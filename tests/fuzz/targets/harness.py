@@ -20,7 +20,7 @@ from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimer
 from beam_spark_runner.harness.remote.metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.residuals import ResidualChecks
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
-from beam_spark_runner.job.prometheus import JobMetrics, JobsCollector
+from beam_spark_runner.job.export.prometheus import JobMetrics, JobsCollector
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.monitoring import (
     element_counts,

@@ -11,9 +11,9 @@ from apache_beam.portability.api import beam_artifact_api_pb2, beam_job_api_pb2
 from google.protobuf.message import Message
 
 from beam_spark_runner.core.errors import SparkSetupError
-from beam_spark_runner.job.service.job_service import JobService
-from beam_spark_runner.job.service.jobs import Jobs
-from beam_spark_runner.job.service.staging import StagingService
+from beam_spark_runner.job.server.job_service import JobService
+from beam_spark_runner.job.server.jobs import Jobs
+from beam_spark_runner.job.server.staging import StagingService
 from beam_spark_runner.options.server import ServerConfig
 from tests.fuzz.corpus import NO_STAGE, Recorded, framed, frames
 from tests.fuzz.protos import Pool

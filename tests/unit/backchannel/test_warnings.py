@@ -9,7 +9,7 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import LogHandler, category_of, redirect_warnings
-from beam_spark_runner.job.messages import SDK_LOGGER, JobMessages
+from beam_spark_runner.job.watching.messages import SDK_LOGGER, JobMessages
 from tests.unit.backchannel.served import entry
 
 

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.core.table_ddl import schema_of_ddl
 from beam_spark_runner.core.table_types import (
     Column,
     columns_of,
@@ -15,6 +14,7 @@ from beam_spark_runner.core.table_types import (
     text_of_type,
     unusable_columns,
 )
+from beam_spark_runner.transforms.spark_tables.table_ddl import schema_of_ddl
 
 ALL = (
     "b BOOLEAN, i8 TINYINT, i16 SMALLINT, i32 INT, i64 BIGINT, f FLOAT, d DOUBLE, "

@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from google.protobuf import struct_pb2
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.job.service.client_options import by_name, read_options
+from beam_spark_runner.job.server.client_options import by_name, read_options
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options import server as server_options
 from beam_spark_runner.options.declared import DECLARED

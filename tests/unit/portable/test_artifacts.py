@@ -9,7 +9,7 @@ from apache_beam.runners.portability.stager import Stager
 
 from beam_spark_runner.core.errors import StagingError, UnsupportedFeatureError
 from beam_spark_runner.graph.model import Graph
-from beam_spark_runner.job.packages import identify_packages
+from beam_spark_runner.job.prepare.packages import identify_packages
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
 from tests.unit.portable.steps import environments_in, steps_in
 

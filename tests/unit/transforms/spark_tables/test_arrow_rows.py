@@ -12,10 +12,10 @@ import pytest
 from apache_beam import coders
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.core.table_ddl import schema_of_ddl
 from beam_spark_runner.core.table_types import columns_of, text_of_type
 from beam_spark_runner.transforms.spark_tables.beam_types import row_type_of, schema_of_hint
 from beam_spark_runner.transforms.spark_tables.from_arrow import batches_in, rows_of, values_of
+from beam_spark_runner.transforms.spark_tables.table_ddl import schema_of_ddl
 from beam_spark_runner.transforms.spark_tables.to_arrow import BatchEncoder
 from beam_spark_runner.transforms.spark_tables.write import EncodeBatches
 

@@ -1,0 +1,207 @@
+"""The metrics of jobs as Prometheus metric families.
+
+Their names end with the unit, as is Prometheus's convention. The namespaces and names of users'
+metrics are labels, since they may have characters that names of families must not have.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam.metrics.metric import MetricResults
+from prometheus_client import Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.job.watching.stream_watch import StreamWatch
+from beam_spark_runner.observing.epoch_status import EpochStatus
+from beam_spark_runner.portable.monitoring import element_counts, to_metric_results
+
+_JOB = ("job_name", "job_id")
+_OF_USERS = (*_JOB, "step", "namespace", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetrics:
+    """A running job, and the name that its user has given it; empty: none."""
+
+    name: str
+    job: Job
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        return self.name, self.job.job_id
+
+    def infos(self) -> Sequence[bytes]:
+        """Return the job's newest metrics: serialised MonitoringInfos.
+
+        They are the committed ones of a streaming pipeline. In batch, where segments are committed
+        at their end only, they are the attempted ones.
+        """
+        return self.job.tally.committed if self.job.plan.streams else self.job.attempted()
+
+
+class JobsCollector(Collector):
+    """Collects the current metrics of running jobs at each scrape. Threads: any.
+
+    Args:
+        jobs: Returns the running jobs.
+    """
+
+    def __init__(self, jobs: Callable[[], Iterable[JobMetrics]]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        jobs = list(self._jobs())
+        yield from _of_users(jobs)
+        yield _elements(jobs)
+        streams = [
+            (each, each.job.watch, status)
+            for each in jobs
+            if (status := each.job.watch.status) is not None
+        ]
+        yield from _epochs(streams)
+        yield from _steps([(each, status) for each, _, status in streams])
+
+
+def _gauge(name: str, text: str, *labels: str, unit: str = "") -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"beam_spark_{name}", text, labels=(*_JOB, *labels), unit=unit)
+
+
+def _counter(name: str, text: str, *labels: str, unit: str = "") -> CounterMetricFamily:
+    return CounterMetricFamily(f"beam_spark_{name}", text, labels=(*_JOB, *labels), unit=unit)
+
+
+def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> Iterator[Metric]:
+    epochs = _counter("epochs", "Epochs that are committed, in earlier runs, too.")
+    last = _gauge(
+        "last_epoch", "How long the last epoch took, by the part of it.", "part", unit="seconds"
+    )
+    total = _counter(
+        "epoch_time", "How long epochs of this run took, by the part of it.", "part", unit="seconds"
+    )
+    stored = _gauge(
+        "state",
+        "What the steps that share the shards of a level have stored: local copies, in use.",
+        "steps",
+        unit="bytes",
+    )
+    rates = _gauge(
+        "elements_per_second",
+        "Elements that a step has emitted in a second, over the last ten seconds.",
+        "step",
+    )
+    for each, watch, status in streams:
+        for step, rate in watch.rates().items():
+            rates.add_metric((*each.labels, step), rate)
+        epochs.add_metric(each.labels, status.epoch)
+        for part, took_us in status.parts_us.items():
+            last.add_metric((*each.labels, part.value), took_us / 1e6)
+            total.add_metric((*each.labels, part.value), watch.took_us[part] / 1e6)
+        for steps, size in status.stored_bytes.items():
+            stored.add_metric((*each.labels, steps), size)
+    yield from (epochs, last, total, stored, rates)
+
+
+def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric]:
+    arriving = _gauge(
+        "input_watermark_timestamp",
+        "The watermark of a step's input, as Unix time; -Inf and +Inf: the ends of time.",
+        "step",
+        unit="seconds",
+    )
+    leaving = _gauge(
+        "output_watermark_timestamp", "The same of its output.", "step", unit="seconds"
+    )
+    hold = _gauge(
+        "watermark_hold_timestamp",
+        "Where a step holds the watermark of its output, and what does; only while it does.",
+        *("step", "held_by"),
+        unit="seconds",
+    )
+    restrictions = _gauge(
+        "pending_restrictions", "Restrictions of a splittable DoFn that are stored.", "step"
+    )
+    backlog = _gauge(
+        "backlog", "Their size, in the unit of their provider: often bytes, or offsets.", "step"
+    )
+    for each, status in streams:
+        for name, step in status.steps.items():
+            labels = (*each.labels, name)
+            arriving.add_metric(labels, _seconds(step.input_us))
+            leaving.add_metric(labels, _seconds(step.output_us))
+            if step.hold is not None:
+                held_by = step.hold.holder.value
+                hold.add_metric((*labels, held_by), _seconds(step.hold.at_us))
+            if step.restrictions is not None:
+                restrictions.add_metric(labels, step.restrictions)
+                if step.backlog is not None:
+                    backlog.add_metric(labels, step.backlog)
+    yield from (arriving, leaving, hold, restrictions, backlog)
+
+
+def _elements(jobs: Sequence[JobMetrics]) -> Metric:
+    found = _counter("elements", "Elements that a step has emitted.", "step", "output")
+    for each in jobs:
+        graph = each.job.plan.graph
+        makers = {
+            str(collection): (transform.name, tag)
+            for transform in graph.transforms.values()
+            for tag, collection in transform.outputs.items()
+        }
+        counts: dict[tuple[str, str], int] = {}
+        for collection, count in element_counts(each.infos()).items():
+            if (maker := makers.get(collection)) is not None:  # else a collection of the runner's
+                counts[maker] = counts.get(maker, 0) + count
+        for maker, count in counts.items():
+            found.add_metric((*each.labels, *maker), count)
+    return found
+
+
+def _of_users(jobs: Sequence[JobMetrics]) -> Iterator[Metric]:
+    counters = CounterMetricFamily("beam_user_counter", "Beam's counters.", labels=_OF_USERS)
+    gauges = GaugeMetricFamily("beam_user_gauge", "Beam's gauges.", labels=_OF_USERS)
+    distributions = SummaryMetricFamily(
+        "beam_user_distribution", "Beam's distributions.", labels=_OF_USERS
+    )
+    least, most = (
+        GaugeMetricFamily(
+            f"beam_user_distribution_{which}", f"The {which} of a distribution.", labels=_OF_USERS
+        )
+        for which in ("min", "max")
+    )
+    for each in jobs:
+        metrics = to_metric_results(each.infos(), step_names=each.job.step_names)
+        found = metrics.query()
+        for labels, value in _values(each, found, MetricResults.COUNTERS):
+            counters.add_metric(labels, value)
+        for labels, value in _values(each, found, MetricResults.GAUGES):
+            gauges.add_metric(labels, value.value)
+        for labels, value in _values(each, found, MetricResults.DISTRIBUTIONS):
+            distributions.add_metric(labels, count_value=value.count, sum_value=value.sum)
+            if value.count:
+                least.add_metric(labels, value.min)
+                most.add_metric(labels, value.max)
+    yield from (counters, gauges, distributions, least, most)
+
+
+def _values(
+    each: JobMetrics, found: Mapping[str, Sequence[Any]], group: str
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for result in found[group]:
+        name = result.key.metric
+        step = result.key.step or ""  # an SDK may not say which step counts
+        yield (*each.labels, step, name.namespace, name.name), result.result
+
+
+def _seconds(time_us: int) -> float:
+    if time_us <= MIN_US:
+        return float("-inf")
+    return float("inf") if time_us >= MAX_US else time_us / 1e6

@@ -1,0 +1,190 @@
+"""Decides where a streaming job stores its state, commits its epochs, and makes savepoints."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
+from beam_spark_runner.core.routing import KEY_GROUPS
+from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.job.files.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.files.checkpoint_objects import CheckpointObjects
+from beam_spark_runner.options.config import RunnerConfig
+from beam_spark_runner.recovery.commit import newest
+from beam_spark_runner.recovery.driver_start import Checkpoints
+from beam_spark_runner.recovery.savepoint import (
+    CopyingStorage,
+    NothingCommittedError,
+    Savepoint,
+    make_savepoint,
+)
+from beam_spark_runner.recovery.verification import VerifiedEpoch, verified
+from beam_spark_runner.state.checked_files import check_file
+from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
+
+_LINEAGE = "main"
+
+
+def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -> ShardLocations:
+    """Return where a streaming job stores its state.
+
+    Args:
+        config: The options of the job.
+        folder: The temporary folder of the job. None: it has none.
+        is_local: Whether tasks run on this machine.
+
+    Raises:
+        OptionsError: There is no folder for the state, there are fewer key groups than partitions,
+            or HDFS is used without the name of a user.
+    """
+    given = config.checkpoint_dir
+    if given is None and folder is None:
+        raise OptionsError(
+            "checkpoint_dir",
+            "a streaming pipeline needs a folder that this machine and all executors share: name "
+            "one that is mounted everywhere, or one of an object store or HDFS (s3://, gs://, "
+            "abfss://, hdfs://)",
+        )
+    groups = config.max_parallelism or KEY_GROUPS
+    if (config.parallelism or 0) > groups:
+        raise OptionsError(
+            "parallelism",
+            f"{config.parallelism} is more than --max_parallelism, which is {groups} for a "
+            "streaming pipeline unless it is set",
+        )
+    # Without --checkpoint_dir, checkpoints are deleted with the job's folder.
+    if given is None:
+        deltas = str(Path(str(folder), "checkpoints"))
+    else:
+        deltas = given if is_url(given) else str(Path(given).absolute())
+    return ShardLocations(
+        lineage=_LINEAGE,
+        deltas=deltas,
+        local=str(Path(str(folder), "shards")) if is_local else None,
+        key_groups=groups,
+        tasks_sync=not is_local or is_url(deltas),
+        store=settings_of_tasks(deltas, config.store_settings),
+    )
+
+
+def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
+    """Return where and how a streaming job commits its epochs: in the folder of its deltas.
+
+    Raises:
+        CheckpointStorageError: The folder cannot be read or written.
+        OptionsError: The storage does not create files exclusively.
+    """
+    storage: CopyingStorage
+    if config.checkpoint_dir is None:
+        storage = CheckpointFolder(Path(places.deltas), is_kept=False)
+    else:
+        storage = storage_at(places.deltas, "checkpoint_dir", places.store)
+
+    def savepoint() -> Savepoint | None:
+        if config.savepoint_path is None:
+            return None
+        source = existing_storage(config.savepoint_path, "savepoint_path", places.store)
+        return Savepoint(check_file, source, storage)
+
+    return Checkpoints(
+        storage=storage,
+        lineage=places.lineage,
+        restart=config.restart,
+        key_groups=places.key_groups,
+        after_tasks_finish=config.checkpoints_after_tasks_finish,
+        tasks_sync=places.tasks_sync,
+        renamed=dict(config.renamed_steps),
+        savepoint=savepoint,
+    )
+
+
+def storage_at(
+    folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
+) -> CopyingStorage:
+    """Open a folder for checkpoints or a savepoint. It is made if it is missing.
+
+    Args:
+        folder: Its path, or its URL as ``options.values.checkpoint_folder`` returns it.
+        option: The option that names it, for errors.
+        settings: The settings of the store's client; see ``UrlFolder``.
+
+    Raises:
+        CheckpointStorageError: The folder cannot be read or written.
+        OptionsError: The storage does not create files exclusively, or a setting is invalid.
+    """
+    if not is_url(folder):
+        return CheckpointFolder(Path(folder))
+    objects = CheckpointObjects(folder_at(folder, settings))
+    objects.check(option)
+    return objects
+
+
+def existing_storage(
+    folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
+) -> CopyingStorage:
+    """Open a folder for reading, which must exist; see ``storage_at`` for the arguments.
+
+    Raises:
+        OptionsError: The folder is missing. This never applies to object stores.
+        CheckpointStorageError: HDFS cannot be reached.
+    """
+    if is_url(folder):
+        objects = CheckpointObjects(folder_at(folder, settings))
+        if objects.exists():
+            return objects
+    elif Path(folder).is_dir():
+        return CheckpointFolder(Path(folder))
+    raise OptionsError(option, f"there is no folder {folder}")
+
+
+def save(source: CopyingStorage, target: CopyingStorage) -> int:
+    """Make a savepoint, while the job runs or afterwards.
+
+    Args:
+        source: The folder in which the job commits its epochs.
+        target: The folder of the savepoint.
+
+    Returns:
+        The number of the epoch that was copied.
+
+    Raises:
+        NothingCommittedError: No epoch has been committed.
+        SavepointExistsError: The target has another savepoint, or a checkpoint.
+        CorruptManifestError: The manifest of the source is damaged.
+        DamagedFileError: A file that the newest epoch needs is damaged.
+        CheckpointStorageError: One of the folders cannot be read or written.
+    """
+    return make_savepoint(Savepoint(check_file, source, target), _LINEAGE, secrets.token_hex(8))
+
+
+def verify(folder: CopyingStorage) -> Iterator[VerifiedEpoch]:
+    """Verify all files that the manifests in a folder name; see ``verified``."""
+    return verified(folder, _LINEAGE, check_file)
+
+
+def committed_epoch(places: ShardLocations) -> int | None:
+    """Return the number of the last committed epoch; None: there is none.
+
+    Args:
+        places: Where the job stores its state.
+
+    Raises:
+        CorruptManifestError: The newest manifest is damaged.
+        RunnerError: The folder cannot be read.
+    """
+    found = newest(existing_storage(places.deltas, "checkpoint_dir", places.store), places.lineage)
+    return found[-1].epoch if found else None
+
+
+def save_job(places: ShardLocations | None, path: str) -> int:
+    """Make a savepoint of a job of this process; see ``save`` for results and errors.
+
+    Args:
+        places: Where the job stores its state. None: it has not begun.
+        path: The folder of the savepoint; see ``storage_at``.
+    """
+    if places is None:
+        raise NothingCommittedError
+    source = existing_storage(places.deltas, "checkpoint_dir", places.store)
+    return save(source, storage_at(path, SAVEPOINT_ARGUMENT, places.store))

@@ -1,0 +1,363 @@
+"""One run of one pipeline: its thread, its state, its end."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.epoch_loop import EpochSchedule
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.segment_loop import run_plan
+from beam_spark_runner.driving.session import Session
+from beam_spark_runner.driving.stream_run import run_epochs
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.graph.facts import users_steps
+from beam_spark_runner.job.files.last_commit import warn_of_last_commit
+from beam_spark_runner.job.files.shard_places import checkpoints_in, save_job
+from beam_spark_runner.job.files.storage import JobStorage
+from beam_spark_runner.job.files.temporary_files import may_be_continued, remove_temporary_files_of
+from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.clusters import check_tasks_can_run, cluster_of, tables_of
+from beam_spark_runner.job.run.control import JobControl
+from beam_spark_runner.job.run.event_service import events_of_test_streams
+from beam_spark_runner.job.run.program_end import finish_before_end
+from beam_spark_runner.job.run.run_settings import run_settings_of
+from beam_spark_runner.job.run.spark_gauges import show_in_spark
+from beam_spark_runner.job.run.system_clock import SystemClock
+from beam_spark_runner.job.run.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
+from beam_spark_runner.job.run.users_steps import name_users_step
+from beam_spark_runner.job.run.waiting import wait_for
+from beam_spark_runner.job.watching.progress_line import Line
+from beam_spark_runner.job.watching.progress_lines import JobProgress
+from beam_spark_runner.job.watching.record import JobRecord
+from beam_spark_runner.job.watching.stream_watch import StepWatermarks, StreamWatch
+from beam_spark_runner.plan.blocking import blocking_side_inputs
+from beam_spark_runner.portable.monitoring import residual_gauges
+
+_LOGGER = logging.getLogger(__name__)
+
+_TEARDOWN_OF_CANCELLED_S = 1.5
+
+
+class Job:
+    """Runs a plan in a thread of its own.
+
+    Threads: every method may be called from any thread.
+
+    Attributes:
+        record: The states and messages of the job, which readers can follow.
+        messages: The messages of the record.
+        watch: The status of a streaming pipeline.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedJob,
+        session: Session,
+        *,
+        folder: Path | None,
+        close_session: Callable[[], None],
+        line: Line | None = None,
+        record: JobRecord | None = None,
+    ) -> None:
+        """Open the pipeline's Spark tables; nothing runs yet.
+
+        Args:
+            prepared: The compiled pipeline.
+            session: The session in which it runs.
+            folder: See ``identity.folder_of``; made when the job begins, removed when it ends.
+            close_session: Is called at the end of the job.
+            line: Where its progress is shown. None: nowhere.
+            record: The record of a job in state STARTING. None: a new one.
+
+        Raises:
+            PipelineRefusedError: A table cannot be read or written.
+        """
+        self.job_id = prepared.job_id
+        self.tally = RunMetrics()
+        self.plan = plan = prepared.plan
+        self.step_names = {id_: step.name for id_, step in plan.graph.transforms.items()}
+        if record is None:
+            record = JobRecord(self.step_names)
+            record.change_state(PipelineState.STARTING)
+        self.record = record
+        self.messages = self.record.messages
+        self._prepared = prepared
+        self._config = prepared.config
+        self.watch = StreamWatch(
+            plan,
+            self.messages,
+            round(self._config.batch_interval_s * 1e6),
+            lambda: self.tally.committed,
+            show_in_spark(prepared, session, self.messages.warn),
+        )
+        self._live = LiveTasks()
+        self._session = session
+        self._tables = tables_of(plan, session)
+        self._storage = JobStorage(
+            self.job_id,
+            folder,
+            self._config.shared_storage,
+            session,
+            prepared.options_json,
+            self.messages.warn,
+        )
+        self._close_session = close_session
+        self._progress = None if line is None else JobProgress(line, prepared, self.tally)
+        self._error: BaseException | None = None
+        self._final_state: str = PipelineState.FAILED
+        self._began: float | None = None  # the time at which the plan began to run
+        self._telemetry: TaskTelemetry | None = None
+        self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
+        self._was_saved = False
+        self._events = events_of_test_streams(plan.graph)
+        self._control = JobControl()
+        if self._config.drains and plan.streams:
+            self._control.drain()
+        self._ended = threading.Event()
+        # Not a daemon: the job also finishes if the program ends without waiting for it, see
+        # ``program_end``.
+        self._thread = threading.Thread(target=self._run, name=f"beam-job-{self.job_id}")
+
+    @property
+    def state(self) -> str:
+        """One of ``PipelineState``."""
+        return self.record.state
+
+    @property
+    def plays_test_stream(self) -> bool:
+        """Whether a TestStream drives the pipeline."""
+        return self._events is not None
+
+    @property
+    def drains_on_sigterm(self) -> bool:
+        """Whether SIGTERM drains the job: it streams, and --drain_on_sigterm is set."""
+        return self._config.drains_on_sigterm and self.plan.streams
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error because of which the job failed; None: it has not failed."""
+        return self._error
+
+    def start(self) -> None:
+        """Start the job's thread; the state is RUNNING from now on."""
+        self.record.change_state(PipelineState.RUNNING)
+        finish_before_end(self._ended)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the job's end; return whether it has ended in time."""
+        return wait_for(self._ended, timeout_s)
+
+    def deferrals(self) -> Mapping[TransformId, Deferrals]:
+        """Return the residuals of splittable DoFns, as far as running tasks have reported them."""
+        return self._live.deferrals()
+
+    def attempted(self) -> Sequence[bytes]:
+        """Return the metrics of all attempts, also of running tasks: serialised MonitoringInfos.
+
+        Gauges of the number and hold of splittable DoFns' residuals are among them.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        deferred = [
+            gauge.SerializeToString()
+            for step, each in self.deferrals().items()
+            for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
+        ]
+        return [*self.tally.attempted, *self._live.monitoring_infos(), *deferred]
+
+    def cancel(self) -> None:
+        """Cancel the Spark jobs and wait for the job's end. Does nothing after the end."""
+        if self._ended.is_set():
+            return
+        self._control.cancel()
+        if self._events is not None:
+            self._events.stop()
+        telemetry = self._telemetry
+        if telemetry is not None:
+            # Before Spark cancels tasks, since it kills their Python workers.
+            telemetry.end_job(_TEARDOWN_OF_CANCELLED_S)
+        while True:
+            # The session raises if the job's thread is closing it.
+            with contextlib.suppress(Exception):
+                self._session.cancel(self.job_id)
+            # Repeated for a Spark job that was submitted after the call.
+            if self._ended.wait(0.5):
+                return
+
+    def drain(self) -> None:
+        """Let the sources of a streaming pipeline end, and with them the pipeline. Does not wait.
+
+        Raises:
+            UnsupportedFeatureError: The pipeline runs in batch.
+        """
+        self._prepared.check_streams("draining")
+        self._control.drain()
+        if self._events is not None:
+            self._events.stop()
+
+    def save(self, path: str) -> int:
+        """Make a savepoint of a streaming pipeline's last commit; see ``shard_places.save_job``.
+
+        Raises:
+            UnsupportedFeatureError: The pipeline runs in batch.
+        """
+        self._prepared.check_streams("a savepoint of")
+        self._was_saved = True
+        return save_job(self._checkpoints, path)
+
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """See ``SparkPipelineResult.watermarks``."""
+        self._prepared.check_streams("watermarks of")
+        return self.watch.watermarks()
+
+    def _drains(self) -> bool:
+        drains = self._control.drains()
+        if drains and self.state == PipelineState.RUNNING:
+            self.record.change_state(PipelineState.DRAINING)
+        return drains
+
+    def _run(self) -> None:
+        with contextlib.ExitStack() as at_end:
+            # Taken from the last to the first, whichever of them fail: nobody waits for ever.
+            at_end.callback(self._ended.set)
+            for step in (
+                self._end_record,  # late: DoFns may log while they are torn down
+                self._close_session,
+                self._end_progress,
+                self._storage.remove,
+                self._remove_temporary_files,
+                self._report_error,
+                self._report_last_commit,
+                self._close_telemetry,
+                self._stop_events,
+            ):
+                at_end.callback(_take, step)
+            try:
+                self._final_state = self._run_plan()
+            except BaseException as error:
+                if self._control.is_cancelled:
+                    self._final_state = PipelineState.CANCELLED
+                else:
+                    _LOGGER.debug("the pipeline failed", exc_info=error)
+                    name_users_step(error, users_steps(self.plan.graph))
+                    self._error = error
+
+    def _run_plan(self) -> str:
+        """Run the pipeline; return the state in which it has ended."""
+        if self._progress is not None:
+            self._progress.begin(
+                self._session,
+                self.watch,
+                deferred=lambda: sum(each.number for each in self.deferrals().values()),
+                attempted=self.attempted,
+            )
+        with self._session.job_scope(self.job_id, "Verify executors"):
+            check_tasks_can_run(self._session, self._config)
+            self._control.check()
+            self._storage.open()
+        self._telemetry = listen(
+            self._prepared, self._session, self._storage.mounted, self.messages, self._live
+        )
+        settings = self._settings(self._telemetry)
+        cluster = cluster_of(
+            self._prepared,
+            self._session,
+            self._storage,
+            self._telemetry,
+            self._tables,
+            self._control.check,
+            plays_test_stream=self.plays_test_stream,
+        )
+        self._began = time.time()
+        with contextlib.closing(cluster):
+            return self._run_on(cluster, settings)
+
+    def _run_on(self, cluster: Cluster, settings: RunSettings) -> str:
+        epoch = settings.epoch
+        if epoch is None:
+            run_plan(self.plan, settings, cluster, self.tally, SystemClock())
+            return str(PipelineState.DONE)
+        shards = self._checkpoints = epoch.shards
+        for warning in blocking_side_inputs(self.plan):
+            self.messages.warn(warning)
+        checkpoints = checkpoints_in(shards, self._config)
+        with ThreadPoolExecutor(1, "beam-sweep") as background:
+            was_drained = run_epochs(
+                self.plan,
+                settings,
+                cluster,
+                self.tally,
+                checkpoints,
+                self._pace(background),
+                SystemClock(),
+                self._events,
+            )
+        return str(PipelineState.DRAINED if was_drained else PipelineState.DONE)
+
+    def _stop_events(self) -> None:
+        if self._events is not None:
+            self._events.stop()
+
+    def _close_telemetry(self) -> None:
+        if self._telemetry is not None:
+            self._telemetry.close()
+
+    def _report_last_commit(self) -> None:
+        if self._final_state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
+            warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
+
+    def _report_error(self) -> None:
+        if self._error is not None:
+            self.messages.fail(self._error)
+
+    def _remove_temporary_files(self) -> None:
+        if self._began is not None:
+            state, was_saved = self._final_state, self._was_saved
+            remove_temporary_files_of(self._prepared, self._began, state, was_saved=was_saved)
+
+    def _end_progress(self) -> None:
+        if self._progress is not None:
+            epoch = None if self.watch.status is None else self.watch.status.epoch
+            kept = may_be_continued(self._prepared, was_saved=self._was_saved)
+            self._progress.end(self._final_state, epoch, keeps_nothing=not kept)
+
+    def _end_record(self) -> None:
+        self.record.end(self._final_state)
+
+    def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
+        settings = run_settings_of(
+            self._prepared, self._session, self._storage, telemetry, self._control.check
+        )
+        settings = replace(settings, on_epoch=self.watch.take, on_idle=self.watch.idle)
+        progress = self._progress
+        if progress is None:
+            return settings
+        return replace(settings, on_segment=progress.enter, on_continue=progress.continues)
+
+    def _pace(self, background: ThreadPoolExecutor) -> EpochSchedule:
+        return EpochSchedule(
+            interval_us=round(self._config.batch_interval_s * 1e6),
+            sleep=self._control.sleep,
+            wait=self._control.wait,
+            drains=self._drains,
+            drain=self.drain,
+            background=background,
+        )
+
+
+def _take(step: Callable[[], None]) -> None:
+    """Take a step of the end of a job, and log its exception."""
+    try:
+        step()
+    except Exception:
+        _LOGGER.exception("a step at the end of the job failed")

@@ -1,0 +1,118 @@
+"""Settings of a job's run and of its tasks, from its options, its session and its storage."""
+
+import dataclasses
+from collections.abc import Callable
+
+from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.driving.run_context import RunSettings
+from beam_spark_runner.driving.session import Session
+from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import EpochPart
+from beam_spark_runner.engine.rows.schema import MAX_VALUE_BYTES
+from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.in_process.session import InProcessSession
+from beam_spark_runner.job.files.shard_places import shard_places
+from beam_spark_runner.job.files.storage import JobStorage, check_that_nobody_wants_stable_input
+from beam_spark_runner.job.prepare.packages import share_packages
+from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.telemetry import TaskTelemetry
+from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
+
+
+def run_settings_of(
+    prepared: PreparedJob,
+    session: Session,
+    storage: JobStorage,
+    telemetry: TaskTelemetry,
+    check_cancelled: Callable[[], None],
+) -> RunSettings:
+    """Return how a plan runs.
+
+    Args:
+        prepared: The job.
+        session: The session in which it runs.
+        storage: Its storage, which is open.
+        telemetry: What its tasks report.
+        check_cancelled: Raises if the job is to end.
+
+    Raises:
+        UnsupportedFeatureError: A step asks for stable input, which cannot be had here.
+    """
+    config = prepared.config
+    if storage.rows is None and not (session.is_local or prepared.plan.streams):
+        check_that_nobody_wants_stable_input(prepared.plan.graph)
+    epoch = epoch_part_of(prepared, session, storage)
+    most = config.max_parallelism or MAX_FROM_BYTES
+    if epoch is not None:
+        most = min(most, epoch.shards.key_groups)
+    return RunSettings(
+        job_id=prepared.job_id,
+        job_name=config.job_name,
+        least_partitions=config.parallelism or min(most, _least_partitions(session)),
+        most_partitions=most,
+        counts_bytes=config.parallelism is None,
+        limits=limits_of(prepared, session, storage, telemetry.route),
+        epoch=epoch,
+        check_cancelled=check_cancelled,
+        observer=telemetry,
+        round_budget_s=config.sdf_round_budget_s or None,
+        single_task_budget_s=config.single_task_budget_s,
+    )
+
+
+def _least_partitions(session: Session) -> int:
+    return derive_least(
+        session.slots(),
+        shuffle_partitions=session.shuffle_partitions(),
+        can_grow=session.can_grow(),
+    )
+
+
+def limits_of(
+    prepared: PreparedJob, session: Session, storage: JobStorage, route: Route | None
+) -> Limits:
+    """Return the limits of all tasks. Packages of SDK harnesses are sent to the executors.
+
+    Args:
+        prepared: The job.
+        session: The session in which it runs.
+        storage: Its storage, which is open.
+        route: To the driver's backchannel; None: there is none.
+    """
+    config, harnesses = prepared.config, prepared.harnesses
+    in_program = isinstance(session, InProcessSession)
+    if harnesses is not None:
+        packages = prepared.packages
+        archives = share_packages(packages, prepared.job_id, storage.files, session.share)
+        harnesses = dataclasses.replace(
+            harnesses,
+            archives=archives,
+            import_path=prepared.import_path if in_program else (),
+        )
+    return Limits(
+        max_attempts=session.max_task_attempts,
+        row_limit_bytes=session.row_limit_bytes,
+        max_element_bytes=MAX_VALUE_BYTES,
+        cache_bytes=config.max_cache_memory_usage_mb << 20,
+        group_memory_bytes=config.group_memory_bytes or MEMORY_LIMIT_BYTES,
+        options_json=prepared.options_json,
+        working_folder=prepared.working_folder if session.is_local else None,
+        import_path=prepared.import_path if session.is_local else (),
+        main_classes=prepared.main_classes,
+        route=route,
+        harnesses=harnesses,
+        in_program=in_program,
+        step_chunks=config.step_chunks,
+        stuck_s=config.stuck_s(streams=prepared.plan.streams),
+    )
+
+
+def epoch_part_of(prepared: PreparedJob, session: Session, storage: JobStorage) -> EpochPart | None:
+    """Return what all levels of a streaming plan have. None: the plan does not stream."""
+    if not prepared.plan.streams:
+        return None
+    config = prepared.config
+    return EpochPart(
+        shards=shard_places(config, storage.mounted, is_local=session.is_local),
+        user_timer_batch=config.user_timer_batch,
+    )

@@ -1,0 +1,235 @@
+"""Receives what tasks send while they run: log lines, metrics and residuals so far."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.log_lines import was_shown
+from beam_spark_runner.backchannel.offers import Offer, Offers
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.driving.session import Session
+from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.scheduling.attempts import Report
+
+_HARNESS_GRACE_S = 0.1
+_TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
+
+
+class Deferrals(NamedTuple):
+    """The residuals of one step."""
+
+    number: int = 0
+    hold_us: int = MAX_US  # the event time at which they hold the watermark
+
+
+class LiveTasks:
+    """The progress that tasks of the running Spark job have reported.
+
+    It includes the residuals that the last epoch of a streaming pipeline has stored.
+
+    Threads: any.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: set[int] = set()
+        self._tasks: dict[int, TaskProgress] = {}  # by attempt
+        self._stored: Mapping[TransformId, Deferrals] = {}
+
+    def begin(self, run: int, *, is_beside: bool = False) -> None:
+        """Drop the progress of earlier Spark jobs, unless the last one still runs.
+
+        Their metrics are in their reports, or their attempts do not count.
+
+        Args:
+            run: The number of the next one; 0: none.
+            is_beside: Whether the last one still runs.
+        """
+        with self._lock:
+            if not is_beside:
+                self._runs.clear()
+                self._tasks.clear()
+            self._runs.add(run)
+
+    def commit(self, reports: Iterable[Report]) -> None:
+        """Replace the stored residuals of the epoch before by those of a committed epoch."""
+        stored = _summed(
+            (name, left.count, left.hold_us)
+            for report in reports
+            for name, left in report.deferred.items()
+        )
+        with self._lock:
+            self._stored = stored
+
+    def take(self, progress: Iterable[TaskProgress]) -> None:
+        """Store the progress of tasks, unless they belong to another Spark job."""
+        with self._lock:
+            self._tasks.update((each.attempt, each) for each in progress if each.run in self._runs)
+
+    def monitoring_infos(self) -> tuple[bytes, ...]:
+        """Return the merged metrics of all running tasks: serialised MonitoringInfos."""
+        with self._lock:
+            tasks = list(self._tasks.values())
+        infos = (info for each in tasks for info in each.monitoring_infos)
+        # Metrics that are dropped are named when the tasks have ended.
+        return merge(infos, dropped=lambda info, problem: None)
+
+    def deferrals(self) -> Mapping[TransformId, Deferrals]:
+        """Return the residuals of splittable DoFns, by transform.
+
+        What running tasks report of a transform takes the place of what is stored of it.
+        """
+        with self._lock:
+            tasks, stored = list(self._tasks.values()), self._stored
+        running = _summed(
+            (name, deferred.count, deferred.hold_us)
+            for task in tasks
+            for name, deferred in task.deferred.items()
+        )
+        return {**stored, **running}
+
+
+def _summed(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Deferrals]:
+    """Sum the residuals of several tasks, each given as transform id, number and hold."""
+    found: dict[TransformId, Deferrals] = {}
+    for name, number, hold_us in deferred:
+        step = TransformId(name)
+        before = found.get(step, Deferrals())
+        found[step] = Deferrals(before.number + number, min(before.hold_us, hold_us))
+    return found
+
+
+class TaskTelemetry:
+    """The driver's side of a job's backchannel. An ``Observer``.
+
+    Attributes:
+        offers: What first tasks of segments offer.
+
+    Args:
+        job_id: The id of the job.
+        messages: Gets the log lines of user code.
+        live: Gets the progress of tasks.
+        driver: The host to listen at, and the host by which executors reach it. None: the driver
+            does not listen.
+        folder: The folder that driver and workers share, for workers that cannot reach the driver.
+        has_harnesses: Whether there are SDK harnesses, whose log lines reach the workers late.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        messages: JobMessages,
+        live: LiveTasks,
+        driver: tuple[str, str] | None,
+        folder: Path | None,
+        *,
+        has_harnesses: bool = False,
+    ) -> None:
+        self._messages = messages
+        self._live = live
+        self.offers = Offers()
+        self._server = BackchannelServer(
+            job_id,
+            self._take,
+            listen=None if driver is None else (driver[0], 0),
+            advertise="" if driver is None else driver[1],
+            folder=folder,
+            grace_s=_HARNESS_GRACE_S if has_harnesses else 0.0,
+        )
+        self.route = self._server.route
+
+    def began(self, run: int, *, is_beside: bool = False) -> None:
+        """See ``Observer.began``."""
+        self._live.begin(run, is_beside=is_beside)
+
+    def reported(self, reports: Sequence[Report]) -> None:
+        """See ``Observer.reported``."""
+        self._live.begin(0)
+        for report in reports:
+            if report.worker:
+                self._server.expect(report.worker, report.messages_sent)
+
+    def accepted(self, reports: Sequence[Report]) -> None:
+        """See ``Observer.accepted``."""
+        self._live.commit(reports)
+        by_worker: dict[str, list[int]] = {}
+        for report in reports:
+            if report.finalizes:
+                by_worker.setdefault(report.worker, []).append(report.attempt)
+        for worker, attempts in by_worker.items():
+            self._server.accept(worker, attempts)
+
+    def _take(self, worker: str, frame: WorkerFrame) -> None:
+        for coded in frame.log_entries:
+            entry = beam_fn_api_pb2.LogEntry.FromString(coded)
+            self._messages.take_line(worker, entry, is_logged=was_shown(entry))
+        if frame.left_out:
+            self._messages.leave_out(frame.left_out)
+        self._live.take(frame.progress)
+        for offer in frame.offers:
+            self.offers.put(Offer(offer.run, offer.level, offer.attempt, offer.rows))
+
+    def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
+        """Have workers tear down their DoFns of the job; wait, and warn of those that are late."""
+        late = self._server.end_job(timeout_s)
+        if late:
+            self._messages.warn(
+                f"{len(late)} Python worker(s) have not finished tearing down their DoFns after "
+                f"{timeout_s:g} s: "
+                f"{', '.join(sorted(late))}"
+            )
+
+    def close(self) -> None:
+        """Wait a short time for messages in flight, end the job, and stop listening."""
+        self._server.settle()
+        self.end_job()
+        self._server.close()
+        self._live.begin(0)
+        self._live.commit(())
+
+
+def listen(
+    prepared: PreparedJob,
+    session: Session,
+    folder: Path | None,
+    messages: JobMessages,
+    live: LiveTasks,
+) -> TaskTelemetry:
+    """Open the backchannel of a job; see ``backchannel.transport``.
+
+    If there can be none, the job runs without, and steps with bundle finalization are warned of.
+
+    Args:
+        prepared: The pipeline.
+        session: The Spark session in which it runs.
+        folder: The folder that driver and workers share. None: there is none.
+        messages: See ``TaskTelemetry``.
+        live: See ``TaskTelemetry``.
+    """
+    wanted = prepared.config.backchannel
+    needs_files = wanted == "files" or not session.is_local
+    telemetry = TaskTelemetry(
+        prepared.job_id,
+        messages,
+        live,
+        session.driver_host() if wanted == "auto" else None,
+        folder if wanted != "off" and needs_files else None,
+        has_harnesses=prepared.harnesses is not None,
+    )
+    if telemetry.route.address is None and telemetry.route.folder is None:
+        for step in prepared.plan.graph.transforms.values():
+            if step.finalizes_bundles:
+                messages.warn(
+                    f"{step.name}: callbacks of bundle finalization will not run: workers "
+                    "cannot be reached from this program; name a folder that this machine and "
+                    "all executors mount (--temp_location)"
+                )
+    return telemetry

@@ -1,0 +1,145 @@
+"""``JobService`` of Beam's Job API."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apache_beam.portability.api import (
+    beam_job_api_pb2,
+    beam_job_api_pb2_grpc,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+
+from beam_spark_runner.job.access import SPARK_UI_URL
+from beam_spark_runner.job.server.client_options import descriptors
+from beam_spark_runner.job.server.jobs import Jobs
+from beam_spark_runner.job.server.refusals import refuses, refuses_in_stream
+from beam_spark_runner.job.watching.record import StateChange
+
+_CANCELS_WITHIN_S = 5.0
+
+
+class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc]
+    """The gRPC servicer of ``Jobs``.
+
+    The id of a job differs from that of its preparation: Beam's clients limit the time of streams
+    of states and messages to some minutes if both ids are the same.
+
+    Args:
+        jobs: The jobs of the server.
+        artifact_url: HOST:PORT at which clients stage files.
+        spark_ui_url: Returns the URL of the page of the jobs' Spark. None: it has none.
+    """
+
+    def __init__(
+        self, jobs: Jobs, artifact_url: str, spark_ui_url: Callable[[], str | None]
+    ) -> None:
+        self._jobs = jobs
+        self._artifact_url = artifact_url
+        self._spark_ui_url = spark_ui_url
+
+    @refuses
+    def Prepare(self, request: Any, context: Any) -> Any:
+        """See ``Jobs.prepare``."""
+        id_ = self._jobs.prepare(request)
+        return beam_job_api_pb2.PrepareJobResponse(
+            preparation_id=id_,
+            artifact_staging_endpoint=endpoints_pb2.ApiServiceDescriptor(url=self._artifact_url),
+            staging_session_token=id_,
+        )
+
+    @refuses
+    def Run(self, request: Any, context: Any) -> Any:
+        """See ``Jobs.run``."""
+        id_ = self._jobs.run(request.preparation_id, context.peer())
+        return beam_job_api_pb2.RunJobResponse(job_id=id_)
+
+    @refuses
+    def GetJobs(self, request: Any, context: Any) -> Any:
+        """Return all jobs that wait, run, or are among the latest that have ended."""
+        return beam_job_api_pb2.GetJobsResponse(
+            job_info=[
+                beam_job_api_pb2.JobInfo(
+                    job_id=job.job_id,
+                    job_name=job.name,
+                    pipeline_options=job.options,
+                    state=_state_of(job.record.state),
+                )
+                for job in self._jobs.all()
+            ]
+        )
+
+    @refuses
+    def GetState(self, request: Any, context: Any) -> Any:
+        """Return the current state of a job, and when it was entered."""
+        return _to_event(self._jobs.job(request.job_id).record.states.events()[-1])
+
+    @refuses
+    def GetPipeline(self, request: Any, context: Any) -> Any:
+        """Return the pipeline of a job as it was submitted."""
+        coded = self._jobs.job(request.job_id).coded_pipeline
+        return beam_job_api_pb2.GetJobPipelineResponse(
+            pipeline=beam_runner_api_pb2.Pipeline.FromString(coded)
+        )
+
+    @refuses
+    def Cancel(self, request: Any, context: Any) -> Any:
+        """Cancel a job, and wait for its end, but no longer than some seconds."""
+        job = self._jobs.cancel(request.job_id)
+        ended = job.wait(_CANCELS_WITHIN_S)
+        return beam_job_api_pb2.CancelJobResponse(
+            state=_state_of(job.record.state) if ended else beam_job_api_pb2.JobState.CANCELLING
+        )
+
+    @refuses
+    def Drain(self, request: Any, context: Any) -> Any:
+        """Let the sources of a streaming job end; do not wait for its end."""
+        job = self._jobs.job(request.job_id)
+        job.drain()
+        return beam_job_api_pb2.DrainJobResponse(state=_state_of(job.record.state))
+
+    @refuses_in_stream
+    def GetStateStream(self, request: Any, context: Any) -> Iterator[Any]:
+        """Send all states of a job, from the first one on, until it has ended."""
+        states = self._jobs.job(request.job_id).record.states
+        context.add_callback(states.wake)
+        yield from map(_to_event, states.follow(context.is_active))
+
+    @refuses_in_stream
+    def GetMessageStream(self, request: Any, context: Any) -> Iterator[Any]:
+        """Send the stored messages and states of a job, and new ones until it has ended."""
+        events = self._jobs.job(request.job_id).record.events
+        context.add_callback(events.wake)
+        for event in events.follow(context.is_active):
+            if isinstance(event, StateChange):
+                yield beam_job_api_pb2.JobMessagesResponse(state_response=_to_event(event))
+            else:
+                yield beam_job_api_pb2.JobMessagesResponse(message_response=event)
+
+    @refuses
+    def GetJobMetrics(self, request: Any, context: Any) -> Any:
+        """Return the metrics of a job so far."""
+        return beam_job_api_pb2.GetJobMetricsResponse(
+            metrics=self._jobs.job(request.job_id).metrics()
+        )
+
+    @refuses
+    def DescribePipelineOptions(self, request: Any, context: Any) -> Any:
+        """Return the runner's own options, and in the metadata the URL of Spark's page.
+
+        It is the first call of each client, and Beam's messages have no place for such a URL.
+        """
+        url = self._spark_ui_url()
+        if url is not None:
+            context.set_trailing_metadata(((SPARK_UI_URL, url),))
+        return beam_job_api_pb2.DescribePipelineOptionsResponse(options=descriptors())
+
+
+def _state_of(state: str) -> Any:
+    return beam_job_api_pb2.JobState.Enum.Value(state)
+
+
+def _to_event(change: StateChange) -> beam_job_api_pb2.JobStateEvent:
+    event = beam_job_api_pb2.JobStateEvent(state=_state_of(change.state))
+    event.timestamp.FromNanoseconds(round(change.at_s * 1e9))
+    return event

@@ -1,0 +1,59 @@
+"""The preparation of a job, which ends at a time limit, or when the job is cancelled."""
+
+import threading
+from collections.abc import Callable
+
+from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.control import JobCancelledError
+from beam_spark_runner.job.server.limited_call import LimitedCall
+
+
+class Preparing:
+    """Prepares one job. Threads: any; one calls ``run``, once.
+
+    Attributes:
+        is_cancelled: Whether the job was cancelled, also after it was prepared.
+    """
+
+    def __init__(self) -> None:
+        self._call: LimitedCall[PreparedJob] | None = None
+        self._lock = threading.Lock()
+        self._has_ended = threading.Event()
+        self.is_cancelled = False
+
+    def run(self, compile_: Callable[[], PreparedJob], limit_s: float) -> PreparedJob:
+        """Compile the pipeline.
+
+        Args:
+            compile_: Compiles it.
+            limit_s: The longest time that this may take.
+
+        Raises:
+            JobCancelledError: The job was cancelled before or meanwhile.
+            PrepareTimeoutError: It has taken too long.
+            BaseException: What ``compile_`` raises.
+        """
+        with self._lock:
+            if self.is_cancelled:
+                raise JobCancelledError
+            self._call = LimitedCall(compile_, limit_s)
+        return self._call.result()
+
+    def request_cancel(self) -> None:
+        """Let the job be cancelled by the thread that prepares or starts it; do not wait."""
+        with self._lock:
+            self.is_cancelled = True
+
+    def cancel(self) -> None:
+        """Cancel the job; if it is being prepared, that ends now."""
+        self.request_cancel()
+        if self._call is not None:
+            self._call.stop(JobCancelledError())
+
+    def end(self) -> None:
+        """Let ``wait`` return: the result of ``run`` was stored, or the job has ended."""
+        self._has_ended.set()
+
+    def wait(self) -> None:
+        """Wait for ``end``; not long, since preparing has a time limit."""
+        self._has_ended.wait()

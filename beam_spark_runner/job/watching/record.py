@@ -1,0 +1,91 @@
+"""The states and messages of a job, which readers can follow from their beginning."""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from apache_beam.portability.api import beam_job_api_pb2
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.job.watching.event_log import EventLog
+from beam_spark_runner.job.watching.messages import MOST_BYTES, MOST_MESSAGES, JobMessages, size_of
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class StateChange(NamedTuple):
+    """A state that a job has entered, and when."""
+
+    state: str  # one of ``PipelineState``
+    at_s: float  # Unix time
+
+
+class JobRecord:
+    """The states and messages of one job. Threads: any.
+
+    Args:
+        step_names: See ``JobMessages``.
+        job_id: See ``JobMessages``; states are logged with it, too.
+        title: What else is logged of the job with its states, for people: its name and client.
+
+    Attributes:
+        states: All states; closed with the last one.
+        messages: The messages; closed before the last state.
+        events: The latest states and messages in order; the last state is the last event.
+    """
+
+    def __init__(
+        self, step_names: Mapping[TransformId, str], job_id: str = "", title: str = ""
+    ) -> None:
+        self._title = f"{job_id} {title}".rstrip()
+        self._began_s: float | None = None
+        self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(
+            MOST_MESSAGES, most_bytes=MOST_BYTES, size_of=_size_of
+        )
+        self.states: EventLog[StateChange] = EventLog(also=self.events)
+        self.messages = JobMessages(step_names, also=self.events, job_id=job_id)
+
+    @property
+    def state(self) -> str:
+        """One of ``PipelineState``."""
+        return self.states.events()[-1].state
+
+    def change_state(self, state: str) -> None:
+        """Record that the job has entered a state."""
+        if self._title:
+            _LOGGER.info("%s: %s", self._title, self._shown(state))
+        self.states.append(StateChange(state, time.time()))
+
+    def _shown(self, state: str) -> str:
+        """Return a change of states for people, the last one with the time since the start."""
+        before = self.states.events()[-1:]
+        shown = " → ".join(map(_word_for, (*(each.state for each in before), state)))
+        if PipelineState.is_terminal(state) and self._began_s is not None:
+            return f"{shown} in {_duration(time.monotonic() - self._began_s)}"
+        if state == PipelineState.STARTING:
+            self._began_s = time.monotonic()
+        return shown
+
+    def end(self, state: str) -> None:
+        """Record the last state, and close all logs."""
+        self.messages.close()
+        self.change_state(state)
+        self.states.close()
+        self.events.close()
+
+
+def _word_for(state: str) -> str:
+    # The Job API has no state for a job in the queue, and calls it stopped.
+    return "waiting" if state == PipelineState.STOPPED else state.lower()
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _size_of(event: StateChange | beam_job_api_pb2.JobMessage) -> int:
+    return 0 if isinstance(event, StateChange) else size_of(event)

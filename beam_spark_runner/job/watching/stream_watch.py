@@ -1,0 +1,163 @@
+"""The status of a running streaming pipeline: its watermarks, rates, log lines and warnings."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from apache_beam.portability.api import metrics_pb2
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.graph.facts import users_steps
+from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
+from beam_spark_runner.observing.line_parts import SEPARATOR
+from beam_spark_runner.observing.step_rates import StepRates
+from beam_spark_runner.observing.stream_line import StreamLine, rates_text
+from beam_spark_runner.observing.warnings import StreamWarnings
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.monitoring import element_counts, watermark_gauges
+
+_LINE_EVERY_S = 60.0
+_COUNTS_EVERY_S = 1.0  # parsing all metrics takes a part of a short epoch
+_SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM)
+
+
+class StepWatermarks(NamedTuple):
+    """The watermarks of a step.
+
+    Attributes:
+        input: The input watermark: elements with earlier timestamps may be late.
+        output: The output watermark, which the steps downstream see.
+    """
+
+    input: Timestamp
+    output: Timestamp
+
+
+class StreamWatch:
+    """Stores the status of the last epoch, warns, and logs a line once a minute.
+
+    Threads: one calls ``take``, any may read.
+
+    Args:
+        plan: The plan of the pipeline.
+        messages: Gets the log lines and warnings.
+        interval_us: The interval between epochs, in microseconds.
+        committed: Returns the committed metrics: serialised MonitoringInfos.
+        also: Is called with the status of each epoch, too.
+        now_s: The monotonic clock, in seconds.
+
+    Attributes:
+        status: The status after the last epoch. None: this run has committed no epoch yet.
+        took_us: The time of all epochs of this run in microseconds, by its part.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        messages: JobMessages,
+        interval_us: int,
+        committed: Callable[[], Iterable[bytes]],
+        also: Callable[[EpochStatus], None] = lambda status: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.status: EpochStatus | None = None
+        self.took_us = dict.fromkeys(EpochPart, 0)
+        self._messages, self._committed, self._now_s = messages, committed, now_s
+        self._also = also
+        self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}
+        sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
+        self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
+        self._sources = sorted({each.name for each in sources})
+        self._makers = {
+            str(id_): each.name
+            for each in plan.graph.transforms.values()
+            for id_ in each.outputs.values()
+        }
+        self._rates = StepRates()
+        self._next_counts_s = self._taken_s = now_s()
+        self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
+        self._warnings = StreamWarnings(messages.warn, interval_us)
+        self._logged = StreamLine(users_steps(plan.graph))
+        self._next_line_s = now_s() + _LINE_EVERY_S
+
+    def take(self, status: EpochStatus) -> None:
+        """Update rates, warnings and log with the status of an epoch that is committed."""
+        for part, took_us in status.parts_us.items():
+            self.took_us[part] += took_us
+        self.status = status
+        self._taken_s = now_s = self._now_s()
+        if now_s >= self._next_counts_s:
+            self._next_counts_s = now_s + _COUNTS_EVERY_S
+            self._rates.note(self._emitted_by_step(), now_s)
+        self._warnings.after_epoch(status, now_s)
+        self._also(status)
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + _LINE_EVERY_S
+            self._messages.inform(SEPARATOR.join(self.parts(self._logged, has_age=False)))
+            if rates := self.rates():
+                self._messages.inform(f"elements/s of each step: {rates_text(rates)}")
+
+    def idle(self) -> None:
+        """Warn of blocked steps while no epoch is due."""
+        if self.status is not None:
+            self._warnings.while_idle(self.status, self._now_s())
+
+    def parts(self, line: StreamLine, *, has_age: bool = True) -> Sequence[str]:
+        """Return the parts of the current line of status.
+
+        Args:
+            line: Computes rates since its earlier calls.
+            has_age: Whether the line says how long ago the last epoch was committed.
+        """
+        status = self.status
+        # A TestStream has a clock of its own.
+        now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
+        counts = element_counts(self._committed())
+        emitted = sum(counts.get(collection, 0) for collection in self._emitted)
+        rates, now_s = self.rates(), self._now_s()
+        return line.parts(
+            status,
+            now_us=now_us,
+            elements=emitted,
+            now_s=now_s,
+            commit_age_s=now_s - self._taken_s if has_age else None,
+            sources={name: rates[name] for name in self._sources if name in rates},
+        )
+
+    def rates(self) -> dict[str, float]:
+        """Return the elements per second that each step has emitted, over the last ten seconds.
+
+        Returns:
+            Rates by the full name of the step. Empty until there are counts of two epochs.
+        """
+        return self._rates.per_second(self._now_s())
+
+    def _emitted_by_step(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for collection, count in element_counts(self._committed()).items():
+            if (name := self._makers.get(collection)) is not None:  # else one of the runner's
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def watermark_gauges(self) -> list[metrics_pb2.MonitoringInfo]:
+        """Return the watermarks of all steps as gauges; see ``monitoring.watermark_gauges``."""
+        status = self.status
+        if status is None:
+            return []
+        return [
+            gauge
+            for name, step in status.steps.items()
+            for gauge in watermark_gauges(
+                self._ids.get(name, name), step.input_us, step.output_us, status.clock_us // 1_000
+            )
+        ]
+
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """See ``SparkPipelineResult.watermarks``."""
+        status = self.status
+        return {
+            name: StepWatermarks(Timestamp(micros=step.input_us), Timestamp(micros=step.output_us))
+            for name, step in ({} if status is None else status.steps).items()
+        }

@@ -1,0 +1,249 @@
+"""Makes the status of a streaming pipeline, for people, from the reports of an epoch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import DestinationId, StageId
+from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
+from beam_spark_runner.graph import facts
+from beam_spark_runner.graph.model import Transform
+from beam_spark_runner.observing.epoch_status import (
+    Blocked,
+    EpochPart,
+    EpochStatus,
+    EpochTimes,
+    Hold,
+    HoldReason,
+    StepStatus,
+)
+from beam_spark_runner.plan.feeding import inputs
+from beam_spark_runner.plan.levels import levels
+from beam_spark_runner.plan.model import Delivery, Plan, Stage, Stored
+from beam_spark_runner.plan.storing import lags
+from beam_spark_runner.scheduling.attempts import Report, StageReport, Waiting, times_of_levels
+from beam_spark_runner.scheduling.finish import Finished
+
+
+class StreamStatus:
+    """Makes the status of a pipeline after each epoch.
+
+    Args:
+        plan: The plan of the pipeline.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._inputs = inputs(plan)
+        self._steps = {id_: _Steps.of(plan, id_, dest) for id_, dest in self._inputs.items()}
+        self._levels = levels(plan)
+        self._storing = [_storing(plan, level.stages, self._inputs) for level in self._levels]
+        maker = facts.producers(plan.graph)
+        self._makers = {
+            int(id_): plan.graph.transforms[maker[destination.arriving]].name
+            for id_, destination in plan.destinations.items()
+            if destination.delivery is Delivery.SIDE_INPUT
+        }
+
+    def after(
+        self,
+        epoch: int,
+        reports: Sequence[Report],
+        *,
+        clock_us: int,
+        watermarks_us: Mapping[int, int],
+        finished: Finished,
+        took: EpochTimes,
+    ) -> EpochStatus:
+        """Return the status after an epoch.
+
+        Args:
+            epoch: The number of the epoch.
+            reports: The reports of the attempts that were accepted.
+            clock_us: The processing time of the epoch.
+            watermarks_us: The committed input watermarks of stages, by destination.
+            finished: The partitions in which stages have finished.
+            took: How long the epoch took.
+        """
+        stages = _joined(reports)
+        found: dict[str, StepStatus] = {}
+        for id_, steps in self._steps.items():
+            dest = int(self._inputs[id_])
+            input_us = watermarks_us.get(dest, MIN_US)
+            # A stage that has finished does not run, and is not reported.
+            after = stages.get(dest, StageReport(MAX_US if dest in finished else input_us))
+            for name, status in self._of_stage(id_, steps, input_us, after):
+                found[name] = _merged(found[name], status) if name in found else status
+        self._add_deferred(found, reports)
+        slowest, tasks_us = self._slowest(reports)
+        tasks_us = min(tasks_us, took.jobs_us)
+        return EpochStatus(
+            epoch=epoch,
+            clock_us=clock_us,
+            took_us=took.total_us,
+            parts_us={
+                EpochPart.PLANNING: took.planning_us,
+                EpochPart.TASKS: tasks_us,
+                EpochPart.SPARK: took.jobs_us - tasks_us,
+                EpochPart.COMMIT: max(0, took.total_us - took.planning_us - took.jobs_us),
+            },
+            budget_us=took.budget_us,
+            slowest=slowest,
+            steps=found,
+            stored_bytes=self._stored_bytes(reports),
+        )
+
+    def _of_stage(
+        self, id_: StageId, steps: "_Steps", input_us: int, after: StageReport
+    ) -> Iterable[tuple[str, StepStatus]]:
+        stage = self._plan.stages[id_]
+        hold = _hold(stage, input_us, after)
+        blocked = None
+        if (waiting := after.waiting) is not None:
+            makers = tuple(sorted({self._makers[view] for view in waiting.views}))
+            blocked = Blocked(waiting.hold_us, waiting.window, makers)
+        for name, is_first in steps.names.items():
+            status = StepStatus(
+                input_us=input_us if is_first else after.output_us,
+                output_us=after.output_us,
+                hold=hold if is_first else None,
+                blocked=blocked if name in steps.waiting else None,
+            )
+            yield name, status
+
+    def _add_deferred(self, found: dict[str, StepStatus], reports: Sequence[Report]) -> None:
+        counts: dict[str, int] = {}
+        sizes: dict[str, float | None] = {}
+        for report in reports:
+            for step, left in report.deferred.items():
+                counts[step] = counts.get(step, 0) + left.count
+                before = sizes.get(step, 0.0)
+                sizes[step] = None if before is None or left.size is None else before + left.size
+        for stage in self._plan.stages.values():
+            if Stored.RESTRICTIONS not in stage.stores:
+                continue
+            step = stage.transforms[0]
+            name = self._plan.graph.transforms[step].name
+            count = counts.get(str(step), 0)
+            found[name] = replace(
+                found[name], restrictions=count, backlog=sizes.get(str(step), 0.0)
+            )
+
+    def _slowest(self, reports: Sequence[Report]) -> tuple[tuple[str, int], int]:
+        by_level = times_of_levels(reports)
+        if not by_level:
+            return ("", 0), 0
+        level = max(by_level, key=lambda each: by_level[each])
+        names = [self._plan.stages[stage].name for stage in self._levels[level].stages]
+        return (", ".join(names), by_level[level]), sum(by_level.values())
+
+    def _stored_bytes(self, reports: Sequence[Report]) -> Mapping[str, int]:
+        stored: dict[str, int] = {}
+        for report in reports:
+            if report.shard is not None:
+                name = self._storing[report.level]
+                stored[name] = stored.get(name, 0) + report.shard.stored_bytes
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The names of the steps of a stage.
+
+    Attributes:
+        names: By name, in the order of the pipeline: whether the step reads the input of the
+            stage, so that the stage's hold is shown there.
+        waiting: The names of steps with side inputs.
+    """
+
+    names: Mapping[str, bool]
+    waiting: frozenset[str]
+
+    @staticmethod
+    def of(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
+        stage = plan.stages[id_]
+        names: dict[str, bool] = {}
+        if is_group := Stored.GROUPS in stage.stores:
+            names[plan.destinations[dest].name] = True
+        for id_of_step in stage.transforms:
+            step = plan.graph.transforms[id_of_step]
+            # A stateful step that follows a grouping directly shares its hold.
+            holds = Stored.KEYS in stage.stores or not is_group
+            is_first = holds and stage.input in step.main_inputs.values()
+            names[_name(step)] = names.get(_name(step), False) or is_first
+        waiting = {_name(plan.graph.transforms[each.transform]) for each in stage.side_inputs}
+        return _Steps(names, frozenset(waiting))
+
+
+def _name(transform: Transform) -> str:
+    """Return the name of a step; of an inserted "/Wait" step, that of the step that it precedes."""
+    if transform.urn == urns.FLATTEN and transform.side_inputs:
+        return transform.name.removesuffix("/Wait")  # see ``graph.passes.await_side_inputs``
+    return transform.name
+
+
+def _storing(plan: Plan, stages: Sequence[StageId], inputs: Mapping[StageId, DestinationId]) -> str:
+    """Return the names of the steps of a level that store something, as one text."""
+    names = []
+    for id_ in stages:
+        stage = plan.stages[id_]
+        if Stored.VIEW in stage.stores:
+            names.append(stage.name)
+        elif stage.stores:
+            names.append(plan.destinations[inputs[id_]].name)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _hold(stage: Stage, input_us: int, after: StageReport) -> Hold | None:
+    if after.output_us >= whole_milliseconds(input_us):
+        return None
+    hold_us, waiting = after.hold_us, after.waiting
+    held_us = input_us if hold_us is None else min(input_us, hold_us)
+    if lags(stage.stores):
+        holder = HoldReason.COMMIT
+    elif after.output_us < whole_milliseconds(held_us):
+        holder = HoldReason.DUE_TIMER
+    elif waiting is not None and waiting.hold_us <= held_us:
+        holder = HoldReason.SIDE_INPUT
+    elif Stored.RESTRICTIONS in stage.stores:
+        holder = HoldReason.RESTRICTION
+    elif Stored.UNSORTED in stage.stores:
+        holder = HoldReason.ORDER
+    elif stage.stores & {Stored.GROUPS, Stored.VIEW}:
+        holder = HoldReason.WINDOW
+    else:
+        holder = HoldReason.TIMER
+    return Hold(holder, after.output_us)
+
+
+def _joined(reports: Sequence[Report]) -> Mapping[int, StageReport]:
+    """Combine the reports of all tasks by stage: the least of their times."""
+    found: dict[int, StageReport] = {}
+    for report in reports:
+        for dest, each in report.stages.items():
+            before = found.get(dest)
+            found[dest] = each if before is None else _both(before, each)
+    return found
+
+
+def _both(one: StageReport, other: StageReport) -> StageReport:
+    holds = [each.hold_us for each in (one, other) if each.hold_us is not None]
+    waiting = [each.waiting for each in (one, other) if each.waiting is not None]
+    return StageReport(
+        min(one.output_us, other.output_us), min(holds, default=None), _earliest(waiting)
+    )
+
+
+def _earliest(waiting: Sequence[Waiting]) -> Waiting | None:
+    return min(waiting, key=lambda each: (each.hold_us, each.window), default=None)
+
+
+def _merged(one: StepStatus, other: StepStatus) -> StepStatus:
+    """Combine the status of two parts of a step, which are consecutive or parallel."""
+    last = one if one.output_us <= other.output_us else other
+    return StepStatus(
+        input_us=min(one.input_us, other.input_us),
+        output_us=last.output_us,
+        hold=last.hold or one.hold or other.hold,
+        blocked=one.blocked or other.blocked,
+    )

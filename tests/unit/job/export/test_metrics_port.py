@@ -1,0 +1,43 @@
+"""The port at which metrics are served."""
+
+import socket
+import urllib.request
+
+import pytest
+from tests.unit.job.test_prometheus import STATUS, job
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.export.metrics_port import MetricsPort
+from beam_spark_runner.options.metrics import MetricsAddress
+
+
+def test_it_serves_until_it_is_closed() -> None:
+    port = MetricsPort(MetricsAddress(0), lambda: [job("1", STATUS)])
+    try:
+        with urllib.request.urlopen(port.url, timeout=30) as answer:
+            text = answer.read().decode()
+    finally:
+        port.close()
+    assert 'beam_spark_epochs_total{job_id="1",job_name="orders"} 17.0' in text
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(port.url, timeout=30)
+
+
+def test_only_this_machine_reaches_it() -> None:
+    port = MetricsPort(MetricsAddress(0), lambda: [])
+    port.close()
+    assert port.url.startswith("http://127.0.0.1:")
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number = other.getsockname()[1]
+        with pytest.raises(
+            OptionsError, match=rf"--metrics_port: cannot listen at 127\.0\.0\.1:{number}"
+        ):
+            MetricsPort(MetricsAddress(number), lambda: [])
+
+
+def test_a_host_of_another_machine() -> None:
+    with pytest.raises(OptionsError, match=r"--metrics_port: cannot listen at 192\.0\.2\.1:0"):
+        MetricsPort(MetricsAddress(0, "192.0.2.1"), lambda: [])

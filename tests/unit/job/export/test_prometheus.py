@@ -1,0 +1,144 @@
+"""Metrics of jobs as Prometheus reads them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from apache_beam.metrics import monitoring_infos
+from apache_beam.metrics.cells import DistributionData, GaugeData
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.graph.passes import run_passes
+from beam_spark_runner.job.export.prometheus import JobMetrics, JobsCollector
+from beam_spark_runner.observing.epoch_status import (
+    EpochPart,
+    EpochStatus,
+    Hold,
+    HoldReason,
+    StepStatus,
+)
+from tests.golden.notation import parse
+
+GRAPH = run_passes(parse("Seed: impulse() -> seed\nRead: pardo(seed) -> events @py"), ())
+STATUS = EpochStatus(
+    epoch=17,
+    parts_us={EpochPart.TASKS: 1_500_000, EpochPart.COMMIT: 20_000},
+    steps={
+        "Read": StepStatus(
+            input_us=MAX_US,
+            output_us=2_500_000,
+            hold=Hold(HoldReason.RESTRICTION, 2_500_000),
+            restrictions=3,
+            backlog=12.0,
+        ),
+        "Many": StepStatus(input_us=MIN_US, output_us=MIN_US, restrictions=200),
+    },
+    stored_bytes={"Read, Group": 8_192},
+)
+
+
+def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> JobMetrics:
+    found: Any = SimpleNamespace(
+        job_id=job_id,
+        plan=SimpleNamespace(graph=GRAPH, streams=False),
+        step_names={TransformId("Read"): "My/Read"},
+        watch=SimpleNamespace(
+            status=status,
+            took_us={EpochPart.TASKS: 9_000_000, EpochPart.COMMIT: 0},
+            rates=lambda: {"Read": 12.5},
+        ),
+        attempted=lambda: [info.SerializeToString() for info in infos],
+    )
+    return JobMetrics("orders", found)
+
+
+def scraped(*jobs: JobMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return the samples by name and labels, without those of the job."""
+    registry = CollectorRegistry()
+    registry.register(JobsCollector(lambda: jobs))
+    samples = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name != "job_name"}
+            if len(jobs) == 1:
+                assert (labels.pop("job_id"), sample.labels["job_name"]) == ("1", "orders")
+            key = sample.name, frozenset(labels.items())
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def of(step: str, **others: str) -> frozenset[tuple[str, str]]:
+    return frozenset({"step": step, **others}.items())
+
+
+def test_a_streaming_pipeline() -> None:
+    found = scraped(job("1", STATUS))
+    assert found["beam_spark_epochs_total", frozenset()] == 17
+    tasks = frozenset({("part", "tasks")})
+    assert found["beam_spark_last_epoch_seconds", tasks] == 1.5
+    assert found["beam_spark_epoch_time_seconds_total", tasks] == 9
+    assert found["beam_spark_input_watermark_timestamp_seconds", of("Read")] == float("inf")
+    assert found["beam_spark_output_watermark_timestamp_seconds", of("Read")] == 2.5
+    assert found["beam_spark_output_watermark_timestamp_seconds", of("Many")] == float("-inf")
+    held = of("Read", held_by="restriction")
+    assert found["beam_spark_watermark_hold_timestamp_seconds", held] == 2.5
+    assert found["beam_spark_elements_per_second", of("Read")] == 12.5
+    assert found["beam_spark_pending_restrictions", of("Many")] == 200
+    assert found["beam_spark_backlog", of("Read")] == 12
+    assert ("beam_spark_backlog", of("Many")) not in found
+    stored = frozenset({("steps", "Read, Group")})
+    assert found["beam_spark_state_bytes", stored] == 8_192
+
+
+def test_metrics_of_users_and_elements() -> None:
+    (events,) = GRAPH.transforms[TransformId("Read")].outputs.values()
+    found = scraped(
+        job(
+            "1",
+            None,
+            monitoring_infos.int64_user_counter("my.ns", 'a "name"', 5, ptransform="Read"),
+            monitoring_infos.int64_user_distribution(
+                "ns", "sizes", DistributionData(7, 2, 3, 4), ptransform="Read"
+            ),
+            monitoring_infos.int64_user_gauge("ns", "level", GaugeData(9), ptransform="Read"),
+            monitoring_infos.int64_counter(
+                monitoring_infos.ELEMENT_COUNT_URN, 11, labels={"PCOLLECTION": events}
+            ),
+        )
+    )
+    assert found == {
+        ("beam_user_counter_total", of("My/Read", namespace="my.ns", name='a "name"')): 5,
+        ("beam_user_distribution_count", of("My/Read", namespace="ns", name="sizes")): 2,
+        ("beam_user_distribution_sum", of("My/Read", namespace="ns", name="sizes")): 7,
+        ("beam_user_distribution_min", of("My/Read", namespace="ns", name="sizes")): 3,
+        ("beam_user_distribution_max", of("My/Read", namespace="ns", name="sizes")): 4,
+        ("beam_user_gauge", of("My/Read", namespace="ns", name="level")): 9,
+        ("beam_spark_elements_total", of("Read", output="out")): 11,
+    }
+
+
+def test_several_jobs() -> None:
+    found = scraped(job("1", STATUS), job("2", STATUS), job("3"))
+    assert {
+        dict(labels)["job_id"] for name, labels in found if name == "beam_spark_epochs_total"
+    } == {"1", "2"}
+
+
+def test_no_job() -> None:
+    assert scraped() == {}
+
+
+def test_a_metric_that_does_not_name_its_step_does_not_end_the_scrape() -> None:
+    """It would be that of all jobs."""
+    info = monitoring_infos.int64_user_gauge("space", "value", GaugeData(4, timestamp=1))
+    found = scraped(job("1", None, info))
+    assert (
+        found[
+            "beam_user_gauge",
+            frozenset({"step": "", "namespace": "space", "name": "value"}.items()),
+        ]
+        == 4
+    )
