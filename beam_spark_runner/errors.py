@@ -32,9 +32,8 @@ from beam_spark_runner.core.errors import (
     TableError,
     UnsupportedFeatureError,
 )
-from beam_spark_runner.job.files.checkpoint_folder import (
+from beam_spark_runner.job.files.checkpoint_storage import (
     CheckpointFolderError,
-    NotDurableError,
 )
 from beam_spark_runner.job.run.control import (
     JobCancelledError,
@@ -67,6 +66,9 @@ from beam_spark_runner.state.delta import (
 )
 from beam_spark_runner.state.stored_deltas import (
     ShardStorageError,
+)
+from beam_spark_runner.storage.mounted_folder import (
+    NotDurableError,
 )
 
 __all__ = [

@@ -25,9 +25,9 @@ from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import delta_name
-from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 
 _LOADED = 50_000  # entries in an epoch, at first
 _STORED = 20_000  # keys in an epoch, where memory is measured
@@ -49,7 +49,7 @@ class _Shard:
 
     @contextmanager
     def opened(self) -> Iterator[Shard]:
-        deltas = FolderOfDeltas(self._deltas)
+        deltas = MountedFolder(str(self._deltas))
         with open_shard(
             self.local, deltas, lineage="job", level=0, partition=0, head=self.head
         ) as shard:
@@ -139,7 +139,7 @@ def _store(folder: Path, entries: int) -> None:
     for number, start in enumerate(range(0, entries, _STORED), 1):
         with open_shard(
             folder / "local",
-            FolderOfDeltas(folder / "deltas"),
+            MountedFolder(str(folder / "deltas")),
             lineage="job",
             level=0,
             partition=0,

@@ -13,11 +13,12 @@ from typing import Any
 from unittest import mock
 
 from beam_spark_runner.engine.task import task, task_shard
-from beam_spark_runner.job.files.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.sweep import unneeded
-from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from integration.strikes import Event, Strikes, kill
 
 LINEAGE = "main"
@@ -58,7 +59,7 @@ class _Seal:
 
     def __init__(self) -> None:
         self._meet: Callable[[Sealing], None] | None = None
-        self._put, self._seal = FolderOfDeltas.put, task_shard.seal
+        self._put, self._seal = MountedFolder.put, task_shard.seal
 
     @property
     def meet(self) -> Callable[[Sealing], None] | None:
@@ -67,11 +68,11 @@ class _Seal:
     @meet.setter
     def meet(self, meet: Callable[[Sealing], None]) -> None:
         if self._meet is None:
-            mock.patch.object(FolderOfDeltas, "put", lambda *each: self._stores(*each)).start()
+            mock.patch.object(MountedFolder, "put", lambda *each: self._stores(*each)).start()
             mock.patch.object(task, "seal", self._seals).start()
         self._meet = meet
 
-    def _stores(self, folder: FolderOfDeltas, name: str, local: Path) -> None:
+    def _stores(self, folder: MountedFolder, name: str, local: Path) -> None:
         assert self._meet is not None
         with mock.patch.object(shutil, "copyfileobj", self._copies):
             self._put(folder, name, local)
@@ -103,14 +104,14 @@ def meet_when_storing(meet: Callable[[Sealing], None]) -> None:
 def die_at(moment: Driving, nth: int) -> None:
     """Have this process, a driver, die when it comes to a moment for the nth time."""
     times = itertools.count(1)
-    create, delete, link = CheckpointFolder.create, CheckpointFolder.delete, os.link
+    create, delete, link = CheckpointStorage.create, CheckpointStorage.delete, os.link
 
     def meet(here: Driving) -> None:
         if here is moment and next(times) == nth:
             kill(os.getpid())
 
     def creates(
-        folder: CheckpointFolder, name: str, data: bytes, after: Iterable[str] = ()
+        folder: CheckpointStorage, name: str, data: bytes, after: Iterable[str] = ()
     ) -> bool:
         if name.endswith(".manifest"):
             meet(Driving.RAN)
@@ -119,29 +120,29 @@ def die_at(moment: Driving, nth: int) -> None:
             meet(Driving.CLAIMED)
         return is_created
 
-    def links(source: Path, target: Path) -> None:
-        is_manifest = target.suffix == ".manifest"
+    def links(source: str, target: str) -> None:
+        is_manifest = target.endswith(".manifest")
         if is_manifest:
             meet(Driving.WRITTEN)
         link(source, target)
         if is_manifest:
             meet(Driving.COMMITTED)
 
-    def deletes(folder: CheckpointFolder, names: Iterable[str]) -> None:
+    def deletes(folder: CheckpointStorage, names: Iterable[str]) -> None:
         if all_names := list(names):
             half = len(all_names) // 2
             delete(folder, all_names[:half])
             meet(Driving.SWEEPING)
             delete(folder, all_names[half:])
 
-    mock.patch.object(CheckpointFolder, "create", creates).start()
-    mock.patch.object(CheckpointFolder, "delete", deletes).start()
+    mock.patch.object(CheckpointStorage, "create", creates).start()
+    mock.patch.object(CheckpointStorage, "delete", deletes).start()
     mock.patch.object(os, "link", links).start()
 
 
 def check_leftovers(checkpoints: Path) -> None:
     """Assert that a job has left in its checkpoint folder what it needs, and no temporary file."""
-    storage = CheckpointFolder(checkpoints)
+    storage = existing_storage(str(checkpoints), "checkpoint_dir")
     names = set(storage.names())
     assert not {name for name in names if name.startswith(".")}
     kept = newest(storage, LINEAGE, len(names))

@@ -19,8 +19,8 @@ from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.savepoint import main
-from beam_spark_runner.state.hdfs_folder import HdfsFolder
-from beam_spark_runner.state.webhdfs import HdfsError, WebHdfs
+from beam_spark_runner.storage.hdfs_folder import HdfsFolder
+from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
 from integration.checkpoint_store import storage
 from integration.hdfs_server import USER, Hdfs, HdfsWithStandby, start_hdfs, started_hdfs
 from integration.pipelines import counters
@@ -82,7 +82,7 @@ def test_what_is_put_is_found_until_it_is_deleted(folder: HdfsFolder, tmp_path: 
     assert hidden_and_others(folder) == ([], ["empty", "large", "small"])
     for name, expected in (("empty", b""), ("large", content), ("small", b"small")):
         assert folder.read(name) == expected
-        with folder.downloaded(name) as path:
+        with folder.local(name) as path:
             assert Path(path).read_bytes() == expected
     folder.delete(["large", "missing", "small"])
     assert hidden_and_others(folder) == ([], ["empty"])

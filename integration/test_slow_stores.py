@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from beam_spark_runner.state.object_folder import ObjectFolder
+from beam_spark_runner.storage.object_folder import ObjectFolder
 
 CHUNK, CHUNKS = bytes(100_000), 34
 EACH_S = 1.0

@@ -29,6 +29,7 @@ LAYERS = (
     ("plan",),
     ("graph",),
     ("options", "transforms"),
+    ("storage",),
     ("core", "_generated", "import_hook"),
 )
 # Within a folder, highest first. "": the files that lie in the folder itself, its contract.
@@ -69,7 +70,7 @@ MAY_IMPORT = {
     "xxhash": {"core", "state"},
     "lmdb": {"state"},
     "zstandard": {"state"},
-    "obstore": {"state"},
+    "obstore": {"storage"},
     "confluent_kafka": {"transforms"},
     "greenlet": {"transforms"},
     "apache_beam": IMPURE,

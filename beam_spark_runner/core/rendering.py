@@ -15,6 +15,7 @@ MOST_CHARACTERS = 1 << 16
 """The limit of a message. Of a longer one, the beginning and the end are shown."""
 MOST_OF_A_TRACEBACK = 1 << 18
 _MOST_OF_A_SHORT_TEXT = 1_000
+_MOST_OF_A_LINE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +134,9 @@ def _traceback_of(error: BaseException, frames: TracebackType | None) -> str:
     with contextlib.suppress(BaseException):
         lines += traceback.format_tb(frames)
     return "".join([*lines, f"{class_name(error)}: {message_of(error)}\n"])
+
+
+def first_line(error: BaseException) -> str:
+    """Return the class of an exception and the first line of its text, shortened."""
+    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
+    return f"{class_name(error)}: {lines[0] if lines else ''}"[:_MOST_OF_A_LINE]

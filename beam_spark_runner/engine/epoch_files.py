@@ -6,59 +6,42 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.shared_file import MountedFile, SharedFile, StoredFile
+from beam_spark_runner.engine.shared_file import SharedFile, file_in
 from beam_spark_runner.harness.private_folder import private_folder
-from beam_spark_runner.state.delta_files import DeltaFiles, FolderOfDeltas
-from beam_spark_runner.state.folder_at import folder_at
-from beam_spark_runner.state.url_folder import UrlFolder
+from beam_spark_runner.storage.folder import Folder
+from beam_spark_runner.storage.folder_at import folder_at
+from beam_spark_runner.storage.mounted_folder import MountedFolder
+from beam_spark_runner.storage.urls import is_url
 
 
-def delta_files(places: ShardLocations) -> DeltaFiles:
-    """Return the store of the files that manifests name."""
-    if is_url(places.deltas):
-        return _url_folder(places)
-    return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
+def folder_of_epochs(places: ShardLocations) -> Folder:
+    """Return the folder of the files that manifests name."""
+    if not is_url(places.deltas):
+        return folder_at(places.deltas, syncs=places.tasks_sync)
+    return folder_at(places.deltas, places.store, scratch=str(scratch_folder(places)))
 
 
 def shared_file(places: ShardLocations, name: str) -> SharedFile:
     """Return a file that a task has stored, for random access."""
-    if is_url(places.deltas):
-        return StoredFile(_Stored(_url_folder(places), name))
-    return MountedFile(str(Path(places.deltas, name)))
-
-
-@contextlib.contextmanager
-def local_path(places: ShardLocations, name: str) -> Iterator[Path]:
-    """Return the path of a file that a task has stored, or of a temporary local copy of it.
-
-    Raises:
-        OSError: the file cannot be downloaded.
-    """
-    if is_url(places.deltas):
-        with _url_folder(places).downloaded(name) as path:
-            yield Path(path)
-    else:
-        yield Path(places.deltas, name)
+    return file_in(folder_of_epochs(places), name)
 
 
 @contextlib.contextmanager
 def new_file(places: ShardLocations, name: str) -> Iterator[tuple[Path, Callable[[], object]]]:
     """Return the path to write a file to, and a function that stores it once it is complete.
 
-    In a folder, it is not synced, and has its name from the beginning.
+    In a mounted folder, it is not synced, and has its name from the beginning.
     """
-    if not is_url(places.deltas):
-        yield Path(places.deltas, name), _do_nothing
+    folder = folder_of_epochs(places)
+    if isinstance(folder, MountedFolder):
+        yield Path(folder.path_of(name)), _do_nothing
         return
-    stored = _url_folder(places)
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=stored.scratch) as folder:
-        path = Path(folder, name)
-        yield path, functools.partial(stored.put, name, path)
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=scratch_folder(places)) as scratch:
+        path = Path(scratch, name)
+        yield path, functools.partial(folder.put, name, path)
 
 
 def scratch_folder(places: ShardLocations) -> Path:
@@ -83,21 +66,6 @@ def folder_of_copies(places: ShardLocations) -> Path:
         local = local.parent
     job = hashlib.blake2b(places.deltas.encode(), digest_size=8).hexdigest()
     return private_folder(local / f"beam-shards-{job}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """See ``Downloadable``."""
-
-    folder: UrlFolder
-    name: str
-
-    def downloaded(self) -> contextlib.AbstractContextManager[str]:
-        return self.folder.downloaded(self.name)
-
-
-def _url_folder(places: ShardLocations) -> UrlFolder:
-    return folder_at(places.deltas, places.store, str(scratch_folder(places)))
 
 
 def _do_nothing() -> None: ...

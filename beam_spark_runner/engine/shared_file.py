@@ -1,12 +1,15 @@
 """Files that all tasks of a job can read."""
 
 import mmap
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
+
+from beam_spark_runner.storage.folder import Folder, copied_to
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 
 
 class SharedFile(Protocol):
@@ -37,30 +40,45 @@ class MountedFile:
         return Path(self.path).open("rb")
 
 
-class Downloadable(Protocol):
-    """An object of a store that all executors reach."""
-
-    def downloaded(self) -> AbstractContextManager[str]:
-        """Return the path of a local copy, which is removed afterwards. Maps of it stay valid."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """See ``SharedFile``. ``stored``: an object of a store that all machines reach."""
+    """See ``SharedFile``: a file of a folder that is not mounted; tasks read local copies."""
 
-    stored: Downloadable
+    folder: Folder
+    name: str
 
     def map(self) -> tuple[pa.Buffer, mmap.mmap | None]:
         """See ``SharedFile``."""
-        with self.stored.downloaded() as local:
-            mapped = map_file(local)
+        with self.folder.local(self.name) as path:
+            mapped = map_file(path)
         return pa.py_buffer(mapped), mapped
 
     def open(self) -> BinaryIO:
         """See ``SharedFile``."""
-        with self.stored.downloaded() as local:
-            return Path(local).open("rb")
+        return self.folder.open(self.name)
+
+
+def file_in(folder: Folder, name: str) -> SharedFile:
+    """Return a file of a folder that all tasks reach."""
+    if isinstance(folder, MountedFolder):
+        return MountedFile(folder.path_of(name))
+    return StoredFile(folder, name)
+
+
+def share_file(
+    source: Path, folder: Folder | None, share: Callable[[Path], SharedFile]
+) -> SharedFile:
+    """Send a file to all executors, for as long as the job runs. ``source`` may then be deleted.
+
+    Args:
+        source: The file; its name is unique in the session.
+        folder: The folder that all of them reach, if there is one.
+        share: See ``SessionHandle.share``.
+    """
+    if folder is None:
+        return share(source)
+    copied_to(folder, source)
+    return file_in(folder, source.name)
 
 
 def map_file(path: str) -> mmap.mmap:

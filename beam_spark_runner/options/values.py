@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.sizes import parse_bytes
-from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
+from beam_spark_runner.storage.urls import is_url, parse_storage_url
 
 _DIGITS_OF_A_LEVEL = 6
 _LEVELS = frozenset({"TRACE", "NOTICE", "OFF", "ALL", "SEVERE"})  # which Python does not have

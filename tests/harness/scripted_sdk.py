@@ -125,7 +125,8 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: igno
         self.sdks: list[ScriptedSdk] = []
         self.stopped: list[str] = []
         self.errors: list[BaseException] = []
-        self._server = grpc.server(futures.ThreadPoolExecutor(4))
+        self._threads = futures.ThreadPoolExecutor(4)
+        self._server = grpc.server(self._threads)
         beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(self, self._server)
         self.url = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
@@ -153,4 +154,4 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: igno
     def close(self) -> None:
         for sdk in self.sdks:
             sdk.close()
-        stop_serving(self._server)
+        stop_serving(self._server, self._threads)

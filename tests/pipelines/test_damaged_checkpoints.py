@@ -15,7 +15,7 @@ from beam_spark_runner.errors import (
     DamagedFileError,
     FencedError,
 )
-from beam_spark_runner.job.files.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.files.shard_places import storage_at
 from beam_spark_runner.recovery.commit import claim
 from beam_spark_runner.savepoint import main
 from tests.harness.processes import wait_for
@@ -77,7 +77,7 @@ def test_a_driver_that_was_taken_over_says_so_if_its_files_are_gone(committed: C
     before = committed.newest("*.fence")
     second = committed.start()
     wait_for(lambda: committed.newest("*.fence") != before)
-    claim(CheckpointFolder(committed.checkpoints))
+    claim(storage_at(str(committed.checkpoints), "checkpoint_dir"))
     committed.delete_deltas()
     second.drain()
     with pytest.raises(FencedError, match="another program has taken over"):

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.engine.limits import Limits
-from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.job.run.system_clock import SystemClock
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Segment
@@ -28,6 +27,7 @@ from beam_spark_runner.spark.driver.materialise import (
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.sent_files import BroadcastFile
 from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from tests.compiled import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 

@@ -18,7 +18,6 @@ from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
-from beam_spark_runner.engine.shared_folder import MountedFolder
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
@@ -31,6 +30,7 @@ from beam_spark_runner.spark.driver.materialise import (
 )
 from beam_spark_runner.spark.sent_files import SessionFile
 from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from tests.spark.kept_twice import KeptTwice, run
 from tests.spark.returning import return_no_rows
 from tests.unit.engine.side_inputs.test_side_input_files import edge_to_side_input

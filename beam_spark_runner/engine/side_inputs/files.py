@@ -20,9 +20,9 @@ import pyarrow as pa
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import MarkReader
-from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.engine.side_inputs.sorted_rows import SortedRows
 from beam_spark_runner.state.blocks import BlockWriter
+from beam_spark_runner.storage.folder import Folder
 
 SCHEMA = pa.schema(
     [
@@ -177,7 +177,7 @@ def batches_of(blob: bytes) -> list[pa.RecordBatch]:
 
 
 def write_files(
-    folder: SharedFolder, name: str, *, is_sorted: bool
+    folder: Folder, name: str, *, is_sorted: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task function that writes one file, and names it in its SideInputReport.
 

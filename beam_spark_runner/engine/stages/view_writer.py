@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.engine.epoch_files import delta_files, scratch_folder
+from beam_spark_runner.engine.epoch_files import folder_of_epochs, scratch_folder
 from beam_spark_runner.engine.side_inputs.panes import PaneId, PanesOfView
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.operator import Operator
@@ -62,7 +62,7 @@ class ViewWriter(Operator):
         files: dict[bytes, str] = {}
         for part in {place.part for place, _ in fired}:
             name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
-            put = functools.partial(delta_files(places).put, name)
+            put = functools.partial(folder_of_epochs(places).put, name)
             self.input.write(part, name, scratch_folder(places), put)
             files[part] = name
         return [

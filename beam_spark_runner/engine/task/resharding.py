@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
-from beam_spark_runner.engine.epoch_files import delta_files, folder_of_copies
+from beam_spark_runner.engine.epoch_files import folder_of_copies, folder_of_epochs
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
@@ -194,7 +194,7 @@ def _open(
 ) -> Shard:
     return open_shard(
         folder / name,
-        delta_files(places),
+        folder_of_epochs(places),
         lineage=places.lineage,
         level=level,
         partition=partition,

@@ -14,7 +14,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.engine.epoch_files import local_path
+from beam_spark_runner.engine.epoch_files import folder_of_epochs
 from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import marks_for
@@ -151,8 +151,8 @@ def rows_of(places: ShardLocations, name: str) -> Iterator[pa.RecordBatch]:
     """
     try:
         with (
-            local_path(places, name) as path,
-            path.open("rb") as source,
+            folder_of_epochs(places).local(name) as path,
+            open(path, "rb") as source,
         ):
             for block in reader_of(source, name).contents():
                 yield schema.decoded_block(block)

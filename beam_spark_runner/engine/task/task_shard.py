@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.engine.epoch_files import delta_files, folder_of_copies, new_file
+from beam_spark_runner.engine.epoch_files import folder_of_copies, folder_of_epochs, new_file
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.stored_rows import RowFile
@@ -27,7 +27,7 @@ def open_shard_of(
     head = _head_of(program, epoch, partition)
     return open_shard(
         folder_of_copies(places),
-        delta_files(places),
+        folder_of_epochs(places),
         lineage=places.lineage,
         level=program.level,
         partition=partition,

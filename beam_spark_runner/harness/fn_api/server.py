@@ -45,8 +45,9 @@ class FnApiServer:
     def __init__(self) -> None:
         self._connections: dict[str, SdkConnection] = {}
         self._lock = threading.Lock()
+        self._threads = futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="fn-api")
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="fn-api"),
+            self._threads,
             maximum_concurrent_rpcs=_MOST_CALLS,
             interceptors=[Doorman(self._is_known)],
             options=_OPTIONS,
@@ -102,7 +103,7 @@ class FnApiServer:
         """Close the port and all streams."""
         for connection in list(self._connections.values()):
             self.remove(connection)
-        stop_serving(self._server)
+        stop_serving(self._server, self._threads)
 
     def _is_known(self, worker_id: str) -> bool:
         return worker_id in self._connections

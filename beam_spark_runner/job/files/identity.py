@@ -4,9 +4,9 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.storage.urls import is_url
 
 
 def new_job_id() -> str:

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
 from beam_spark_runner.core.routing import KEY_GROUPS
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.job.files.checkpoint_folder import CheckpointFolder
-from beam_spark_runner.job.files.checkpoint_objects import CheckpointObjects
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import Checkpoints
@@ -21,7 +19,9 @@ from beam_spark_runner.recovery.savepoint import (
 )
 from beam_spark_runner.recovery.verification import VerifiedEpoch, verified
 from beam_spark_runner.state.checked_files import check_file
-from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
+from beam_spark_runner.storage.folder import Settings
+from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
+from beam_spark_runner.storage.urls import is_url
 
 _LINEAGE = "main"
 
@@ -75,11 +75,12 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         CheckpointStorageError: The folder cannot be read or written.
         OptionsError: The storage does not create files exclusively.
     """
-    storage: CopyingStorage
-    if config.checkpoint_dir is None:
-        storage = CheckpointFolder(Path(places.deltas), is_kept=False)
-    else:
-        storage = storage_at(places.deltas, "checkpoint_dir", places.store)
+    storage = storage_at(
+        places.deltas,
+        "checkpoint_dir",
+        places.store,
+        outlives_job=config.checkpoint_dir is not None,
+    )
 
     def savepoint() -> Savepoint | None:
         if config.savepoint_path is None:
@@ -100,7 +101,7 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
 
 
 def storage_at(
-    folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
+    folder: str, option: str, settings: Settings = (), *, outlives_job: bool = True
 ) -> CopyingStorage:
     """Open a folder for checkpoints or a savepoint. It is made if it is missing.
 
@@ -108,33 +109,27 @@ def storage_at(
         folder: Its path, or its URL as ``options.values.checkpoint_folder`` returns it.
         option: The option that names it, for errors.
         settings: The settings of the store's client; see ``UrlFolder``.
+        outlives_job: Whether it outlives the job; otherwise, its files need not be durable.
 
     Raises:
         CheckpointStorageError: The folder cannot be read or written.
         OptionsError: The storage does not create files exclusively, or a setting is invalid.
     """
-    if not is_url(folder):
-        return CheckpointFolder(Path(folder))
-    objects = CheckpointObjects(folder_at(folder, settings))
-    objects.check(option)
-    return objects
+    storage = CheckpointStorage(folder_at(folder, settings, syncs=outlives_job), folder)
+    storage.make(option)
+    return storage
 
 
-def existing_storage(
-    folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
-) -> CopyingStorage:
+def existing_storage(folder: str, option: str, settings: Settings = ()) -> CopyingStorage:
     """Open a folder for reading, which must exist; see ``storage_at`` for the arguments.
 
     Raises:
         OptionsError: The folder is missing. This never applies to object stores.
         CheckpointStorageError: HDFS cannot be reached.
     """
-    if is_url(folder):
-        objects = CheckpointObjects(folder_at(folder, settings))
-        if objects.exists():
-            return objects
-    elif Path(folder).is_dir():
-        return CheckpointFolder(Path(folder))
+    storage = CheckpointStorage(folder_at(folder, settings), folder)
+    if storage.exists():
+        return storage
     raise OptionsError(option, f"there is no folder {folder}")
 
 

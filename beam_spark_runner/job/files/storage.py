@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import cast
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
 from beam_spark_runner.driving.session import Session
-from beam_spark_runner.engine.shared_folder import MountedFolder, SharedFolder, StoredFolder
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.files.identity import make_folder, name_of
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.stored_folder import check_stored_folder, remove_stored_folder
+from beam_spark_runner.storage.folder import Folder, Settings
+from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
+from beam_spark_runner.storage.mounted_folder import MountedFolder
+from beam_spark_runner.storage.urls import is_url, parse_storage_url
 
 
 def check_that_nobody_wants_stable_input(graph: Graph) -> None:
@@ -44,7 +46,7 @@ class JobStorage:
         folder: Path | None,
         location: str | None,
         session: Session,
-        options_json: str,
+        settings: Settings,
         warn: Callable[[str], None],
     ) -> None:
         """Store the arguments; nothing is made yet.
@@ -54,19 +56,19 @@ class JobStorage:
             folder: See ``identity.folder_of``.
             location: --temp_location; None: not set.
             session: The Spark session in which the job runs.
-            options_json: The pipeline's options, with which Beam's file systems reach a store.
+            settings: The settings of the store's client, see ``UrlFolder``.
             warn: Is called with warnings for the user.
         """
         self.mounted: Path | None = None
         self.rows: str | None = None
-        self.files: SharedFolder | None = None
+        self.files: Folder | None = None
         self._name = name_of(job_id)
         self._folder = folder
         self._location = location
         self._session = session
-        self._options_json = options_json
+        self._settings = settings
         self._warn = warn
-        self._url: StorageUrl | None = None
+        self._stored: Folder | None = None
 
     def open(self) -> None:
         """Make the folder.
@@ -78,7 +80,7 @@ class JobStorage:
         if self._folder is not None:
             make_folder(self._folder)
             self.mounted = self._folder
-            self.files = MountedFolder(str(self._folder))
+            self.files = MountedFolder(str(self._folder), syncs=False)
             if not self._session.is_local:
                 self.rows = str(self._folder)
         elif self._location is not None and is_url(self._location):
@@ -89,14 +91,15 @@ class JobStorage:
             url = parse_storage_url(location)
         except ValueError as error:
             raise OptionsError("temp_location", str(error)) from error
-        reason = check_stored_folder(self._spark_session, url, self._options_json)
-        self._url = url / self._name
-        self.rows = self._url.spark
+        folder = folder_at(url.spark, settings_of_tasks(url.spark, self._settings))
+        reason = check_stored_folder(self._spark_session, folder, url.spark)
+        self.rows = (url / self._name).spark
+        self._stored = folder / self._name
         if not reason:
-            self.files = StoredFolder(self._url, self._options_json)
+            self.files = self._stored
             return
         self._warn(
-            f"Beam's file systems cannot be used for --temp_location={location} ({reason}). "
+            f"this runner's clients of stores cannot use --temp_location={location} ({reason}). "
             "Spark stores rows there, but copies side inputs and packages to each executor, "
             "up to 1 GB each"
         )
@@ -110,8 +113,8 @@ class JobStorage:
         """Delete the folder with its content, if ``open`` has made it."""
         if self.mounted is not None:
             shutil.rmtree(self.mounted, ignore_errors=True)
-        elif self._url is not None:
+        elif self.rows is not None and self._stored is not None:
             try:
-                remove_stored_folder(self._spark_session, self._url, self._options_json)
+                remove_stored_folder(self._spark_session, self._stored, self.rows)
             except Exception as error:
-                self._warn(f"{self._url.spark} could not be deleted: {error}")
+                self._warn(f"{self.rows} could not be deleted: {error}")

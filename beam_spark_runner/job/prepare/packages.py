@@ -17,14 +17,15 @@ from apache_beam.transforms.environments import PyPIArtifactRegistry
 
 from beam_spark_runner.core.errors import OptionsError, StagingError
 from beam_spark_runner.core.ids import EnvironmentId
-from beam_spark_runner.core.storage_urls import is_url
-from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.shared_folder import SharedFolder, share_file
-from beam_spark_runner.engine.stored_object import NO_OPTIONS, StoredObject, first_line
+from beam_spark_runner.core.rendering import first_line
+from beam_spark_runner.engine.shared_file import SharedFile, share_file
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
 from beam_spark_runner.portable.environments import changed_environments
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
+from beam_spark_runner.storage.folder import Folder
+from beam_spark_runner.storage.folder_at import folder_at
+from beam_spark_runner.storage.urls import is_url
 
 _READ_BYTES = 1 << 20
 _ASKING = (
@@ -132,7 +133,7 @@ def _sha256(artifact: Artifact) -> str:
 def share_packages(
     sets: Mapping[str, tuple[Artifact, ...]],
     job_id: str,
-    folder: SharedFolder | None,
+    folder: Folder | None,
     share: Callable[[Path], SharedFile],
 ) -> Mapping[str, SharedFile]:
     """Make the files available to executors, each set as one tar archive.
@@ -183,9 +184,10 @@ def _on_this_machine(artifact: Artifact) -> Iterator[str]:
     if not is_url(artifact.path):
         yield artifact.path
         return
+    place, _, name = artifact.path.rpartition("/")
     with contextlib.ExitStack() as copies:
         try:
-            copy = copies.enter_context(StoredObject(artifact.path, NO_OPTIONS).downloaded())
-        except Exception as error:  # of Beam, or of the store's client
+            copy = copies.enter_context(folder_at(place).local(name))
+        except OSError as error:
             raise StagingError(f"{artifact.path}: {first_line(error)}") from error
         yield copy

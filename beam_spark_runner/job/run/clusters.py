@@ -8,7 +8,7 @@ from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.rows.row_memory import ROW_SHARES, BlockFile, RowMemory
-from beam_spark_runner.engine.shared_folder import copied_to
+from beam_spark_runner.engine.shared_file import share_file
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.cluster import InProcessCluster
 from beam_spark_runner.job.files.storage import JobStorage
@@ -49,13 +49,15 @@ def cluster_of(
         OptionsError: This Spark cannot store rows without shared storage.
     """
     if not isinstance(session, SessionHandle):
-        files, folder = storage.files, storage.mounted
-        assert files is not None  # tasks run on this machine
-        assert folder is not None
+        folder = storage.mounted
+        assert folder is not None  # tasks run on this machine
         memory_bytes = prepared.config.group_memory_bytes or MEMORY_LIMIT_BYTES
         memory = RowMemory(memory_bytes // ROW_SHARES, lambda: BlockFile(folder))
         return InProcessCluster(
-            prepared.job_id, lambda path: copied_to(files, path), memory, check_cancelled
+            prepared.job_id,
+            lambda path: share_file(path, storage.files, session.share),
+            memory,
+            check_cancelled,
         )
     if session.is_connect and not session.version.stores_rows_for_connect and storage.rows is None:
         raise OptionsError(

@@ -108,7 +108,7 @@ class Job:
             folder,
             self._config.shared_storage,
             session,
-            prepared.options_json,
+            self._config.store_settings,
             self.messages.warn,
         )
         self._close_session = close_session

@@ -145,8 +145,7 @@ class LoopbackPool:
             _OF_FAILURES.removeFilter(self._is_news)
             logging.getLogger().removeHandler(self._lines)
             self._lines.flush()
-        stop_serving(self._server)
-        self._threads.shutdown(wait=False)
+        stop_serving(self._server, self._threads)
 
     def _is_ours(self, _: logging.LogRecord) -> bool:
         running = _RUNNING.get()

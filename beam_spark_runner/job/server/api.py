@@ -69,8 +69,9 @@ class JobApi:
         jobs_with_clients = config.max_waiting_jobs + config.max_concurrent_jobs
         # Each call has a thread; the pool starts threads as they are needed.
         most_calls = _CALLS_OF_A_CLIENT * jobs_with_clients + _MORE_CALLS
+        self._threads = futures.ThreadPoolExecutor(most_calls, thread_name_prefix="job-api")
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(most_calls, thread_name_prefix="job-api"),
+            self._threads,
             options=_OPTIONS,
             interceptors=server_interceptors(config.access),
             maximum_concurrent_rpcs=most_calls,
@@ -116,7 +117,7 @@ class JobApi:
 
     def stop(self) -> None:
         """Close the ports, and a moment later the calls that have not ended."""
-        stop_serving(self._server)
+        stop_serving(self._server, self._threads)
 
 
 def _in_url(host: str) -> str:

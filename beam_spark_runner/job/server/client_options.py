@@ -11,10 +11,10 @@ from apache_beam.portability.api import beam_job_api_pb2
 from google.protobuf import json_format, struct_pb2
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.storage.urls import is_url
 
 _NAME = re.compile(r"beam:option:(.+):v\d+")
 _OPTION = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
-from beam_spark_runner.engine.stored_object import NO_OPTIONS, StoredObject, first_line
+from beam_spark_runner.core.rendering import first_line
+from beam_spark_runner.storage.folder import Folder
+from beam_spark_runner.storage.folder_at import folder_at
+from beam_spark_runner.storage.urls import is_url, parse_storage_url
 
 _LOGGER = logging.getLogger(__name__)
+_PROBE = "probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class StagingArea:
     """The files of a server, or of one of its jobs.
 
     Attributes:
-        location: A folder of this machine, or a URL in the form of Beam's file systems. It need
+        location: A folder of this machine, or a URL in the form of Hadoop's connectors. It need
             not exist before a file is received.
     """
 
@@ -66,10 +69,9 @@ class StagingArea:
         if not is_url(self.location):
             os.replace(path, kept)
             return kept
-        try:
-            StoredObject(kept, NO_OPTIONS).upload(path)
-        except Exception as error:  # of Beam, or of the store's client
-            raise OSError(None, f"{self.location}: {first_line(error)}") from error
+        folder = self._folder
+        folder.make()
+        folder.put(name, Path(path))
         return kept
 
     def remove(self) -> None:
@@ -78,9 +80,13 @@ class StagingArea:
             shutil.rmtree(self.location, ignore_errors=True)
             return
         try:
-            StoredObject(f"{self.location}/", NO_OPTIONS).remove()
-        except Exception as error:
+            self._folder.remove()
+        except OSError as error:
             _LOGGER.warning("%s was not deleted: %s", self.location, first_line(error))
+
+    @property
+    def _folder(self) -> Folder:
+        return folder_at(self.location)
 
 
 def open_staging_area(location: str | None) -> StagingArea:
@@ -101,25 +107,20 @@ def open_staging_area(location: str | None) -> StagingArea:
             folder = location or tempfile.gettempdir()
             raise OptionsError("artifacts_dir", f"{folder}: {error.strerror}") from error
     try:
-        url = parse_storage_url(location).beam
+        url = parse_storage_url(location).spark
     except ValueError as error:
         raise OptionsError("artifacts_dir", str(error)) from error
-    if url.startswith("hdfs:"):
-        raise OptionsError(
-            "artifacts_dir",
-            f"{location}: clients of HDFS find the namenode in options of a pipeline, which a "
-            "server does not have; name an object store, or a folder",
-        )
     area = StagingArea(f"{url}/beam-staged-{uuid.uuid4().hex[:12]}")
     try:
-        probe = StoredObject(f"{area.location}/probe", NO_OPTIONS)
-        probe.write(b"probe")
-        probe.remove()
-    except Exception as error:
+        probed = folder_at(area.location)
+        probed.make()
+        probed.create(_PROBE, b"probe")
+        probed.delete([_PROBE])
+    except OSError as error:
         raise OptionsError(
             "artifacts_dir",
-            f"Beam's file systems cannot write {location}: {first_line(error)}. They "
-            "get addresses and credentials from this server's environment (AWS_ENDPOINT_URL, "
+            f"this server cannot write {location}: {first_line(error)}. Its client gets "
+            "addresses and credentials from the environment of the server (AWS_ENDPOINT_URL, "
             "AWS_ACCESS_KEY_ID and so on)",
         ) from error
     return area

@@ -24,7 +24,6 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.shared_folder import SharedFolder
 from beam_spark_runner.engine.task.resharding import NewShard, Resharding
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import frames
@@ -49,6 +48,7 @@ from beam_spark_runner.spark.worker.functions import (
     first_task_function,
     resharding_function,
 )
+from beam_spark_runner.storage.folder import Folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class SparkClusterSettings:
     is_connect: bool
     job_id: str
     materialiser: Materialiser
-    folder: SharedFolder | None
+    folder: Folder | None
     share: Callable[[Path], SharedFile]
     scope: Callable[[str], AbstractContextManager[None]]
     check_cancelled: Callable[[], None]

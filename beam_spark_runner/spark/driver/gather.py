@@ -26,8 +26,7 @@ from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.engine.program import Edge, SideInputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import consumed_of
-from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.shared_folder import SharedFolder, share_file
+from beam_spark_runner.engine.shared_file import SharedFile, file_in, share_file
 from beam_spark_runner.engine.side_inputs import files
 from beam_spark_runner.engine.side_inputs.gathered import (
     file_name,
@@ -39,6 +38,7 @@ from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.frame_rows import frame_of
 from beam_spark_runner.spark.driver.materialise import Materialiser
+from beam_spark_runner.storage.folder import Folder
 
 SHARED_BYTES = 1 << 30
 """Of one side input: the most that is sent to executors' disks where no storage is shared."""
@@ -62,7 +62,7 @@ class GatherSettings:
 
     job_id: str
     partitions: int
-    folder: SharedFolder | None
+    folder: Folder | None
     share: Callable[[Path], SharedFile]
     materialiser: Materialiser
 
@@ -145,7 +145,7 @@ def _check(
 
 
 def _by_tasks(
-    rows: OutputRows, edge: Edge, id_: str, folder: SharedFolder, partitions: int
+    rows: OutputRows, edge: Edge, id_: str, folder: Folder, partitions: int
 ) -> SideInputRows:
     """Have tasks write files to shared storage."""
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
@@ -159,7 +159,7 @@ def _by_tasks(
     found = frame.mapInArrow(task, "report binary").collect()
     reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
     _check(reports, rows, is_exchanged=is_multimap)
-    written = tuple(folder.file(report.file) for report in reports if report.file)
+    written = tuple(file_in(folder, report.file) for report in reports if report.file)
     return SideInputRows(id=id_, code=edge.code, files=written)
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.versions import SparkVersion
+from beam_spark_runner.storage.urls import is_url
 
 _WHOLE_FILE = str(1 << 40)
 _ROW_GROUP_BYTES = 16 << 20

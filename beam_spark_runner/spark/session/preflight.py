@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.python_archive import pack_environment
+from beam_spark_runner.storage.urls import is_url
 
 _INSTALL = (
     "Install the same versions for the executors' Python, send those of this program with "

@@ -7,84 +7,83 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.storage_urls import StorageUrl
-from beam_spark_runner.engine.stored_object import StoredObject, first_line
+from beam_spark_runner.core.rendering import first_line
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.storage.folder import Folder
 
 _CONTENT = b"probe"
+_FILE = "file"
 
 
-def check_stored_folder(session: SessionHandle, url: StorageUrl, options_json: str) -> str:
-    """Write and read a file in a folder, with Spark and with Beam; once for each application.
+def check_stored_folder(session: SessionHandle, folder: Folder, url: str) -> str:
+    """Write and read a file in a folder, by Spark and by the client; once for each application.
 
     Args:
-        session: the session whose executors are to read and write.
-        url: the URL of the folder.
-        options_json: the pipeline's options, by which Beam finds the store.
+        session: The session whose executors are to read and write.
+        folder: The folder, with its client.
+        url: Its URL, for Spark.
 
     Returns:
-        Why Beam's file systems cannot write files there on the driver, and read them on all
-        executors. Empty: they can.
+        Why the client cannot write files there on the driver, and read them on all executors.
+        Empty: it can.
 
     Raises:
         OptionsError: Spark cannot write and read there.
     """
-    key = (session.application_id(), url, options_json)
+    key = (session.application_id(), folder)
     with _lock:
         if key not in _checked:
-            probe = url / f"beam-probe-{uuid.uuid4().hex}"
-            _check_spark(session, probe)
-            _checked[key] = _reason_against_files(session, probe, options_json)
+            name = f"beam-probe-{uuid.uuid4().hex}"
+            probe_url = f"{url}/{name}"
+            _check_spark(session, probe_url)
+            _checked[key] = _reason_against_files(session, folder / name, probe_url)
         return _checked[key]
 
 
-_checked: dict[tuple[str, StorageUrl, str], str] = {}
+_checked: dict[tuple[str, Folder], str] = {}
 _lock = threading.Lock()
 
 
-def _check_spark(session: SessionHandle, probe: StorageUrl) -> None:
-    path = f"{probe.spark}/rows"
+def _check_spark(session: SessionHandle, url: str) -> None:
+    path = f"{url}/rows"
     try:
         session.spark.range(0, 1, 1, 1).write.parquet(path)
         session.spark.read.parquet(path).collect()
     except Exception as error:
         raise OptionsError(
             "temp_location",
-            f"Spark cannot write and read {probe.spark}: {first_line(error)}. A missing connector "
+            f"Spark cannot write and read {url}: {first_line(error)}. A missing connector "
             "of Hadoop's can be added with --spark_conf=spark.jars.packages=…, and "
             "credentials with --spark_conf=spark.hadoop.fs.…; or name a folder that is mounted on "
             "this machine and all executors",
         ) from error
 
 
-def _reason_against_files(session: SessionHandle, probe: StorageUrl, options_json: str) -> str:
+def _reason_against_files(session: SessionHandle, probe: Folder, url: str) -> str:
     """See ``check_stored_folder``. The probe is deleted at the end."""
-    written = StoredObject((probe / "file").beam, options_json)
     try:
-        written.write(_CONTENT)
-    except Exception as error:  # of Beam, or of the store's client
+        probe.create(_FILE, _CONTENT)
+    except (OSError, OptionsError) as error:
         reason = f"on this machine: {first_line(error)}"
     else:
         slots = session.slots()
         tasks = session.spark.range(0, slots, 1, slots)
-        found = tasks.mapInArrow(_reading(written), "reason string").collect()
-        reason = min({str(each) for (each,) in found} - {""}, default="")
+        answers = tasks.mapInArrow(_reading(probe), "reason string").collect()
+        reason = min({str(each) for (each,) in answers} - {""}, default="")
     try:
-        remove_stored_folder(session, probe, options_json)
-    except Exception as error:  # on Connect, where Beam alone could
+        remove_stored_folder(session, probe, url)
+    except Exception as error:  # on Connect, where the client alone could
         reason = reason or f"on this machine: {first_line(error)}"
     return reason
 
 
-def _reading(
-    written: StoredObject,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reading(probe: Folder) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read_probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         try:
-            reason = "" if written.read() == _CONTENT else "a file has another content"
+            reason = "" if probe.read(_FILE) == _CONTENT else "a file has another content"
         except Exception as error:
             reason = f"on an executor: {first_line(error)}"
         yield pa.RecordBatch.from_pylist([{"reason": reason}])
@@ -92,13 +91,15 @@ def _reading(
     return read_probe
 
 
-def remove_stored_folder(session: SessionHandle, url: StorageUrl, options_json: str) -> None:
-    """Delete a folder with all that is in it, by Hadoop's connector or, on Connect, by Beam's.
+def remove_stored_folder(session: SessionHandle, folder: Folder, url: str) -> None:
+    """Delete a folder with all that is in it, by Hadoop's connector or, on Connect, by the client.
+
+    Hadoop's connectors also delete the empty objects that they create in place of folders.
 
     Raises:
-        Exception: what the connector raises.
+        Exception: What the connector or the client raises.
     """
     if session.is_connect:
-        StoredObject(f"{url.beam}/", options_json).remove()
+        folder.remove()
     else:
-        pyspark_internals.delete_path(session.spark, url.spark)
+        pyspark_internals.delete_path(session.spark, url)

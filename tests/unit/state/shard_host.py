@@ -6,16 +6,20 @@ from typing import BinaryIO
 
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import delta_name
-from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 
 
 @dataclass(frozen=True)
-class Deltas(FolderOfDeltas):
+class Deltas(MountedFolder):
     """Notes what is read, and fails as it is told."""
 
     opened: list[str] = field(default_factory=list)
     errors: list[OSError] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
 
     def open(self, name: str) -> BinaryIO:
         self.opened.append(name)

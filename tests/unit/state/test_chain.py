@@ -28,7 +28,7 @@ from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     (tmp_path / "deltas").mkdir()
-    return Host(tmp_path / "local", Deltas(tmp_path / "deltas"))
+    return Host(tmp_path / "local", Deltas(str(tmp_path / "deltas")))
 
 
 def links(*sizes: int) -> Chain:

@@ -16,15 +16,15 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import Chain
 from beam_spark_runner.state.delta import CorruptDeltaError, DeltaWriter
-from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.stored_deltas import ShardStorageError
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     (tmp_path / "deltas").mkdir()
-    return Host(tmp_path / "local", Deltas(tmp_path / "deltas"))
+    return Host(tmp_path / "local", Deltas(str(tmp_path / "deltas")))
 
 
 def test_a_delta_that_is_damaged_is_named(host: Host) -> None:
@@ -144,7 +144,7 @@ def test_a_commit_that_fails_leaves_no_copy(host: Host, monkeypatch: pytest.Monk
 
 def test_a_local_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    host = Host(tmp_path / "file", Deltas(tmp_path))
+    host = Host(tmp_path / "file", Deltas(str(tmp_path)))
     with pytest.raises(ShardStorageError, match="file/job-1-2"):
         host.open(None)
 
@@ -153,12 +153,12 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from beam_spark_runner.state.chain import Chain, ShardVersion
-from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from beam_spark_runner.state.shards import open_shard
 
 local, deltas = map(Path, sys.argv[1:])
 def shard():
-    deltas_ = FolderOfDeltas(deltas)
+    deltas_ = MountedFolder(str(deltas))
     return open_shard(local, deltas_, lineage="job", level=1, partition=2, head=ShardVersion(1, 11))
 one, other = shard(), shard()
 for number in range(1000):
@@ -197,7 +197,7 @@ def test_a_folder_puts_a_file_whole_or_not_at_all(
 ) -> None:
     folder, local = tmp_path / "folder", tmp_path / "local"
     local.write_bytes(b"content")
-    deltas = FolderOfDeltas(folder)
+    deltas = MountedFolder(str(folder))
     with pytest.raises(FileNotFoundError):
         deltas.put("name", local)
     assert not folder.exists()
@@ -210,7 +210,7 @@ def test_a_folder_puts_a_file_whole_or_not_at_all(
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="full"):
             deltas.put("name", local)
-        FolderOfDeltas(folder, syncs=False).put("unsynced", local)
+        MountedFolder(str(folder), syncs=False).put("unsynced", local)
     (folder / "unsynced").unlink()
     assert list(folder.iterdir()) == []
     deltas.put("name", local)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 
 _KEYS = [f"{number:05d}".encode() for number in range(5_000)]
 
@@ -17,7 +17,7 @@ def opened(folder: Path, head: ShardVersion | None = None, *, is_shared: bool = 
     deltas.mkdir(exist_ok=True)
     return open_shard(
         folder / "local",
-        FolderOfDeltas(deltas),
+        MountedFolder(str(deltas)),
         lineage="job",
         level=1,
         partition=2,

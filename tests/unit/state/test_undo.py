@@ -21,7 +21,7 @@ TRANSACTION = 144  # where its number stands in a meta page
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     (tmp_path / "deltas").mkdir()
-    return Host(tmp_path / "local", Deltas(tmp_path / "deltas"))
+    return Host(tmp_path / "local", Deltas(str(tmp_path / "deltas")))
 
 
 def opened(host: Host, head: ShardVersion | None) -> tuple[Origin, dict[bytes, bytes]]:

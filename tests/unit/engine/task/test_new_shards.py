@@ -16,10 +16,10 @@ from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.migration import MovedStage
 from beam_spark_runner.state.backend import Bag, Cell
 from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.store_keys import hash_of
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from tests.unit.state.sorted_records import count_values, read
 
 GROUPS = 8
@@ -45,7 +45,7 @@ def places(tmp_path: Path) -> ShardLocations:
 def shard(places: ShardLocations, partition: int, head: ShardVersion | None) -> Shard:
     return open_shard(
         Path(str(places.local)),
-        FolderOfDeltas(Path(places.deltas)),
+        MountedFolder(places.deltas),
         lineage="main",
         level=2,
         partition=partition,
@@ -136,7 +136,7 @@ def test_a_stage_may_come_to_another_level_and_name(places: ShardLocations) -> N
         level, stage, transform = (4, 5, "step") if each.level == 4 else (2, 7, "now")
         with open_shard(
             Path(str(places.local)),
-            FolderOfDeltas(Path(places.deltas)),
+            MountedFolder(places.deltas),
             lineage="main",
             level=level,
             partition=each.partition,

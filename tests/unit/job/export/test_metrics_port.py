@@ -4,11 +4,11 @@ import socket
 import urllib.request
 
 import pytest
-from tests.unit.job.test_prometheus import STATUS, job
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.export.metrics_port import MetricsPort
 from beam_spark_runner.options.metrics import MetricsAddress
+from tests.unit.job.export.test_prometheus import STATUS, job
 
 
 def test_it_serves_until_it_is_closed() -> None:

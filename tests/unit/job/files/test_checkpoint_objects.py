@@ -7,8 +7,12 @@ from unittest import mock
 import pytest
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.job.files.checkpoint_objects import CheckpointObjects
-from beam_spark_runner.state.object_folder import ObjectFolder
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.storage.object_folder import ObjectFolder
+
+
+def _storage(folder: ObjectFolder) -> CheckpointStorage:
+    return CheckpointStorage(folder, folder.url)
 
 
 @pytest.fixture
@@ -18,18 +22,18 @@ def folder(tmp_path: Path) -> ObjectFolder:
 
 
 @pytest.fixture
-def storage(folder: ObjectFolder) -> CheckpointObjects:
-    return CheckpointObjects(folder)
+def storage(folder: ObjectFolder) -> CheckpointStorage:
+    return _storage(folder)
 
 
-def test_objects_are_created_once_and_never_replaced(storage: CheckpointObjects) -> None:
+def test_objects_are_created_once_and_never_replaced(storage: CheckpointStorage) -> None:
     assert storage.create("a", b"one", after=["b"])
     assert not storage.create("a", b"two")
     assert storage.read("a") == b"one"
 
 
 def test_what_is_put_is_found_until_it_is_deleted(
-    storage: CheckpointObjects, folder: ObjectFolder, tmp_path: Path
+    storage: CheckpointStorage, folder: ObjectFolder, tmp_path: Path
 ) -> None:
     content = bytes(20 << 20)
     storage.put("large", io.BytesIO(content))
@@ -49,7 +53,7 @@ def test_what_is_put_is_found_until_it_is_deleted(
 
 
 def test_a_missing_object_is_an_error_where_it_must_be_there(
-    storage: CheckpointObjects, folder: ObjectFolder
+    storage: CheckpointStorage, folder: ObjectFolder
 ) -> None:
     with pytest.raises(CheckpointStorageError, match="could not read gone"):
         storage.read("gone")
@@ -57,9 +61,9 @@ def test_a_missing_object_is_an_error_where_it_must_be_there(
         folder.open("gone")
 
 
-def test_a_second_start_finds_the_probe(storage: CheckpointObjects, folder: ObjectFolder) -> None:
+def test_a_second_start_finds_the_probe(storage: CheckpointStorage, folder: ObjectFolder) -> None:
     for _ in range(2):
-        CheckpointObjects(folder).check("checkpoint_dir")
+        _storage(folder).make("checkpoint_dir")
     assert list(storage.names()) == ["creates.probe"]
 
 
@@ -68,7 +72,7 @@ def test_a_store_that_lets_two_drivers_commit_is_refused(folder: ObjectFolder) -
         mock.patch.object(ObjectFolder, "create", return_value=True),
         pytest.raises(OptionsError, match=r"--savepoint_path: the store at .* ignores"),
     ):
-        CheckpointObjects(folder).check("savepoint_path")
+        _storage(folder).make("savepoint_path")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,7 @@ def test_a_store_that_cannot_be_reached(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "some")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "some")
     with pytest.raises(CheckpointStorageError, match=problem):
-        CheckpointObjects(ObjectFolder(url, settings)).check("checkpoint_dir")
+        _storage(ObjectFolder(url, settings)).make("checkpoint_dir")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def test_endpoints_of_the_environment(
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
     with pytest.raises(CheckpointStorageError, match=r"127\.0\.0\.1:9"):
         # Another folder for each, since clients are cached.
-        CheckpointObjects(ObjectFolder(f"{url}/{variable}")).names()
+        _storage(ObjectFolder(f"{url}/{variable}")).names()
 
 
 def test_settings_of_s3_are_for_s3_alone() -> None:

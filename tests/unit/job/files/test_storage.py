@@ -7,25 +7,27 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.storage_urls import StorageUrl
-from beam_spark_runner.engine.shared_folder import MountedFolder, StoredFolder
 from beam_spark_runner.job.files import storage as storage_module
 from beam_spark_runner.job.files.storage import JobStorage
+from beam_spark_runner.storage.folder import Folder
+from beam_spark_runner.storage.mounted_folder import MountedFolder
+from beam_spark_runner.storage.object_folder import ObjectFolder
 
-URL = StorageUrl("s3a://box/tmp", "s3://box/tmp")
+ROWS = "s3a://box/tmp/beam-a1"
+SETTINGS = (("endpoint", "http://127.0.0.1:9"),)
 
 
 class Store:
     """Stands for a Spark and a store; records what is deleted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, reason: str = "") -> None:
-        self.removed: list[StorageUrl] = []
+        self.removed: list[str] = []
         self.warnings: list[str] = []
         self._removal: Exception | None = None
         monkeypatch.setattr(storage_module, "check_stored_folder", lambda *_: reason)
         monkeypatch.setattr(storage_module, "remove_stored_folder", self._remove)
 
-    def _remove(self, session: object, url: StorageUrl, options_json: str) -> None:
+    def _remove(self, session: object, folder: Folder, url: str) -> None:
         if self._removal is not None:
             raise self._removal
         self.removed.append(url)
@@ -35,18 +37,18 @@ class Store:
 
     def storage(self, location: str | None, folder: Path | None = None) -> JobStorage:
         session: Any = SimpleNamespace(is_local=False)
-        return JobStorage("a1", folder, location, session, "{}", self.warnings.append)
+        return JobStorage("a1", folder, location, session, SETTINGS, self.warnings.append)
 
 
 @pytest.mark.parametrize("is_local", [True, False])
 def test_a_mounted_folder(tmp_path: Path, is_local: bool) -> None:
     folder = tmp_path / "beam-a1"
     session: Any = SimpleNamespace(is_local=is_local)
-    storage = JobStorage("a1", folder, None, session, "{}", pytest.fail)
+    storage = JobStorage("a1", folder, None, session, SETTINGS, pytest.fail)
     storage.open()
     assert folder.is_dir()
     assert storage.mounted == folder
-    assert storage.files == MountedFolder(str(folder))
+    assert storage.files == MountedFolder(str(folder), syncs=False)
     assert storage.rows == (None if is_local else str(folder))
     storage.remove()
     assert not folder.exists()
@@ -56,7 +58,7 @@ def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
     folder = tmp_path / "beam-a1"
     folder.mkdir()
     session: Any = SimpleNamespace(is_local=True)
-    storage = JobStorage("a1", folder, None, session, "{}", pytest.fail)
+    storage = JobStorage("a1", folder, None, session, SETTINGS, pytest.fail)
     with pytest.raises(FileExistsError):
         storage.open()
     storage.remove()
@@ -71,19 +73,19 @@ def test_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     storage.open()
     assert storage.mounted is None
     assert storage.rows == "s3a://box/tmp/beam-a1"
-    assert storage.files == StoredFolder(URL / "beam-a1", "{}")
+    assert storage.files == ObjectFolder(ROWS, SETTINGS)
     storage.remove()
-    assert store.removed == [URL / "beam-a1"]
+    assert store.removed == [ROWS]
     assert not store.warnings
 
 
 def test_a_store_that_only_spark_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(monkeypatch, reason="on this machine: no boto3")
+    store = Store(monkeypatch, reason="on this machine: no credentials")
     storage = store.storage("s3://box/tmp")
     storage.open()
     assert storage.rows == "s3a://box/tmp/beam-a1"
     assert storage.files is None
-    assert "--temp_location=s3://box/tmp (on this machine: no boto3)" in store.warnings[0]
+    assert "--temp_location=s3://box/tmp (on this machine: no credentials)" in store.warnings[0]
     store.fail_to_remove(OSError("it is away"))
     storage.remove()
     assert store.warnings[1:] == ["s3a://box/tmp/beam-a1 could not be deleted: it is away"]

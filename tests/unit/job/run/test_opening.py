@@ -10,7 +10,7 @@ from beam_spark_runner.job.watching.lines import end_line
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session import announced
-from tests.unit.job.test_job_progress import Shown
+from tests.unit.job.watching.test_job_progress import Shown
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from typing import IO, BinaryIO, ClassVar
 from urllib.parse import urlsplit
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.state.url_folder import UrlFolder
-from beam_spark_runner.state.webhdfs import HdfsError, WebHdfs
+from beam_spark_runner.storage.folder import Settings, UrlFolder
+from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
 
 _PORT = "9870"  # of the namenode's web address, since Hadoop 3
 
@@ -33,40 +33,45 @@ class HdfsFolder(UrlFolder):
     two_may_create: ClassVar[str] = "renames a file to a name that another one has"
 
     def make(self) -> None:
-        """See ``UrlFolder.make``."""
+        """See ``Folder.make``."""
         with _doing("make it"):
             self._files.make_folder(self._path())
 
     def exists(self) -> bool:
-        """See ``UrlFolder.exists``."""
+        """See ``Folder.exists``."""
         with _doing("look for it"):
             status = self._files.status(self._path())
         return status is not None and status["type"] == "DIRECTORY"
 
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """See ``UrlFolder.put_content``. An existing file is not replaced."""
+        """See ``Folder.put_content``. An existing file is not replaced."""
         self._create(name, content)
 
-    def create(self, name: str, data: bytes) -> bool:
-        """See ``UrlFolder.create``."""
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        """See ``Folder.create``."""
         return self._create(name, io.BytesIO(data))
 
     def read(self, name: str) -> bytes:
-        """See ``UrlFolder.read``."""
+        """See ``Folder.read``."""
         content = io.BytesIO()
         self._download(name, content)
         return content.getvalue()
 
     def names(self) -> Sequence[str]:
-        """See ``UrlFolder.names``. Names of incomplete files begin with a dot."""
+        """See ``Folder.names``. Names of incomplete files begin with a dot."""
         with _doing("list it"):
             return self._files.files(self._path())
 
     def delete(self, names: Iterable[str]) -> None:
-        """See ``UrlFolder.delete``."""
+        """See ``Folder.delete``."""
         for name in names:
             with _doing(f"delete {name}"):
                 self._files.delete(self._path(name))
+
+    def remove(self) -> None:
+        """See ``Folder.remove``."""
+        with _doing("delete it"):
+            self._files.delete(self._path(), recursive=True)
 
     def _download(self, name: str, target: IO[bytes]) -> None:
         with _doing(f"read {name}"):
@@ -95,7 +100,7 @@ class HdfsFolder(UrlFolder):
         return f"{folder}/{name}" if name else folder
 
 
-def with_user(settings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def with_user(settings: Settings) -> Settings:
     """Return settings with "hdfs_user": this process's user, unless one is given.
 
     Tasks may run as another user of the system.
@@ -106,7 +111,7 @@ def with_user(settings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], .
 
 
 @functools.lru_cache(16)
-def _client(url: str, settings: tuple[tuple[str, str], ...]) -> WebHdfs:
+def _client(url: str, settings: Settings) -> WebHdfs:
     """Return the client for a folder. It is cached, because it knows the active namenode.
 
     Raises:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from beam_spark_runner.state.url_folder import UrlFolder
+from beam_spark_runner.storage.folder import Settings, UrlFolder
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -56,28 +56,28 @@ class ObjectFolder(UrlFolder):
                 target.write(piece)
 
     def make(self) -> None:
-        """See ``UrlFolder.make``: object stores need no folders, so this does nothing."""
+        """See ``Folder.make``: object stores need no folders, so this does nothing."""
 
     def exists(self) -> bool:
-        """See ``UrlFolder.exists``."""
+        """See ``Folder.exists``."""
         return True
 
     def put(self, name: str, local: Path) -> None:
-        """See ``DeltaFiles.put``."""
+        """See ``Folder.put``."""
         import obstore
 
         with _asked(f"write {name}"):
             obstore.put(self._store, name, local)
 
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """See ``UrlFolder.put_content``."""
+        """See ``Folder.put_content``."""
         import obstore
 
         with _asked(f"write {name}"):
             obstore.put(self._store, name, content)
 
-    def create(self, name: str, data: bytes) -> bool:
-        """See ``UrlFolder.create``."""
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        """See ``Folder.create``."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -89,14 +89,14 @@ class ObjectFolder(UrlFolder):
         return True
 
     def read(self, name: str) -> bytes:
-        """See ``UrlFolder.read``."""
+        """See ``Folder.read``."""
         import obstore
 
         with _asked(f"read {name}"):
             return bytes(obstore.get(self._store, name).bytes())
 
     def names(self) -> Sequence[str]:
-        """See ``UrlFolder.names``."""
+        """See ``Folder.names``."""
         import obstore
 
         with _asked("list it"):
@@ -104,7 +104,7 @@ class ObjectFolder(UrlFolder):
             return [each["path"] for each in found["objects"]]
 
     def delete(self, names: Iterable[str]) -> None:
-        """See ``UrlFolder.delete``."""
+        """See ``Folder.delete``."""
         import obstore
 
         with _asked("delete objects"):
@@ -116,13 +116,21 @@ class ObjectFolder(UrlFolder):
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self._store, name)
 
+    def remove(self) -> None:
+        """See ``Folder.remove``."""
+        import obstore
+
+        with _asked("delete it"):
+            for found in obstore.list(self._store):
+                self.delete(each["path"] for each in found)
+
     @property
     def _store(self) -> "ObjectStore":
         return _client(self.url, self.settings)
 
 
 @functools.lru_cache(16)
-def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
+def _client(url: str, given: Settings) -> "ObjectStore":
     """Return the client for a folder; all uses in a process share it."""
     from obstore.exceptions import BaseError
     from obstore.store import from_url

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
+from beam_spark_runner.storage.urls import StorageUrl, is_url, parse_storage_url
 
 
 @pytest.mark.parametrize(

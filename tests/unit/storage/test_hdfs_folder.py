@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
-from beam_spark_runner.state.hdfs_folder import HdfsFolder
-from beam_spark_runner.state.object_folder import ObjectFolder
-from beam_spark_runner.state.webhdfs import HdfsError, WebHdfs
+from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
+from beam_spark_runner.storage.hdfs_folder import HdfsFolder
+from beam_spark_runner.storage.object_folder import ObjectFolder
+from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
 from tests.unit.state.many_creators import created_by_many
 from tests.unit.state.scripted_hdfs import (
     FOLDER,
@@ -65,7 +65,7 @@ def test_what_is_put_is_found_until_it_is_deleted(folder: HdfsFolder, tmp_path: 
     assert sorted(folder.names()) == ["empty", "large", "small"]
     with folder.open("large") as opened:
         assert opened.read() == content
-    with folder.downloaded("small") as path:
+    with folder.local("small") as path:
         assert Path(path).read_bytes() == b"small"
     assert not Path(path).exists()
     assert folder.read("empty") == b""
@@ -102,7 +102,7 @@ def test_the_folder_is_made_by_name_only(hdfs: ScriptedHdfs) -> None:
 
 
 def test_a_missing_file_is_an_error(folder: HdfsFolder) -> None:
-    for ask in (folder.read, folder.open, lambda name: folder.downloaded(name).__enter__()):
+    for ask in (folder.read, folder.open, lambda name: folder.local(name).__enter__()):
         with pytest.raises(FileNotFoundError, match=r"could not read gone: File .*100%/gone$"):
             ask("gone")
 
@@ -317,4 +317,4 @@ def test_a_process_whose_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_the_client_for_a_url(url: str, kind: type) -> None:
     settings = (("hdfs_host", "n"),)
-    assert folder_at(url, settings, "/tmp") == kind(url, settings, "/tmp")
+    assert folder_at(url, settings, scratch="/tmp") == kind(url, settings, "/tmp")

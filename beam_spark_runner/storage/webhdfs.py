@@ -159,9 +159,14 @@ class WebHdfs:
             raise HdfsError(f"could not rename {path} to {to}")
         return False
 
-    def delete(self, path: str) -> None:
-        """Delete a file. It is not an error if it does not exist."""
-        with self._asked("DELETE", "DELETE", path, recursive="false"):
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Delete a file or folder. It is not an error if it does not exist.
+
+        Args:
+            path: The path.
+            recursive: Whether a folder is deleted with its content; else it must be empty.
+        """
+        with self._asked("DELETE", "DELETE", path, recursive=str(recursive).lower()):
             pass
 
     @contextlib.contextmanager

@@ -1,0 +1,109 @@
+"""A folder in which a streaming pipeline commits its epochs, with errors for users."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.recovery.savepoint import CopyingStorage
+from beam_spark_runner.storage.folder import Folder, UrlFolder
+
+_PROBE = "creates.probe"
+
+
+class CheckpointFolderError(CheckpointStorageError):
+    """The folder cannot be read or written: it is full, unavailable, or access is denied."""
+
+    def __str__(self) -> str:
+        return f"the checkpoint folder {self.place} cannot be used: {self.problem}"
+
+
+class CheckpointStorage(CopyingStorage):
+    """A folder as ``CopyingStorage``.
+
+    All methods raise a ``CheckpointStorageError`` if the folder cannot be read or written.
+
+    Args:
+        folder: The folder.
+        place: Its path or URL, for errors.
+    """
+
+    def __init__(self, folder: Folder, place: str) -> None:
+        self._folder, self._place = folder, place
+
+    def make(self, option: str) -> None:
+        """Make the folder, and check that a file can be created only once, with a probe file.
+
+        File systems are not checked: a hard link cannot replace a file.
+
+        Args:
+            option: The option that names the folder, for errors.
+
+        Raises:
+            OptionsError: The storage creates a file that exists, so that two drivers could commit
+                the same epoch.
+        """
+        folder = self._folder
+        with self._doing("make it"):
+            folder.make()
+        if not isinstance(folder, UrlFolder):
+            return
+        self.create(_PROBE, b"")
+        if self.create(_PROBE, b""):
+            raise OptionsError(
+                option,
+                f"the store at {self._place} {folder.two_may_create}, so that two "
+                "drivers could commit the same epoch; use another store, or a folder that all "
+                "hosts mount",
+            )
+
+    def exists(self) -> bool:
+        """Return whether the folder exists; see ``Folder.exists``."""
+        with self._doing("look for it"):
+            return self._folder.exists()
+
+    def names(self) -> Sequence[str]:
+        """See ``Storage.names``."""
+        with self._doing("list it"):
+            return self._folder.names()
+
+    def read(self, name: str) -> bytes:
+        """See ``Storage.read``."""
+        with self._doing(f"read {name}"):
+            return self._folder.read(name)
+
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        """See ``Storage.create``.
+
+        Raises:
+            NotDurableError: One of the files ``after`` may be lost.
+        """
+        with self._doing(f"create {name}"):
+            return self._folder.create(name, data, after)
+
+    def open(self, name: str) -> BinaryIO | None:
+        """See ``CopyingStorage.open``."""
+        with self._doing(f"read {name}"):
+            try:
+                return self._folder.open(name)
+            except FileNotFoundError:
+                return None
+
+    def put(self, name: str, content: BinaryIO) -> None:
+        """See ``CopyingStorage.put``."""
+        with self._doing(f"write {name}"):
+            self._folder.put_content(name, content)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See ``DeletingStorage.delete``."""
+        with self._doing("delete files"):
+            self._folder.delete(names)
+
+    @contextlib.contextmanager
+    def _doing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if isinstance(self._folder, UrlFolder):  # its errors say what was done
+                raise CheckpointStorageError(self._place, str(error)) from error
+            raise CheckpointFolderError(self._place, f"could not {what}: {error}") from error

@@ -1,0 +1,1 @@
+"""Folders that the driver and all tasks share: mounted, in object stores, in HDFS."""
