@@ -27,6 +27,11 @@ class JobControl:
         if self._is_cancelled:
             raise JobCancelledError("cancelled")
 
+    @property
+    def is_to_drain(self) -> bool:
+        """Whether ``drain`` was called."""
+        return self._drains
+
     def drains(self) -> bool:
         """Whether ``drain`` was called. Threads: only the one that calls ``sleep``."""
         self._seen = self._drains

@@ -68,6 +68,7 @@ class Job:
         close_session: Callable[[], None],
         line: Line | None = None,
         record: JobRecord | None = None,
+        control: JobControl | None = None,
     ) -> None:
         """Open the pipeline's Spark tables; nothing runs yet.
 
@@ -78,6 +79,7 @@ class Job:
             close_session: Is called at the end of the job.
             line: Where its progress is shown. None: nowhere.
             record: The record of a job in state STARTING. None: a new one.
+            control: Requests that may have been made already. None: there are none.
 
         Raises:
             PipelineRefusedError: A table cannot be read or written.
@@ -120,7 +122,7 @@ class Job:
         self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
         self._was_saved = False
         self._events = events_of_test_streams(plan.graph)
-        self._control = JobControl()
+        self._control = JobControl() if control is None else control
         if self._config.drains and plan.streams:
             self._control.drain()
         self._ended = threading.Event()

@@ -101,7 +101,7 @@ class Jobs:
         """Check whether one more preparation may wait. The lock is held."""
         waiting: list[Preparation | ServedJob] = [
             *self._prepared.values(),
-            *(job for job in self._jobs.values() if not job.has_begun),
+            *(job for job in self._jobs.values() if not job.record.has_begun),
         ]
         if len(waiting) >= self._config.max_waiting_jobs:
             raise TooManyJobsError(
@@ -205,7 +205,7 @@ class Jobs:
 
     def _add_to_queue(self, job: ServedJob) -> None:
         with self._lock:
-            if job.preparing.is_cancelled:
+            if job.control.is_cancelled:
                 raise JobCancelledError
             if self._is_ending:
                 raise ServerIsEndingError(_ENDING)
@@ -288,7 +288,7 @@ class Jobs:
             if waits:
                 self._waiting.remove(job)
             else:
-                job.preparing.request_cancel()  # before it may come into the queue
+                job.control.cancel()  # before it may come into the queue
         if waits:
             job.drop()
             with self._lock:

@@ -4,22 +4,22 @@ import threading
 from collections.abc import Callable
 
 from beam_spark_runner.job.prepare.prepare import PreparedJob
-from beam_spark_runner.job.run.control import JobCancelledError
+from beam_spark_runner.job.run.control import JobCancelledError, JobControl
 from beam_spark_runner.job.server.limited_call import LimitedCall
 
 
 class Preparing:
     """Prepares one job. Threads: any; one calls ``run``, once.
 
-    Attributes:
-        is_cancelled: Whether the job was cancelled, also after it was prepared.
+    Args:
+        control: Requests to cancel the job, also after it was prepared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, control: JobControl) -> None:
+        self._control = control
         self._call: LimitedCall[PreparedJob] | None = None
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
-        self.is_cancelled = False
 
     def run(self, compile_: Callable[[], PreparedJob], limit_s: float) -> PreparedJob:
         """Compile the pipeline.
@@ -34,19 +34,14 @@ class Preparing:
             BaseException: What ``compile_`` raises.
         """
         with self._lock:
-            if self.is_cancelled:
-                raise JobCancelledError
+            self._control.check()
             self._call = LimitedCall(compile_, limit_s)
         return self._call.result()
 
-    def request_cancel(self) -> None:
-        """Let the job be cancelled by the thread that prepares or starts it; do not wait."""
-        with self._lock:
-            self.is_cancelled = True
-
     def cancel(self) -> None:
         """Cancel the job; if it is being prepared, that ends now."""
-        self.request_cancel()
+        with self._lock:
+            self._control.cancel()
         if self._call is not None:
             self._call.stop(JobCancelledError())
 

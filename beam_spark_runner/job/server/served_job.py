@@ -13,6 +13,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.identity import folder_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob, check_streams
+from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.server.preparing import Preparing
 from beam_spark_runner.job.server.refusals import JobHasEndedError
@@ -47,6 +48,7 @@ class ServedJob:
 
     Attributes:
         record: The states and messages, from the beginning.
+        control: Requests to cancel or drain it, in each of its states.
         preparing: How far its preparation is.
         waiting_bytes: The estimated memory of the job before its end, in bytes.
     """
@@ -72,11 +74,11 @@ class ServedJob:
         self._step_names: dict[TransformId, str] = {}
         self.record = JobRecord(self._step_names, job_id, title)
         self.record.change_state(PipelineState.STOPPED)
-        self.preparing = Preparing()
+        self.control = JobControl()
+        self.preparing = Preparing(self.control)
         self._prepared: PreparedJob | None = None
         self._streams = False
         self._job: Job | None = None
-        self._drains = False
         self._coded_metrics = b""
         self._last_watermarks: dict[str, StepWatermarks] = {}
         self._lock = threading.Lock()
@@ -86,11 +88,6 @@ class ServedJob:
     def has_ended(self) -> bool:
         """Whether its state is the last one."""
         return self._ended.is_set()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it is neither being prepared nor in the queue."""
-        return bool(self.record.state != PipelineState.STOPPED)
 
     @property
     def kept_bytes(self) -> int:
@@ -145,19 +142,17 @@ class ServedJob:
                     folder=folder_of(prepared.job_id, prepared.config, session),
                     close_session=session.close,
                     record=self.record,
+                    control=self.control,
                 )
                 with self._lock:
-                    if self._drains:
+                    if self.control.is_to_drain:
                         job.drain()
                     job.start()
                     self._job = job
-                    is_cancelled = self.preparing.is_cancelled
             except BaseException as error:
                 self._end_with(error)
                 return None
             closing.pop_all()
-        if is_cancelled:
-            job.cancel()
         return job
 
     def drop(self) -> None:
@@ -185,8 +180,8 @@ class ServedJob:
     def cancel(self) -> None:
         """Cancel the job, which runs, or is being prepared or started.
 
-        It returns after the end of a running job. A job that is being started is cancelled by the
-        thread that starts it.
+        It returns after the end of a running job. A job that is being started finds the request
+        when it begins to run.
         """
         self.preparing.cancel()
         with self._lock:
@@ -205,7 +200,7 @@ class ServedJob:
             if self._prepared is None:  # it has ended
                 return
             self._check_streams("draining")
-            self._drains = True
+            self.control.drain()
             if self._job is not None:
                 self._job.drain()
 
@@ -229,7 +224,7 @@ class ServedJob:
             NothingCommittedError: It has not begun to run, or has committed no epoch.
         """
         self._check_streams("a savepoint of")
-        if PipelineState.is_terminal(self.record.state):
+        if self.record.has_last_state:
             raise JobHasEndedError(
                 f"job {self.job_id} has ended; beam-spark-savepoint copies what it has committed "
                 "in its --checkpoint_dir"

@@ -8,11 +8,25 @@ from typing import NamedTuple
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.runner import PipelineState
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.watching.event_log import EventLog
 from beam_spark_runner.job.watching.messages import MOST_BYTES, MOST_MESSAGES, JobMessages, size_of
 
 _LOGGER = logging.getLogger(__name__)
+
+_LAST = frozenset({PipelineState.DONE, PipelineState.FAILED, PipelineState.CANCELLED})
+TRANSITIONS: Mapping[str | None, frozenset[str]] = {
+    None: frozenset({PipelineState.STOPPED, PipelineState.STARTING}),
+    # It waits in the queue of a job server: the Job API has no other state for that.
+    PipelineState.STOPPED: frozenset(
+        {PipelineState.STARTING, PipelineState.FAILED, PipelineState.CANCELLED}
+    ),
+    PipelineState.STARTING: frozenset({PipelineState.RUNNING, PipelineState.FAILED}),
+    PipelineState.RUNNING: _LAST | {PipelineState.DRAINING, PipelineState.DRAINED},
+    PipelineState.DRAINING: _LAST | {PipelineState.DRAINED},
+}
+"""The states that may follow each state of a job; None: before the first one."""
 
 
 class StateChange(NamedTuple):
@@ -52,8 +66,25 @@ class JobRecord:
         """One of ``PipelineState``."""
         return self.states.events()[-1].state
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the job is neither being prepared nor in the queue of a server."""
+        return bool(self.state != PipelineState.STOPPED)
+
+    @property
+    def has_last_state(self) -> bool:
+        """Whether no further state can follow."""
+        return self.state not in TRANSITIONS
+
     def change_state(self, state: str) -> None:
-        """Record that the job has entered a state."""
+        """Record that the job has entered a state.
+
+        Raises:
+            InvariantError: ``TRANSITIONS`` does not have this change.
+        """
+        previous = self.states.events()[-1].state if self.states.events() else None
+        if state not in TRANSITIONS.get(previous, ()):
+            raise InvariantError(f"a job changed from {previous} to {state}")
         if self._title:
             _LOGGER.info("%s: %s", self._title, self._shown(state))
         self.states.append(StateChange(state, time.time()))

@@ -18,7 +18,7 @@ from tests.unit.portable.pipelines import proto_of
 
 SEEDS = 60
 FAR_TOO_LONG_S = 240  # some seconds on an idle machine
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_generated_coders() -> None:

@@ -9,8 +9,9 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import LogHandler
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.job.watching.record import JobRecord, StateChange
+from beam_spark_runner.job.watching.record import TRANSITIONS, JobRecord, StateChange
 
 
 def shown(record: JobRecord) -> list[str]:
@@ -63,10 +64,14 @@ def test_only_the_reason_of_the_failure_is_an_error(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("job_id", ["", "100%_1"], ids=["a program's job", "a server's"])
 def test_a_server_logs_all_of_a_job_with_its_id(
-    caplog: pytest.LogCaptureFixture, job_id: str
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, job_id: str
 ) -> None:
+    times = types.SimpleNamespace(time=time.time, monotonic=lambda: 10.0)
+    monkeypatch.setattr("beam_spark_runner.job.watching.record.time", times)
     caplog.set_level(logging.INFO)
     record = JobRecord({TransformId("t"): "Read"}, job_id)
+    record.change_state("STARTING")
+    caplog.clear()
     record.change_state("RUNNING")
     line = beam_fn_api_pb2.LogEntry(
         message="100% of it", transform_id="t", severity=beam_fn_api_pb2.LogEntry.Severity.WARN
@@ -78,12 +83,15 @@ def test_a_server_logs_all_of_a_job_with_its_id(
     record.end("FAILED")
     of_a_program = ["100% of it [Read, worker-1]", "a warning", "a line"]
     assert caplog.messages == (
-        [f"{job_id}: {text}" for text in ("running", *of_a_program, "bad", "running → failed")]
+        [
+            f"{job_id}: {text}"
+            for text in ("starting → running", *of_a_program, "bad", "running → failed in 0:00")
+        ]
         if job_id
         else of_a_program
     )
     # Clients know their job.
-    assert shown(record)[1:-2] == of_a_program
+    assert shown(record)[2:-2] == of_a_program
 
 
 @pytest.mark.parametrize("job_id", ["", "b4ac"], ids=["a program's job", "a server's"])
@@ -125,3 +133,33 @@ def test_a_job_that_is_cancelled_in_the_queue(caplog: pytest.LogCaptureFixture) 
     record.change_state("STOPPED")
     record.end("CANCELLED")
     assert caplog.messages == ["b4ac: waiting", "b4ac: waiting → cancelled"]
+
+
+STATES = ("STOPPED", "STARTING", "RUNNING", "DRAINING", "DRAINED", "DONE", "FAILED", "CANCELLED")
+
+
+@pytest.mark.parametrize("last", ["DONE", "FAILED", "CANCELLED", "DRAINED"])
+def test_no_state_follows_a_last_one(last: str) -> None:
+    for state in STATES:
+        record = JobRecord({})
+        record.change_state("STARTING")
+        record.change_state("RUNNING")
+        record.change_state(last)
+        assert record.has_last_state
+        with pytest.raises(InvariantError, match=f"from {last} to {state}"):
+            record.change_state(state)
+
+
+def test_a_job_does_not_return_to_the_queue() -> None:
+    record = JobRecord({})
+    for state, has_begun in (("STOPPED", False), ("STARTING", True)):
+        record.change_state(state)
+        assert record.has_begun == has_begun
+    with pytest.raises(InvariantError, match="from STARTING to STOPPED"):
+        record.change_state("STOPPED")
+
+
+def test_every_state_can_be_reached_and_ends() -> None:
+    reached = {state for states in TRANSITIONS.values() for state in states}
+    assert reached == set(STATES)
+    assert reached - set(TRANSITIONS) == {"DONE", "FAILED", "CANCELLED", "DRAINED"}
