@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
-from beam_spark_runner.job.run.waiting import wait_for
-from beam_spark_runner.job.server.server import JobServer
-from beam_spark_runner.options.server import parse_server_options
+from beam_spark_runner.job.run.signal_waiting import wait_for
+from beam_spark_runner.job.server.job_server import JobServer
+from beam_spark_runner.options.server_options import parse_server_options
 
 _LOGGER = logging.getLogger(__name__)
 _ENDS_WITHIN_S = 28.0

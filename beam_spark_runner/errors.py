@@ -54,11 +54,11 @@ from beam_spark_runner.recovery.manifest import (
     FencedError,
     IncompatibleCheckpointError,
 )
-from beam_spark_runner.recovery.savepoint import (
+from beam_spark_runner.recovery.savepoint_copy import (
     NothingCommittedError,
     SavepointExistsError,
 )
-from beam_spark_runner.state.blocks import (
+from beam_spark_runner.state.checked_blocks import (
     DamagedFileError,
 )
 from beam_spark_runner.state.delta import (

@@ -18,7 +18,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError, TableError
-from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.core.table_steps import TableRead
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
 from beam_spark_runner.harness.beam.recording import (
@@ -27,23 +27,23 @@ from beam_spark_runner.harness.beam.recording import (
 )
 from beam_spark_runner.job.client.submission import Submitter
 from beam_spark_runner.job.files.identity import folder_of, new_job_id
-from beam_spark_runner.job.prepare.environments import (
+from beam_spark_runner.job.prepare.default_environment import (
     default_environment,
 )
 from beam_spark_runner.job.prepare.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.job.run.interrupts import FirstInterrupt
 from beam_spark_runner.job.run.job import Job
-from beam_spark_runner.job.run.opening import open_shown
 from beam_spark_runner.job.run.result import SparkPipelineResult
+from beam_spark_runner.job.run.session_opening import open_shown
 from beam_spark_runner.job.run.sigterm import sigterm_raises
 from beam_spark_runner.job.watching.lines import end_line, line_for
 from beam_spark_runner.job.watching.program_start import script_name
 from beam_spark_runner.job.watching.progress_line import Line
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.environment import environment_kind
-from beam_spark_runner.options.metrics import MetricsAddress
-from beam_spark_runner.options.reading import EnvironmentOptions
+from beam_spark_runner.options.metrics_address import MetricsAddress
+from beam_spark_runner.options.read_options import EnvironmentOptions
 from beam_spark_runner.options.spelling import warn_of_misspelled
 from beam_spark_runner.options.values import IN_PROCESS
 from beam_spark_runner.plan.explain import explain

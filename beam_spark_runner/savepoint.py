@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.job.files.shard_places import existing_storage, save, storage_at, verify
-from beam_spark_runner.options.storage import HDFS_NAMES
+from beam_spark_runner.options.store_settings import HDFS_NAMES
 from beam_spark_runner.options.values import required_folder
 
 

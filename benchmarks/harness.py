@@ -29,9 +29,9 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.prepare.compile import compile_graph
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.pipeline import from_proto

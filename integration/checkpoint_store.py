@@ -7,7 +7,7 @@ from typing import Protocol
 
 from beam_spark_runner.job.files.shard_places import storage_at
 from beam_spark_runner.options.values import checkpoint_folder
-from beam_spark_runner.recovery.savepoint import CopyingStorage
+from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
 
 
 class CheckpointStore(Protocol):

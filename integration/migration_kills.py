@@ -12,7 +12,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from beam_spark_runner.engine.task.resharding import Resharding
+from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.spark.driver import cluster
 from beam_spark_runner.spark.worker import level_tasks
 from integration.stream_kills import Sealing, meet_when_storing

@@ -14,8 +14,8 @@ from apache_beam.transforms.environments import (
 
 from beam_spark_runner.core.errors import BundleFailedError, EnvironmentStartError
 from beam_spark_runner.harness.environments import docker
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from integration.container_engine import DOCKER, Engine
 from integration.container_images import (
     go_image,

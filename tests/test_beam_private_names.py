@@ -50,7 +50,7 @@ ELSEWHERE = {
     # Ours takes the place of a result.
     "job/client/submitted.py": {"_message_stream", "_state_stream"},
     # What was set, and what is a default; all options of a view at once.
-    "options/reading.py": {"_flags", "_all_options", "_visible_options"},
+    "options/read_options.py": {"_flags", "_all_options", "_visible_options"},
     "options/spelling.py": {"_flags", "_add_argparse_args"},  # what was given, what is declared
     "portable/coders.py": {"_known_urns"},  # which coders Beam has; others become bytes
     "portable/wire.py": {"_get_component_coders"},  # whether a window has its length in front

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -110,6 +111,12 @@ BEAMS_INTERNALS = ("apache_beam.runners.worker", "apache_beam.runners.common")
 # A thread of user code counts its metrics where Beam's harness finds them.
 USERS_OF_INTERNALS = ("harness/beam", "transforms/full_window/threaded.py")
 FILES = sorted(PACKAGE.rglob("*.py"))
+# Files of one name: ports and what implements them, errors and options of packages of their own.
+FAMILIES = {
+    *("__init__", "model"),
+    *("cluster", "session", "tables"),
+    *("errors", "config", "read", "write"),
+}
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -191,6 +198,11 @@ def test_only_one_room_uses_the_internals_of_beam(file: Path) -> None:
         is_private = name.startswith("apache_beam.") and "._" in name
         is_internal = is_private or name.startswith(BEAMS_INTERNALS)
         assert not is_internal, name
+
+
+def test_only_families_share_a_file_name() -> None:
+    counts = Counter(file.stem for file in FILES)
+    assert {name for name, count in counts.items() if count > 1} == FAMILIES
 
 
 def private_names(file: Path) -> set[str]:

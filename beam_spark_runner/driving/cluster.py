@@ -17,10 +17,10 @@ from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
 from beam_spark_runner.driving.tables import Tables
 from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows.driver_rows import Rows
-from beam_spark_runner.engine.task.resharding import NewShard, Resharding
+from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict
-from beam_spark_runner.scheduling.outputs import OutputPart
+from beam_spark_runner.scheduling.segment_output import OutputPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.driving.clock import Background, Clock, Pending
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
-from beam_spark_runner.driving.migration import adapted, finished_now
 from beam_spark_runner.driving.playback import Playback
 from beam_spark_runner.driving.run_context import RunSettings
+from beam_spark_runner.driving.shard_migration import adapted, finished_now
 from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
@@ -32,8 +32,8 @@ from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.budgets import Budgets
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.patience import outlasting
-from beam_spark_runner.scheduling.playback import Elements
-from beam_spark_runner.state.blocks import DamagedFileError
+from beam_spark_runner.scheduling.test_stream_events import Elements
+from beam_spark_runner.state.checked_blocks import DamagedFileError
 
 _LOGGER = logging.getLogger(__name__)
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set

@@ -9,7 +9,7 @@ import pyarrow as pa
 from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.scheduling.outputs import SegmentOutput
+from beam_spark_runner.scheduling.segment_output import SegmentOutput
 
 MAX_FED_BYTES = 1 << 20
 """How many bytes of rows a program may have, which is sent with each task."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import AwaitEvent, Epoch, Progress, next_played_epoch
-from beam_spark_runner.scheduling.playback import End, EndOfOne, Event, Played, not_played
+from beam_spark_runner.scheduling.test_stream_events import End, EndOfOne, Event, Played, not_played
 
 _LONGEST_WAIT_S = 60.0
 

@@ -19,7 +19,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, judge
-from beam_spark_runner.scheduling.outputs import OutputPart
+from beam_spark_runner.scheduling.segment_output import OutputPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Verdict
-from beam_spark_runner.scheduling.outputs import SegmentOutput
-from beam_spark_runner.scheduling.partitions import derive_partitions
+from beam_spark_runner.scheduling.partition_counts import derive_partitions
+from beam_spark_runner.scheduling.segment_output import SegmentOutput
 
 
 def run_plan(

@@ -15,9 +15,9 @@ from beam_spark_runner.engine.program import (
     WindowMapping,
 )
 from beam_spark_runner.graph import facts
+from beam_spark_runner.plan.accumulators import merging_part
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
-from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Plan, SideInput, Stage, Stored
 from beam_spark_runner.plan.truncating import truncating_part
 from beam_spark_runner.portable.descriptor import describe

@@ -6,7 +6,7 @@ from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 
 ROW_LIMIT_BYTES = 1 << 18
 """Larger rows take twice their size in heaps up to 2 GB (G1: humongous)."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId
-from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
+from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph.model import (
     FusedStage,
     Graph,

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
-from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
+from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph.model import Coder, Graph, Transform, Windowing
 
 MOVES_FILES = "/ParDo(_MoveTempFilesIntoFinalDestinationFn)"

@@ -35,9 +35,9 @@ from beam_spark_runner.engine.rows.row_memory import RowMemory
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.gathered import new_id, sorted_side_input, whole_rows
 from beam_spark_runner.engine.task.chained_tasks import TaskOutputs, run_levels
-from beam_spark_runner.engine.task.exchange import Exchange
 from beam_spark_runner.engine.task.first_task import FirstTask
-from beam_spark_runner.engine.task.resharding import NewShard, Resharding, make_shards
+from beam_spark_runner.engine.task.local_exchange import Exchange
+from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding, make_shards
 from beam_spark_runner.engine.task.stored_rows import StoredRows, read_rows
 from beam_spark_runner.in_process.local_rows import (
     LocalRows,

@@ -13,7 +13,7 @@ import grpc
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.secret_files import read_secret
-from beam_spark_runner.options.access import ClientAccess, ServerAccess
+from beam_spark_runner.options.server_access import ClientAccess, ServerAccess
 
 REFUSED_BY_US = ("beam-spark-runner", "refused")
 """Trailing metadata of each error status that a service of this package returns: gRPC itself, and

@@ -13,7 +13,6 @@ from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.step_chunks import StepChunks
-from beam_spark_runner.options.access import ClientAccess, check_client_access
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_ROUND_BUDGET_S,
@@ -28,9 +27,10 @@ from beam_spark_runner.options.environment import (
     environment_overrides,
     sdk_worker_parallelism,
 )
-from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
-from beam_spark_runner.options.reading import given_without_defaults, read_options
-from beam_spark_runner.options.storage import store_settings
+from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
+from beam_spark_runner.options.read_options import given_without_defaults, read_options
+from beam_spark_runner.options.server_access import ClientAccess, check_client_access
+from beam_spark_runner.options.store_settings import store_settings
 from beam_spark_runner.options.values import (
     MOST_BYTES,
     MOST_PARTITIONS,

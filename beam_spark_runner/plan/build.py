@@ -17,7 +17,7 @@ from beam_spark_runner.core.ids import (
     StageId,
     TransformId,
 )
-from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
+from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 from beam_spark_runner.plan.layout import Edges, StagePosition, lay_out
@@ -32,7 +32,7 @@ from beam_spark_runner.plan.model import (
 )
 from beam_spark_runner.plan.naming import stage_name, step_list
 from beam_spark_runner.plan.storing import with_stores
-from beam_spark_runner.plan.table_writes import TableWrites
+from beam_spark_runner.plan.table_write_order import TableWrites
 
 MAX_EXCHANGES_PER_SEGMENT = 12
 """A chain of 200 overflows the JVM's stack, and 20 break Spark Connect's client."""

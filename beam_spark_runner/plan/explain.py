@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId
-from beam_spark_runner.core.tables import TableRead, TableWrite
+from beam_spark_runner.core.table_steps import TableRead, TableWrite
 from beam_spark_runner.graph import facts
 from beam_spark_runner.plan.model import (
     Delivery,

@@ -11,7 +11,7 @@ from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, St
 from beam_spark_runner.graph.facts import main_input, sized_restrictions
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
-from beam_spark_runner.portable.environments import can_do, coded_environment, has_remote_code
+from beam_spark_runner.portable.environment_facts import can_do, coded_environment, has_remote_code
 from beam_spark_runner.portable.payloads import read_payload
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import WireCoders, add_coders

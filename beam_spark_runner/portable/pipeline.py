@@ -15,7 +15,7 @@ from beam_spark_runner.core.ids import (
     TransformId,
     WindowingId,
 )
-from beam_spark_runner.core.tables import WRITE_TABLE
+from beam_spark_runner.core.table_steps import WRITE_TABLE
 from beam_spark_runner.graph.facts import ALTERNATIVES, KAFKA_URNS, TABLE_URNS
 from beam_spark_runner.graph.model import (
     Coder,
@@ -24,11 +24,11 @@ from beam_spark_runner.graph.model import (
     Transform,
 )
 from beam_spark_runner.portable.alternatives import Environments, chosen_environments
-from beam_spark_runner.portable.environments import environment_of
+from beam_spark_runner.portable.applied_steps import steps_of_parts
+from beam_spark_runner.portable.environment_facts import environment_of
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
 from beam_spark_runner.portable.references import check_references
 from beam_spark_runner.portable.row_fields import row_fields
-from beam_spark_runner.portable.steps import steps_of_parts
 from beam_spark_runner.portable.windowing import (
     fires_empty_when_closed,
     may_be_lifted,

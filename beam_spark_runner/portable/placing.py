@@ -15,7 +15,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import EnvironmentId, WindowingId
 from beam_spark_runner.graph.model import Environment, Graph, Transform, Windowing
-from beam_spark_runner.portable.environments import changed_environments, has_remote_code
+from beam_spark_runner.portable.environment_facts import changed_environments, has_remote_code
 
 
 def keep_code_together(graph: Graph, *, apart: bool = False) -> Graph:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from apache_beam.portability.api import beam_runner_api_pb2
 from google.protobuf import json_format, struct_pb2
 
-from beam_spark_runner.portable.environments import python_version_of_beam
+from beam_spark_runner.portable.environment_facts import python_version_of_beam
 
 
 def options_json(options: Mapping[str, object]) -> str:

@@ -23,7 +23,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import MOVES_FILES
 from beam_spark_runner.graph.model import Graph, Transform
-from beam_spark_runner.portable.environments import may_be_stock
+from beam_spark_runner.portable.environment_facts import may_be_stock
 
 _LOGGER = logging.getLogger(__name__)
 

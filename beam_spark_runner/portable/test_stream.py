@@ -8,7 +8,7 @@ from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.graph.model import Transform
 from beam_spark_runner.portable.payloads import parse
-from beam_spark_runner.scheduling.playback import (
+from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     Elements,

@@ -14,7 +14,7 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.dropping import known_to_the_user
-from beam_spark_runner.portable.environments import can_do, has_remote_code
+from beam_spark_runner.portable.environment_facts import can_do, has_remote_code
 from beam_spark_runner.portable.window_mapping import MappedBy, is_pickled, mapped_by
 
 

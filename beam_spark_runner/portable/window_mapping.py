@@ -15,7 +15,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import main_input, windowing
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.portable.bounded import BoundedReader, decode_window
-from beam_spark_runner.portable.environments import coded_environment
+from beam_spark_runner.portable.environment_facts import coded_environment
 from beam_spark_runner.portable.payloads import window_mapping_fn
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.window_questions import WindowQuestions

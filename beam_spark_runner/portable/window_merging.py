@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import Graph, Windowing
 from beam_spark_runner.portable.bounded import BoundedReader
-from beam_spark_runner.portable.environments import has_remote_code
+from beam_spark_runner.portable.environment_facts import has_remote_code
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.window_questions import WindowQuestions
 

@@ -9,7 +9,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, TransformId
 from beam_spark_runner.graph.model import Graph
-from beam_spark_runner.portable.environments import coded_environment
+from beam_spark_runner.portable.environment_facts import coded_environment
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import WireCoders
 

@@ -14,7 +14,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
-from beam_spark_runner.portable.environments import is_of_python, may_be_stock
+from beam_spark_runner.portable.environment_facts import is_of_python, may_be_stock
 from beam_spark_runner.portable.payloads import parse
 from beam_spark_runner.semantics.strategy import Strategy
 

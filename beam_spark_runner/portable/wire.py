@@ -31,7 +31,7 @@ from beam_spark_runner.core.errors import InvalidPipelineError, InvariantError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.core.varint import read_varint
 from beam_spark_runner.graph.model import Graph
-from beam_spark_runner.portable.environments import is_of_java
+from beam_spark_runner.portable.environment_facts import is_of_java
 
 _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PREFIX})
 """Coders whose nested encoding begins with a length already."""

@@ -20,7 +20,7 @@ from beam_spark_runner.recovery.manifest import (
     manifest_name,
 )
 from beam_spark_runner.recovery.migration import PipelineVersion, differences
-from beam_spark_runner.recovery.savepoint import Savepoint, pins
+from beam_spark_runner.recovery.savepoint_copy import Savepoint, pins
 from beam_spark_runner.recovery.sweep import (
     ended_rows,
     half_written,

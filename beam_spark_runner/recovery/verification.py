@@ -6,7 +6,7 @@ from typing import NamedTuple
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.commit import epochs_in
 from beam_spark_runner.recovery.manifest import decode, manifest_name
-from beam_spark_runner.recovery.savepoint import Check, CopyingStorage
+from beam_spark_runner.recovery.savepoint_copy import Check, CopyingStorage
 from beam_spark_runner.recovery.sweep import named_by
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.scheduling.playback import AdvanceClock, Event
+from beam_spark_runner.scheduling.test_stream_events import AdvanceClock, Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

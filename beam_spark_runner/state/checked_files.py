@@ -4,8 +4,8 @@ from typing import BinaryIO
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.sweep import delta_version_in
-from beam_spark_runner.state.blocks import DamagedFileError, reader_of
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.checked_blocks import DamagedFileError, reader_of
 from beam_spark_runner.state.delta import read_changes
 
 ARROW_START = b"ARROW1"

@@ -18,8 +18,8 @@ import zstandard
 
 from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.recovery import sweep
-from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.chain import Chain, ShardVersion, chain_of, coded_chain
+from beam_spark_runner.state.checked_blocks import DamagedFileError
 
 FRAME_BYTES = 1 << 20
 _FORMAT = 2

@@ -13,11 +13,11 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote import exchange
+from beam_spark_runner.harness.remote import bundle_messages as exchange
 from beam_spark_runner.harness.remote import sdk_harnesses as workers_module
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.sdk_options import options_json
 from tests.compiled import compile_pipeline

@@ -17,9 +17,10 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2_grpc,
 )
 
-from beam_spark_runner.harness.fn_api import doorman, server
+from beam_spark_runner.harness.fn_api import doorman
+from beam_spark_runner.harness.fn_api import fn_api_server as server
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
-from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.fn_api.fn_api_server import FnApiServer
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
 

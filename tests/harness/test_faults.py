@@ -13,7 +13,7 @@ from beam_spark_runner.core.errors import (
     SdkDisconnectedError,
 )
 from beam_spark_runner.harness.fn_api.services import inbox
-from beam_spark_runner.harness.fn_api.services.data import DataStream
+from beam_spark_runner.harness.fn_api.services.data_service import DataStream
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.state.spill import SpillFile
 from tests.harness.conftest import Collected, one_step, stage_on

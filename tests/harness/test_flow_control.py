@@ -16,7 +16,7 @@ from beam_spark_runner.harness.fn_api.protocol import (
     TimersEnded,
 )
 from beam_spark_runner.harness.fn_api.services import inbox as inbox_module
-from beam_spark_runner.harness.fn_api.services.data import OUTGOING_BYTES, DataStream
+from beam_spark_runner.harness.fn_api.services.data_service import OUTGOING_BYTES, DataStream
 from beam_spark_runner.harness.fn_api.services.inbox import Inbox
 from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
 from tests.harness.conftest import BARE, Collected, one_step, stage_on

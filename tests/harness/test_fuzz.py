@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
-from beam_spark_runner.harness.remote import bundle as remote_bundle
-from beam_spark_runner.harness.remote import exchange
-from beam_spark_runner.harness.remote import progress as remote_progress
+from beam_spark_runner.harness.remote import bundle_messages as exchange
+from beam_spark_runner.harness.remote import bundle_progress as remote_progress
+from beam_spark_runner.harness.remote import remote_bundle as remote_bundle
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.portable.monitoring import element_counts, merge, to_metric_results
 from tests.harness.any_messages import (

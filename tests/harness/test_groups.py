@@ -15,7 +15,7 @@ from apache_beam.transforms.environments import (
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
-from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, run_bundle, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]

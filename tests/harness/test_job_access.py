@@ -25,7 +25,7 @@ from apache_beam.portability.api import (
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.client import reaching, submission
 from beam_spark_runner.job.server.api import JobApi
-from beam_spark_runner.options.server import parse_server_options
+from beam_spark_runner.options.server_options import parse_server_options
 from beam_spark_runner.runner import SparkPortableRunner
 from tests.unit.job.server.served import Gate, request, served
 from tests.unit.job.server.test_staging import artifact

@@ -19,7 +19,7 @@ from apache_beam.runners.portability import artifact_service
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.server import jobs as jobs_module
 from beam_spark_runner.job.server.api import JobApi
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.unit.job.server.served import SOON_S, Gate, request, served
 from tests.unit.job.server.test_staging import artifact
 

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from beam_spark_runner.job.server.api import JobApi
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.stateful import Keeps
 from tests.unit.job.server.served import request, served
 from tests.unit.job.server.test_staging import artifact

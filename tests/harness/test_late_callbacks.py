@@ -7,7 +7,7 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.callbacks import Callbacks
-from beam_spark_runner.harness.remote import callbacks as callbacks_module
+from beam_spark_runner.harness.remote import finalization as callbacks_module
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.faults import Scripted

@@ -19,9 +19,9 @@ from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnected
 from beam_spark_runner.harness.remote import sdk_harness
 from beam_spark_runner.harness.remote import sdk_harness as worker_module
 from beam_spark_runner.harness.remote import sdk_harnesses as module
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.harness.conftest import BARE, Collected, one_step, stage_in
 from tests.harness.processes import is_alive, wait_for
 

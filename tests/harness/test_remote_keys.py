@@ -23,10 +23,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.bundle import Bundle
-from beam_spark_runner.harness.fn_api.services import state as state_module
+from beam_spark_runner.harness.fn_api.services import state_service as state_module
 from beam_spark_runner.harness.remote import keyed_bundle
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.state import memory
 from tests.harness.conftest import Collected, stage_in
 from tests.stateful import Fails

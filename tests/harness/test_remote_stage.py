@@ -11,7 +11,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, create
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import StreamedValues, ValueLogs
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 from tests.harness.conftest import BARE, Collected, run_bundle, stage_on
 

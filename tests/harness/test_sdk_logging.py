@@ -14,7 +14,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.backchannel.log_lines import STDERR, category_of, logger_of
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
-from beam_spark_runner.harness.fn_api.services.logging import LogStream
+from beam_spark_runner.harness.fn_api.services.logging_service import LogStream
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import BARE, Collected, stage_in
 

@@ -20,8 +20,8 @@ from beam_spark_runner.job.server import api as api_module
 from beam_spark_runner.job.server import staging as staging_module
 from beam_spark_runner.job.server.api import JobApi
 from beam_spark_runner.job.server.jobs import Jobs
-from beam_spark_runner.options.access import ClientAccess
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_access import ClientAccess
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.unit.backchannel.served import until
 from tests.unit.job.server.served import SOON_S, Gate, request, served
 from tests.unit.job.server.test_staging import artifact

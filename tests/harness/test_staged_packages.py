@@ -18,9 +18,9 @@ import pytest
 from apache_beam.internal import cloudpickle_pickler
 
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
+from beam_spark_runner.harness.environments import installed_packages as module
 from beam_spark_runner.harness.environments import leases
-from beam_spark_runner.harness.environments import packages as module
-from beam_spark_runner.harness.environments.packages import StagedFiles, stage_files
+from beam_spark_runner.harness.environments.installed_packages import StagedFiles, stage_files
 from beam_spark_runner.job.prepare.packages import identify_packages
 from beam_spark_runner.portable.artifacts import Artifact, digest_of, to_proto
 from tests.unit.portable.steps import steps_in

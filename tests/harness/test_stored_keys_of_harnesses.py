@@ -14,8 +14,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import SteppedInput, StoringInput
 from beam_spark_runner.harness.remote import keyed_bundle
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState

@@ -6,7 +6,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.job.client.submitted import SubmittedPipelineResult
 from beam_spark_runner.job.server.api import JobApi
-from beam_spark_runner.options.server import parse_server_options
+from beam_spark_runner.options.server_options import parse_server_options
 from beam_spark_runner.runner import SparkPortableRunner
 from tests.harness.test_job_access import server_with
 from tests.harness.test_submitted_streams import another_server, submitted_to

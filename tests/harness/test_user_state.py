@@ -16,8 +16,8 @@ from apache_beam.transforms.environments import (
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.sdk_options import options_json
 from beam_spark_runner.semantics.timers import START_OF_TIME

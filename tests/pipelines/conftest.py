@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from beam_spark_runner.in_process.session import InProcessSession
-from beam_spark_runner.job.run import opening
+from beam_spark_runner.job.run import session_opening as opening
 from tests.harvest import knowing_partitions
 
 HERE = Path(__file__).parent

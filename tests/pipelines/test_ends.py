@@ -16,11 +16,11 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.in_process.session import InProcessSession
-from beam_spark_runner.job.files.storage import JobStorage
+from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.job.watching.record import JobRecord
-from beam_spark_runner.spark.session import progress
+from beam_spark_runner.spark.session import spark_progress as progress
 from beam_spark_runner.spark.session.handle import SessionHandle
 from tests.harvest import SPREAD
 

@@ -29,7 +29,7 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     TableError,
 )
-from beam_spark_runner.options.server import parse_server_options
+from beam_spark_runner.options.server_options import parse_server_options
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 
 IN_PROCESS = "--spark_master_url=in-process"

@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.job.run import run_settings
-from beam_spark_runner.scheduling import partitions
+from beam_spark_runner.scheduling import partition_counts as partitions
 from tests.harvest import SPREAD, harvest
 
 

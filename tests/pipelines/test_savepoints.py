@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError, UnsupportedFeatureError
-from beam_spark_runner.recovery.savepoint import SavepointExistsError
+from beam_spark_runner.recovery.savepoint_copy import SavepointExistsError
 from beam_spark_runner.savepoint import main
 from tests.harness.processes import wait_for
 from tests.harvest import RARE_HARNESSES

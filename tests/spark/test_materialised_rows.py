@@ -20,7 +20,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
+from beam_spark_runner.scheduling.segment_output import OutputPart, SegmentOutput
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import gather
 from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of, reopened

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import PipelineRefusedError
-from beam_spark_runner.core.tables import TableRead, TableWrite
+from beam_spark_runner.core.table_steps import TableRead, TableWrite
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.driver.overwritten_sources import check_overwrites
 from beam_spark_runner.spark.driver.table_frames import OpenRead

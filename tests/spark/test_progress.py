@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.observing.batch_line import Counts
-from beam_spark_runner.spark.session import progress
+from beam_spark_runner.spark.session import spark_progress as progress
 
 
 def test_no_progress_on_a_client_that_has_no_handlers() -> None:

@@ -17,8 +17,8 @@ from beam_spark_runner.core.errors import (
     SparkJobError,
     TableError,
 )
+from beam_spark_runner.core.table_steps import TableRead, TableWrite
 from beam_spark_runner.core.table_types import Column, schema_of
-from beam_spark_runner.core.tables import TableRead, TableWrite
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.driver.table_frames import open_frame
 from beam_spark_runner.spark.driver.table_writes import open_write

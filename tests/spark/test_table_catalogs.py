@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.tables import TableWrite
+from beam_spark_runner.core.table_steps import TableWrite
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.table_writes import OpenWrite

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.keys import key_before, key_end
+from beam_spark_runner.engine.rows.joined_keys import key_before, key_end
 
 
 class RowCursor:

@@ -7,15 +7,19 @@ from apache_beam.coders import WindowedValueCoder
 
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.coder_errors import StageEpoch
 from beam_spark_runner.engine.rows.cursor import RowCursor
+from beam_spark_runner.engine.rows.joined_keys import split_key
 from beam_spark_runner.engine.rows.key_runs import RouteRun, RunReader
-from beam_spark_runner.engine.rows.keys import split_key
-from beam_spark_runner.engine.rows.reading import StageEpoch
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
-from beam_spark_runner.harness.grouping.operator import GroupByKey, GroupsByWindow, GroupsInPanes
+from beam_spark_runner.harness.grouping.grouping_operator import (
+    GroupByKey,
+    GroupsByWindow,
+    GroupsInPanes,
+)
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
-from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLog, ValueLogs
 
 
 class GroupReader(RunReader):

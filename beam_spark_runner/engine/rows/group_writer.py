@@ -7,8 +7,8 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.engine.program import Edge
+from beam_spark_runner.engine.rows.joined_keys import join_key
 from beam_spark_runner.engine.rows.key_writer import KeyWriter
-from beam_spark_runner.engine.rows.keys import join_key
 from beam_spark_runner.engine.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS

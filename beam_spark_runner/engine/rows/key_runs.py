@@ -8,10 +8,10 @@ from apache_beam.coders import WindowedValueCoder
 
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.coder_errors import Reader
 from beam_spark_runner.engine.rows.cursor import RowCursor
-from beam_spark_runner.engine.rows.reading import Reader
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.values.spill import ROW_OVERHEAD_BYTES, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ROW_OVERHEAD_BYTES, ValueLogs
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from apache_beam.coders import WindowedValueCoder
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.keys import put_before
+from beam_spark_runner.engine.rows.joined_keys import put_before
 from beam_spark_runner.engine.rows.writing import LONG_KEY_BYTES, Outlet, Writer
 from beam_spark_runner.portable.coders import deterministic_key_coder
 

@@ -15,7 +15,7 @@ from beam_spark_runner.engine.rows.key_runs import RouteRun, RunReader
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import per_chunk
 from beam_spark_runner.harness.codec.windowed import windowed_decoder
-from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLog, ValueLogs
 
 _BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 _ORDER = struct.Struct("<q")

@@ -10,19 +10,19 @@ from apache_beam.utils.windowed_value import (
     create,
 )
 
-from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.core.user_calls import map_all
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.coder_errors import Reader, StageEpoch
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.group_reader import GroupReader
 from beam_spark_runner.engine.rows.keyed_reader import KeyedReader
-from beam_spark_runner.engine.rows.reading import Reader, StageEpoch
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import per_chunk
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
-from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 
 _GLOBAL = (GlobalWindow(),)

@@ -35,7 +35,7 @@ from beam_spark_runner.scheduling.attempts import (
     ViewReport,
     Waiting,
 )
-from beam_spark_runner.state.blocks import DamagedFileError
+from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 

@@ -12,7 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.engine.program import Edge
-from beam_spark_runner.engine.rows.keys import join_key
+from beam_spark_runner.engine.rows.joined_keys import join_key
 from beam_spark_runner.engine.rows.writing import (
     FLUSH_BYTES,
     ROW_BYTES,

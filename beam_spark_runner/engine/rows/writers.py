@@ -19,7 +19,7 @@ from beam_spark_runner.engine.rows.group_writer import GroupWriter
 from beam_spark_runner.engine.rows.keyed_writer import KeyedWriter
 from beam_spark_runner.engine.rows.side_input_writer import SideInputWriter
 from beam_spark_runner.engine.rows.table_rows import count_rows
-from beam_spark_runner.engine.rows.view_writer import ViewWriter
+from beam_spark_runner.engine.rows.view_rows import ViewWriter
 from beam_spark_runner.engine.rows.writing import (
     FLUSH_BYTES,
     ROW_BYTES,

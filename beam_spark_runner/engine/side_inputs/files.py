@@ -21,7 +21,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import MarkReader
 from beam_spark_runner.engine.side_inputs.sorted_rows import SortedRows
-from beam_spark_runner.state.blocks import BlockWriter
+from beam_spark_runner.state.checked_blocks import BlockWriter
 from beam_spark_runner.storage.folder import Folder
 
 SCHEMA = pa.schema(

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import SideInputRows
-from beam_spark_runner.engine.rows.keys import join_key, split_key
+from beam_spark_runner.engine.rows.joined_keys import join_key, split_key
 from beam_spark_runner.engine.shared_file import MountedFile
 from beam_spark_runner.engine.side_inputs.files import EPOCHS_SCHEMA
 from beam_spark_runner.engine.side_inputs.sorted_rows import SortedRows
-from beam_spark_runner.state.blocks import BlockReader, DamagedFileError
+from beam_spark_runner.state.checked_blocks import BlockReader, DamagedFileError
 from beam_spark_runner.state.checked_files import ARROW_START
 
 RESIDENT_BYTES = 64 << 20

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from beam_spark_runner.engine.program import Edge, SideInputRows
 from beam_spark_runner.engine.shared_file import MountedFile, SharedFile
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows, distinct_keys
-from beam_spark_runner.engine.side_inputs.panes import FILE_CODE
-from beam_spark_runner.state.blocks import DamagedFileError
+from beam_spark_runner.engine.side_inputs.view_panes import FILE_CODE
+from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 

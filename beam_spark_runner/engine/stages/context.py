@@ -10,8 +10,8 @@ from apache_beam.coders import WindowedValueCoder
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.engine.program import LevelProgram, StageProgram
 from beam_spark_runner.engine.rows.writing import Outlet
-from beam_spark_runner.engine.stages.outputs import Outputs
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
+from beam_spark_runner.engine.stages.stage_outputs import Outputs
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.timer_loops import MOST_SET_AGAIN, TimerLoops

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.engine.rows.coder_errors import Reader, StageEpoch
 from beam_spark_runner.engine.rows.group_reader import GroupReader
 from beam_spark_runner.engine.rows.keyed_reader import KeyedReader
 from beam_spark_runner.engine.rows.readers import ElementRowReader, RestrictionReader, reader_for
-from beam_spark_runner.engine.rows.reading import Reader, StageEpoch
-from beam_spark_runner.engine.rows.view_writer import pane_coder
+from beam_spark_runner.engine.rows.view_rows import pane_coder
 from beam_spark_runner.engine.stages.accumulator_merger import AccumulatorMerger
+from beam_spark_runner.engine.stages.batch_rounds import Rounds
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.gates.await_commit import AwaitCommit
 from beam_spark_runner.engine.stages.gates.await_view import AwaitView
@@ -17,7 +18,6 @@ from beam_spark_runner.engine.stages.gates.gate import Gate
 from beam_spark_runner.engine.stages.gates.restrictions import Restrictions
 from beam_spark_runner.engine.stages.gates.sort_by_time import SortByTime
 from beam_spark_runner.engine.stages.operator import OneBundle
-from beam_spark_runner.engine.stages.rounds import Rounds
 from beam_spark_runner.engine.stages.siblings import StagesOfEpoch, StagesOfTask
 from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.stages.view_writer import ViewWriter

@@ -9,8 +9,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.outcome import Outcome
-from beam_spark_runner.engine.stages.outputs import Outputs
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
+from beam_spark_runner.engine.stages.stage_outputs import Outputs
 from beam_spark_runner.engine.stages.window_merger import merge_windows
 from beam_spark_runner.harness.bundle import Bundle, BundleInput, SteppedInput
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows

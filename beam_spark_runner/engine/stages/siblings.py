@@ -8,11 +8,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.engine.program import Edge, StageProgram
-from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.rows.coder_errors import StageEpoch
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.worker.runtime import JobRuntime
-from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers

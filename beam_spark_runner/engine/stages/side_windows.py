@@ -11,7 +11,7 @@ from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.engine.program import HelperProgram, WindowMapping
 from beam_spark_runner.engine.worker.helper_bundle import run_helper, wrong_answer
 from beam_spark_runner.engine.worker.runtime import JobRuntime
-from beam_spark_runner.harness.beam.side_windows import side_window_of
+from beam_spark_runner.harness.beam.window_mappers import side_window_of
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.window_mapping import SideWindow, answer_reader, coded_question
 from beam_spark_runner.portable.windowing import decode_window_fn

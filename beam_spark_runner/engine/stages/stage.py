@@ -8,14 +8,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import StageProgram
+from beam_spark_runner.engine.rows.coder_errors import Reader
 from beam_spark_runner.engine.rows.cursor import RowCursor
-from beam_spark_runner.engine.rows.reading import Reader
+from beam_spark_runner.engine.stages.batch_rounds import Rounds
 from beam_spark_runner.engine.stages.charging import charged_to
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.gates.gate import Gate
 from beam_spark_runner.engine.stages.operator import Operator
 from beam_spark_runner.engine.stages.outcome import Outcome
-from beam_spark_runner.engine.stages.rounds import Rounds
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.harness.bundle import Bundle
 

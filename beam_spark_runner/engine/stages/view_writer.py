@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.epoch_files import folder_of_epochs, scratch_folder
-from beam_spark_runner.engine.side_inputs.panes import PaneId, PanesOfView
+from beam_spark_runner.engine.side_inputs.view_panes import PaneId, PanesOfView
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.operator import Operator
 from beam_spark_runner.engine.stages.outcome import Outcome

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows.row_memory import Block, BlockFile, RowMemory
-from beam_spark_runner.engine.task.exchange import Exchange
+from beam_spark_runner.engine.task.local_exchange import Exchange
 from beam_spark_runner.engine.task.task import LevelTask
 
 TaskOutputs: TypeAlias = Generator[Iterator[pa.RecordBatch], None, None]

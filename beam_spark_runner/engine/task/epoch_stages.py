@@ -16,7 +16,7 @@ from beam_spark_runner.core.ids import StageId, TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.engine.epoch_files import shared_file
 from beam_spark_runner.engine.program import Edge, LevelProgram, StageProgram
-from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.rows.coder_errors import StageEpoch
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.stages.context import StageContext

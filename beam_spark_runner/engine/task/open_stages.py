@@ -15,11 +15,11 @@ from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.opening import open_stage
 from beam_spark_runner.engine.stages.stage import Stage
-from beam_spark_runner.engine.task.partitions import Partitions
+from beam_spark_runner.engine.task.due_partitions import Partitions
 from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.sdf.splittable import run_to_end
-from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.state.policy import BATCH

@@ -19,7 +19,7 @@ from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import marks_for
 from beam_spark_runner.engine.rows.reports import failure_proto, report_row
-from beam_spark_runner.state.blocks import BlockWriter, DamagedFileError, reader_of
+from beam_spark_runner.state.checked_blocks import BlockWriter, DamagedFileError, reader_of
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 

@@ -30,11 +30,11 @@ from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task.deep_chains import room_for
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.garbage_collection import exempt_from_collection
-from beam_spark_runner.engine.task.input import TaskInput
 from beam_spark_runner.engine.task.lull_watch import LullWatch
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.task.returned_rows import ReturnedRows
 from beam_spark_runner.engine.task.stored_rows import RowFile
+from beam_spark_runner.engine.task.task_input import TaskInput
 from beam_spark_runner.engine.task.task_output import TaskOutput
 from beam_spark_runner.engine.task.task_shard import open_shard_of, row_file, seal
 from beam_spark_runner.engine.worker.runtime import JobRuntime, worker

@@ -11,7 +11,7 @@ from beam_spark_runner.engine.program import HelperProgram
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.worker.runtime import JobRuntime
-from beam_spark_runner.portable.environments import sdk_of
+from beam_spark_runner.portable.environment_facts import sdk_of
 
 
 def run_helper(

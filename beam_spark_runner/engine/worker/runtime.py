@@ -30,14 +30,14 @@ from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 from beam_spark_runner.harness.beam.coded_types import coded_types
 from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
+from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
-from beam_spark_runner.harness.beam.stage import EmbeddedStage
 from beam_spark_runner.harness.bundle import StageHarness
 from beam_spark_runner.harness.main_classes import MainModule
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.window_mapping import SideWindow
 
 MOST_IDLE_S = 300.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import EnvironmentId, PCollectionId, TransformId
-from beam_spark_runner.core.tables import WRITE_TABLE
+from beam_spark_runner.core.table_steps import WRITE_TABLE
 from beam_spark_runner.graph.facts import ROOT_URNS, fresh, main_input, side_inputs
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 

@@ -10,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.values.constants import is_constant, makes_new_lists
-from beam_spark_runner.harness.values.keys import Places
+from beam_spark_runner.harness.values.encoded_keys import Places
 
 MOST_BYTES = 160 << 20
 _ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator

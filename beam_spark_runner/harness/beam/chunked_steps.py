@@ -27,7 +27,7 @@ from beam_spark_runner.harness.beam.chunks import (
     main_tag,
 )
 from beam_spark_runner.harness.beam.held_open import constants_wait_for, let_pass
-from beam_spark_runner.harness.beam.partitions import PartitionParDo, takes_partition
+from beam_spark_runner.harness.beam.partition_steps import PartitionParDo, takes_partition
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
 PAR_DO_URN = "beam_spark_runner:par_do:v1"

@@ -25,14 +25,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.harness.beam.accumulators import Accumulators
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
+from beam_spark_runner.harness.beam.element_sizes import KnownSizes
 from beam_spark_runner.harness.beam.result_filter import SPECIAL, SendOne
-from beam_spark_runner.harness.beam.sizes import KnownSizes
 from beam_spark_runner.harness.beam.step_choice import step_for
-from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Step
+from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined, Step
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import Kind, is_constant
-from beam_spark_runner.harness.values.keys import Places
+from beam_spark_runner.harness.values.encoded_keys import Places
 
 _MOST_VALUES = 128
 """In larger chunks, the overhead of a chunk is only a few nanoseconds per value, while many live

@@ -12,7 +12,7 @@ from apache_beam.portability import common_urns
 from apache_beam.pvalue import SideInputData
 from apache_beam.runners.worker import bundle_processor
 
-from beam_spark_runner.harness.values.keys import Places
+from beam_spark_runner.harness.values.encoded_keys import Places
 
 _MULTIMAP = common_urns.side_inputs.MULTIMAP.urn
 _BeamsMap: Any = bundle_processor.StateBackedSideInputMap

@@ -3,7 +3,7 @@
 from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
 from beam_spark_runner.harness.beam.file_sinks import patch_file_sinks
 from beam_spark_runner.harness.beam.multimaps import patch_multimaps
-from beam_spark_runner.harness.beam.restrictions import charge_errors_of_restrictions
+from beam_spark_runner.harness.beam.splittable_steps import charge_errors_of_restrictions
 
 
 def patch_beam() -> None:

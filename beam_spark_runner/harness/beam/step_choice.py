@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms import core
 
 from beam_spark_runner.harness.beam.process_loop import ProcessLoop
-from beam_spark_runner.harness.beam.steps import (
+from beam_spark_runner.harness.beam.step_loops import (
     Filtering,
     Mapped,
     MappedTuples,

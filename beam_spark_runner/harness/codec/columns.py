@@ -22,7 +22,7 @@ import numpy as np
 from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder, WindowedValueCoder
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.core.user_calls import map_all
 from beam_spark_runner.harness.codec.blocks import (
     BlockReader,
     BlockWriter,

@@ -14,13 +14,13 @@ from apache_beam.portability.api import (
 
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
 from beam_spark_runner.harness.fn_api.protocol import Lost, Responded
-from beam_spark_runner.harness.fn_api.services.control import ControlStream
-from beam_spark_runner.harness.fn_api.services.data import DataStream
+from beam_spark_runner.harness.fn_api.services.control_service import ControlStream
+from beam_spark_runner.harness.fn_api.services.data_service import DataStream
 from beam_spark_runner.harness.fn_api.services.inbox import Inbox
 from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
-from beam_spark_runner.harness.fn_api.services.logging import LogStream
-from beam_spark_runner.harness.fn_api.services.state import BundleState, StateStream
-from beam_spark_runner.harness.fn_api.services.status import StatusStream
+from beam_spark_runner.harness.fn_api.services.logging_service import LogStream
+from beam_spark_runner.harness.fn_api.services.state_service import BundleState, StateStream
+from beam_spark_runner.harness.fn_api.services.status_service import StatusStream
 
 _LOOK_EVERY_S = 0.5
 

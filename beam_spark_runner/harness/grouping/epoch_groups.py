@@ -9,19 +9,19 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.core.user_calls import map_all
 from beam_spark_runner.harness.bundle import StoringInput
 from beam_spark_runner.harness.codec.windowed import KnownWindows, windowed_decoder
+from beam_spark_runner.harness.grouping.grouping_operator import GroupByKey, GroupByKeySpec, charged
 from beam_spark_runner.harness.grouping.long_windows import (
     LongWindow,
     LongWindows,
     MergeAccumulators,
 )
-from beam_spark_runner.harness.grouping.operator import GroupByKey, GroupByKeySpec, charged
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, strategy_for
 from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredPaneValues
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
-from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLog, ValueLogs
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.panes import Load, PaneMachine

@@ -6,7 +6,7 @@ from typing import Any
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping
 
 _PARTS = 32  # twice as many files may be open at once, and one more

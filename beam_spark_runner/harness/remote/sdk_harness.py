@@ -25,15 +25,15 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.harness.environments.docker import start_container
 from beam_spark_runner.harness.environments.external import PooledHarness
 from beam_spark_runner.harness.environments.image_version import beam_version
+from beam_spark_runner.harness.environments.installed_packages import StagedFiles
 from beam_spark_runner.harness.environments.last_lines import LastLines
-from beam_spark_runner.harness.environments.packages import StagedFiles
 from beam_spark_runner.harness.environments.process import start_process
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
-from beam_spark_runner.harness.fn_api.server import FnApiServer
-from beam_spark_runner.harness.remote.metrics import HarnessMetrics
+from beam_spark_runner.harness.fn_api.fn_api_server import FnApiServer
+from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import to_proto
-from beam_spark_runner.portable.environments import python_version_of_beam, sdk_of
+from beam_spark_runner.portable.environment_facts import python_version_of_beam, sdk_of
 from beam_spark_runner.portable.sdk_options import options_for
 
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process

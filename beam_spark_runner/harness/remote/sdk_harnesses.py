@@ -14,14 +14,14 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.errors import EnvironmentStartError
-from beam_spark_runner.harness.environments.packages import stage_files
-from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.environments.installed_packages import stage_files
+from beam_spark_runner.harness.fn_api.fn_api_server import FnApiServer
 from beam_spark_runner.harness.main_classes import to_json
 from beam_spark_runner.harness.program_folders import working_folder
 from beam_spark_runner.harness.remote.sdk_harness import TEARDOWN_S, ConnectedHarness
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import artifacts_of
-from beam_spark_runner.portable.environments import has_our_package
+from beam_spark_runner.portable.environment_facts import has_our_package
 
 MOST_IDLE_S = 30.0
 """How long an idle harness is kept for the next task, without --environment_cache_millis."""

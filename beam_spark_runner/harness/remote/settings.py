@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from beam_spark_runner.core.step_chunks import StepChunks
-from beam_spark_runner.harness.environments.packages import Archive
+from beam_spark_runner.harness.environments.installed_packages import Archive
 from beam_spark_runner.harness.main_classes import CodedClasses
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
 
-from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.core.user_calls import map_all
 
 
 def is_opaque(value: Any) -> bool:

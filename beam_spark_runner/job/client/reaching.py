@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.access import client_context
-from beam_spark_runner.options.access import ClientAccess, host_of
+from beam_spark_runner.options.server_access import ClientAccess, host_of
 
 _LOGGER = logging.getLogger(__name__)
 _ANSWERS_WITHIN_S = 1.2  # a slower server is waited for

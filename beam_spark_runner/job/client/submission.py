@@ -25,7 +25,7 @@ from beam_spark_runner.job.client.reaching import wait_for_server
 from beam_spark_runner.job.client.submitted import LOST, SubmittedPipelineResult
 from beam_spark_runner.job.watching.program_start import script_name
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.options.access import ClientAccess
+from beam_spark_runner.options.server_access import ClientAccess
 
 
 class Submitter(PortableRunner):  # type: ignore[misc]

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.export.prometheus import JobMetrics, JobsCollector
-from beam_spark_runner.options.metrics import MetricsAddress
+from beam_spark_runner.options.metrics_address import MetricsAddress
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.recovery.savepoint import CopyingStorage
+from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
 from beam_spark_runner.storage.folder import Folder, UrlFolder
 
 _PROBE = "creates.probe"

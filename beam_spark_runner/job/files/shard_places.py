@@ -11,7 +11,7 @@ from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import Checkpoints
-from beam_spark_runner.recovery.savepoint import (
+from beam_spark_runner.recovery.savepoint_copy import (
     CopyingStorage,
     NothingCommittedError,
     Savepoint,

@@ -12,10 +12,13 @@ from beam_spark_runner.core.environments import IN_PYTHON_WORKERS, IN_SDK_HARNES
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
-from beam_spark_runner.job.prepare.environments import default_environment
+from beam_spark_runner.job.prepare.default_environment import default_environment
 from beam_spark_runner.options.environment import environment_kind
-from beam_spark_runner.options.reading import EnvironmentOptions
-from beam_spark_runner.portable.environments import changed_environments, python_version_of_beam
+from beam_spark_runner.options.read_options import EnvironmentOptions
+from beam_spark_runner.portable.environment_facts import (
+    changed_environments,
+    python_version_of_beam,
+)
 
 _FORM = '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": …}}'
 _FIELDS = frozenset({"environment_type", "environment_config"})

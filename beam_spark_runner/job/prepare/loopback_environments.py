@@ -6,7 +6,7 @@ from apache_beam.portability.api import beam_runner_api_pb2, endpoints_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
-from beam_spark_runner.portable.environments import changed_environments
+from beam_spark_runner.portable.environment_facts import changed_environments
 
 
 def has_loopback(graph: Graph) -> bool:

@@ -21,7 +21,7 @@ from beam_spark_runner.core.rendering import first_line
 from beam_spark_runner.engine.shared_file import SharedFile, share_file
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
-from beam_spark_runner.portable.environments import changed_environments
+from beam_spark_runner.portable.environment_facts import changed_environments
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
 from beam_spark_runner.storage.folder import Folder
 from beam_spark_runner.storage.folder_at import folder_at

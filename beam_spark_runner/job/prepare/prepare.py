@@ -22,7 +22,7 @@ from beam_spark_runner.job.prepare.packing import pack_combiners
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
-from beam_spark_runner.portable.environments import has_remote_code
+from beam_spark_runner.portable.environment_facts import has_remote_code
 from beam_spark_runner.portable.pickled import words_of_pickles
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.placing import keep_code_together

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError, TableError
-from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
+from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.rows.row_memory import ROW_SHARES, BlockFile, RowMemory
 from beam_spark_runner.engine.shared_file import share_file
-from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.cluster import InProcessCluster
-from beam_spark_runner.job.files.storage import JobStorage
+from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.options import RunnerConfig

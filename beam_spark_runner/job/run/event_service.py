@@ -13,7 +13,7 @@ from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.driving.playback import Events, EventsInTurn, KnownEvents
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.portable.test_stream import events_of, served_event, service_of
-from beam_spark_runner.scheduling.playback import End, Event
+from beam_spark_runner.scheduling.test_stream_events import End, Event
 
 _MOST_BYTES_AHEAD = 1 << 24  # without what gRPC itself buffers
 _MOST_EVENTS_AHEAD = 1000

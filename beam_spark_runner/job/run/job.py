@@ -21,9 +21,9 @@ from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.stream_run import run_epochs
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.graph.facts import users_steps
+from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.files.last_commit import warn_of_last_commit
 from beam_spark_runner.job.files.shard_places import checkpoints_in, save_job
-from beam_spark_runner.job.files.storage import JobStorage
 from beam_spark_runner.job.files.temporary_files import may_be_continued, remove_temporary_files_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.clusters import check_tasks_can_run, cluster_of, tables_of
@@ -31,11 +31,11 @@ from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.event_service import events_of_test_streams
 from beam_spark_runner.job.run.program_end import finish_before_end
 from beam_spark_runner.job.run.run_settings import run_settings_of
+from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
 from beam_spark_runner.job.run.system_clock import SystemClock
 from beam_spark_runner.job.run.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
 from beam_spark_runner.job.run.users_steps import name_users_step
-from beam_spark_runner.job.run.waiting import wait_for
 from beam_spark_runner.job.watching.progress_line import Line
 from beam_spark_runner.job.watching.progress_lines import JobProgress
 from beam_spark_runner.job.watching.record import JobRecord

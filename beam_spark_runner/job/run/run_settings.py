@@ -9,14 +9,14 @@ from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart
 from beam_spark_runner.engine.rows.schema import MAX_VALUE_BYTES
-from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.session import InProcessSession
+from beam_spark_runner.job.files.job_storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.files.shard_places import shard_places
-from beam_spark_runner.job.files.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.prepare.packages import share_packages
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
-from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
+from beam_spark_runner.scheduling.partition_counts import MAX_FROM_BYTES, derive_least
 
 
 def run_settings_of(

@@ -21,7 +21,7 @@ from beam_spark_runner.job.server.legacy import LegacyRetrievalService, LegacySt
 from beam_spark_runner.job.server.staging import StagingService
 from beam_spark_runner.job.server.streaming_jobs_service import StreamingJobsService
 from beam_spark_runner.job.streaming_jobs import add_to_server
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 
 _CALLS_OF_A_CLIENT = 2  # the streams of its job's states and messages
 _MORE_CALLS = 500  # unary calls, and streams of ended jobs

@@ -13,7 +13,7 @@ from google.protobuf import json_format, struct_pb2
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.declared import DECLARED
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.storage.urls import is_url
 
 _NAME = re.compile(r"beam:option:(.+):v\d+")

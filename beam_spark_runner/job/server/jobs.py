@@ -30,7 +30,7 @@ from beam_spark_runner.job.server.served_job import ServedJob
 from beam_spark_runner.job.server.staging import StagedArtifacts
 from beam_spark_runner.job.server.staging_area import open_staging_area
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)

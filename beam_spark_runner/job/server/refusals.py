@@ -22,7 +22,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.job.access import REFUSED_BY_US
-from beam_spark_runner.recovery.savepoint import NothingCommittedError, SavepointExistsError
+from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError, SavepointExistsError
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_OF_A_TEXT = 4_000

@@ -21,7 +21,7 @@ from beam_spark_runner.job.server.staging_area import StagingArea
 from beam_spark_runner.job.watching.record import JobRecord
 from beam_spark_runner.job.watching.stream_watch import StepWatermarks
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.recovery.savepoint import NothingCommittedError
+from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 OpenSession = Callable[[RunnerConfig], SessionHandle]

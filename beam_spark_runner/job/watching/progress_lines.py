@@ -7,7 +7,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import SegmentId
-from beam_spark_runner.core.tables import READ_TABLE
+from beam_spark_runner.core.table_steps import READ_TABLE
 from beam_spark_runner.driving.run_context import RunMetrics
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.graph.facts import users_steps
@@ -21,7 +21,7 @@ from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import element_counts
 from beam_spark_runner.portable.written_files import written_files
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.progress import TaskCounter, watch
+from beam_spark_runner.spark.session.spark_progress import TaskCounter, watch
 
 _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM, READ_TABLE)
 

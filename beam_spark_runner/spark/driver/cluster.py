@@ -24,11 +24,11 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.shared_file import SharedFile
-from beam_spark_runner.engine.task.resharding import NewShard, Resharding
+from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import spark_errors
-from beam_spark_runner.spark.driver.epochs import Epochs
+from beam_spark_runner.spark.driver.epoch_jobs import Epochs
 from beam_spark_runner.spark.driver.frame_rows import (
     DriverRows,
     FrameRows,
@@ -43,7 +43,7 @@ from beam_spark_runner.spark.driver.level_frames import level_frame
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.one_task import collect_values
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier, threads_are_pinned
-from beam_spark_runner.spark.worker.functions import (
+from beam_spark_runner.spark.worker.task_functions import (
     NEW_SHARDS,
     first_task_function,
     resharding_function,

@@ -12,10 +12,10 @@ from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import attempts_among
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.scheduling.outputs import SegmentOutput
+from beam_spark_runner.scheduling.segment_output import SegmentOutput
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage
-from beam_spark_runner.spark.worker.functions import feeding_function
+from beam_spark_runner.spark.worker.task_functions import feeding_function
 
 
 @dataclass(frozen=True, slots=True)

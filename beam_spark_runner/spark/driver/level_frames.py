@@ -8,7 +8,7 @@ from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
-from beam_spark_runner.spark.worker.functions import level_function
+from beam_spark_runner.spark.worker.task_functions import level_function
 
 
 def level_frame(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark.driver.frame_rows import one_row
 from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect
-from beam_spark_runner.spark.worker.functions import ForMapInArrow, values_function
+from beam_spark_runner.spark.worker.task_functions import ForMapInArrow, values_function
 
 _VARIABLES = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "SPARK_SIMPLIFIED_TRACEBACK",

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable
 
 from beam_spark_runner.core.errors import TableError
-from beam_spark_runner.core.tables import TableRead, database_of
+from beam_spark_runner.core.table_steps import TableRead, database_of
 from beam_spark_runner.spark.driver.table_frames import OpenRead
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
 

@@ -19,7 +19,7 @@ from beam_spark_runner.engine.task.epoch_requests import Request
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.pyspark_internals import activate_session
-from beam_spark_runner.spark.worker.functions import serving_function
+from beam_spark_runner.spark.worker.task_functions import serving_function
 
 MOST_BYTES = 64 << 20
 """How much a level may emit for the next one."""

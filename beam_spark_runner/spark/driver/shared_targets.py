@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 
 from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.table_steps import TableWrite, database_of
 from beam_spark_runner.core.table_types import columns_of
-from beam_spark_runner.core.tables import TableWrite, database_of
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
 
 

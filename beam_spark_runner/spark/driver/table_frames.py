@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.table_steps import FRAMES, WITHOUT_TYPES, TableRead
 from beam_spark_runner.core.table_types import (
     columns_of,
     fits,
     side_by_side,
     unusable_columns,
 )
-from beam_spark_runner.core.tables import FRAMES, WITHOUT_TYPES, TableRead
 from beam_spark_runner.engine.rows.table_rows import column_of
 from beam_spark_runner.spark import frames, pyspark_internals
 from beam_spark_runner.spark.driver.table_reasons import reason_for

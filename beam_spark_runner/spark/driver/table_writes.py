@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.table_steps import WITHOUT_TYPES, TableWrite
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
-from beam_spark_runner.core.tables import WITHOUT_TYPES, TableWrite
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.engine.rows.table_rows import OtherAttemptError
 from beam_spark_runner.spark import pyspark_internals

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.errors import PipelineError, PipelineRefusedError, TableError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
+from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of

@@ -9,13 +9,14 @@ from pyspark import TaskContext
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task import epoch_server, resharding, stored_rows
+from beam_spark_runner.engine.task import epoch_server, stored_rows
+from beam_spark_runner.engine.task import shard_copying as resharding
 from beam_spark_runner.engine.task.first_task import (
     MAX_RETURNED_BYTES,
     FirstTask,
     TooManyRowsError,
 )
-from beam_spark_runner.engine.task.resharding import Resharding
+from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.engine.task.task import LevelTask, at_home
 from beam_spark_runner.engine.worker.runtime import worker

@@ -7,7 +7,7 @@ stack of its own: that of a greenlet or, without the package ``greenlet``, of a 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from beam_spark_runner.transforms.full_window.records import PartitionRecords
+from beam_spark_runner.transforms.full_window.partition_records import PartitionRecords
 from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 

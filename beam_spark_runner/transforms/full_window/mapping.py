@@ -19,7 +19,7 @@ from beam_spark_runner.transforms.full_window.functions import (
     per_window,
 )
 from beam_spark_runner.transforms.full_window.handover import Handover, hand_over
-from beam_spark_runner.transforms.full_window.records import PartitionRecords
+from beam_spark_runner.transforms.full_window.partition_records import PartitionRecords
 
 _LOGGER = logging.getLogger(__name__)
 

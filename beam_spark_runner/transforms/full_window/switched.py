@@ -12,7 +12,7 @@ from typing import Any
 
 import greenlet
 
-from beam_spark_runner.transforms.full_window.records import (
+from beam_spark_runner.transforms.full_window.partition_records import (
     CAPACITY,
     AbandonedPartitionError,
     PartitionRecords,

@@ -9,7 +9,7 @@ from typing import Any
 
 from apache_beam.runners.worker import statesampler
 
-from beam_spark_runner.transforms.full_window.records import (
+from beam_spark_runner.transforms.full_window.partition_records import (
     CAPACITY,
     AbandonedPartitionError,
     PartitionRecords,

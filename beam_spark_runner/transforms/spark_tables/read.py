@@ -10,8 +10,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_spark_runner.core.table_steps import FRAMES, READ_TABLE, TableRead
 from beam_spark_runner.core.table_types import columns_of
-from beam_spark_runner.core.tables import FRAMES, READ_TABLE, TableRead
 from beam_spark_runner.transforms.spark_tables.asking import (
     RefuseElsewhere,
     format_given,

@@ -10,8 +10,8 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.table_steps import MODES, WRITE_TABLE, TableWrite
 from beam_spark_runner.core.table_types import columns_of
-from beam_spark_runner.core.tables import MODES, WRITE_TABLE, TableWrite
 from beam_spark_runner.transforms.spark_tables.asking import (
     RefuseElsewhere,
     format_given,

@@ -11,12 +11,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import RunnerError, SdkDisconnectedError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
-from beam_spark_runner.harness.remote import bundle as remote_bundle
-from beam_spark_runner.harness.remote import exchange
-from beam_spark_runner.harness.remote import stage as remote_stage
-from beam_spark_runner.harness.remote.metrics import HarnessMetrics
+from beam_spark_runner.harness.remote import bundle_messages as exchange
+from beam_spark_runner.harness.remote import remote_bundle as remote_bundle
+from beam_spark_runner.harness.remote import remote_stage as remote_stage
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
+from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.fuzz.corpus import Recorded, framed, frames
 from tests.fuzz.protos import Pool
 from tests.fuzz.targets.base import Messages, Target

@@ -17,8 +17,8 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.beam.plugin.block_edges import reader_of
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers, declared_timers
-from beam_spark_runner.harness.remote.metrics import HarnessMetrics
-from beam_spark_runner.harness.remote.residuals import ResidualChecks
+from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
+from beam_spark_runner.harness.remote.sdk_residuals import ResidualChecks
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
 from beam_spark_runner.job.export.prometheus import JobMetrics, JobsCollector
 from beam_spark_runner.portable.bounded import MalformedBytesError

@@ -14,7 +14,7 @@ from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.job.server.job_service import JobService
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.staging import StagingService
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.fuzz.corpus import NO_STAGE, Recorded, framed, frames
 from tests.fuzz.protos import Pool
 from tests.fuzz.targets.base import Context, Messages, MessageTarget, Target

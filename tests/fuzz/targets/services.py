@@ -15,9 +15,9 @@ from google.protobuf.message import Message
 
 from beam_spark_runner.backchannel.log_lines import STDERR, category_of, shorten
 from beam_spark_runner.core import urns
-from beam_spark_runner.harness.fn_api.services.artifacts import ArtifactService
-from beam_spark_runner.harness.fn_api.services.logging import LoggingService, LogStream
-from beam_spark_runner.harness.fn_api.services.status import StatusStream
+from beam_spark_runner.harness.fn_api.services.artifact_service import ArtifactService
+from beam_spark_runner.harness.fn_api.services.logging_service import LoggingService, LogStream
+from beam_spark_runner.harness.fn_api.services.status_service import StatusStream
 from tests.fuzz.targets.base import Context, Messages, MessageTarget, Target
 
 LogEntries: TypeAlias = beam_fn_api_pb2.LogEntry.List

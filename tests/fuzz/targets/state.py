@@ -10,8 +10,8 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.fn_api.services.state import BundleState
-from beam_spark_runner.harness.values.spill import GroupClosedError
+from beam_spark_runner.harness.fn_api.services.state_service import BundleState
+from beam_spark_runner.harness.values.spilled_group import GroupClosedError
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.memory import CountValues, MemoryState
 from beam_spark_runner.state.requests import (

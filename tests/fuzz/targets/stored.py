@@ -20,7 +20,7 @@ from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.engine.program import Edge, ShardLocations, SideInputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
-from beam_spark_runner.engine.side_inputs.panes import FILE_CODE, PanesOfView
+from beam_spark_runner.engine.side_inputs.view_panes import FILE_CODE, PanesOfView
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.task.stored_rows import RowFile, rows_of
 from beam_spark_runner.plan.model import Delivery

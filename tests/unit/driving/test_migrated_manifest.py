@@ -1,7 +1,7 @@
 """The manifest with which a changed pipeline begins."""
 
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.driving.migration import empty_side_inputs, migration_after
+from beam_spark_runner.driving.shard_migration import empty_side_inputs, migration_after
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.compatibility import stage_places, step_names

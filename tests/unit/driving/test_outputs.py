@@ -10,7 +10,7 @@ from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.outputs import Outputs
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.in_process.local_rows import LocalRows
-from beam_spark_runner.scheduling.outputs import SegmentOutput
+from beam_spark_runner.scheduling.segment_output import SegmentOutput
 
 FIRST, SECOND = SegmentId(1), SegmentId(2)
 HERE, THERE = DestinationId(5), DestinationId(6)

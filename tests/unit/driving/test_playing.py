@@ -7,7 +7,7 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.playback import EventsInTurn, KnownEvents, Playback
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
-from beam_spark_runner.scheduling.playback import (
+from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     End,

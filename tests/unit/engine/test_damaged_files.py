@@ -23,15 +23,15 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.shared_file import MountedFile
 from beam_spark_runner.engine.side_inputs.files import EPOCHS_SCHEMA
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
-from beam_spark_runner.engine.side_inputs.panes import FILE_CODE, PanesOfView
+from beam_spark_runner.engine.side_inputs.view_panes import FILE_CODE, PanesOfView
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.task.stored_rows import RowFile, rows_of
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery import manifest
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
 from beam_spark_runner.recovery.sweep import delta_name, rows_name, view_name
-from beam_spark_runner.state.blocks import DamagedFileError
 from beam_spark_runner.state.chain import ChainedDelta, ShardVersion, SliceStart
+from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.checked_files import check_file
 from beam_spark_runner.state.delta import DeltaWriter, read_changes
 from tests.unit.engine.rows.written_rows import edge_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beam_spark_runner.core.errors import EnvironmentStartError
-from beam_spark_runner.harness.environments import packages
+from beam_spark_runner.harness.environments import installed_packages as packages
 from beam_spark_runner.harness.private_folder import private_folder
 
 

@@ -6,7 +6,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOpt
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options import RunnerConfig, SparkPortableRunnerOptions
-from beam_spark_runner.options.metrics import MetricsAddress
+from beam_spark_runner.options.metrics_address import MetricsAddress
 
 
 def config(*flags: str, **kwargs: object) -> RunnerConfig:

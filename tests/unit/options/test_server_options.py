@@ -3,8 +3,8 @@
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.options.metrics import MetricsAddress
-from beam_spark_runner.options.server import ServerConfig, parse_server_options
+from beam_spark_runner.options.metrics_address import MetricsAddress
+from beam_spark_runner.options.server_options import ServerConfig, parse_server_options
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

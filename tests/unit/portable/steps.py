@@ -5,7 +5,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as pb
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import EnvironmentId, TransformId
 from beam_spark_runner.graph.model import Graph, Transform
-from beam_spark_runner.portable.environments import environment_of
+from beam_spark_runner.portable.environment_facts import environment_of
 
 
 def steps_in(**environments: pb.Environment) -> Graph:

@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 
-from beam_spark_runner.portable.environments import names_keys_of_multimaps
+from beam_spark_runner.portable.environment_facts import names_keys_of_multimaps
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.placing import merge_environments
 from tests.unit.portable.graphs import of, transform_named

@@ -7,8 +7,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.portable.applied_steps import steps_of_parts
 from beam_spark_runner.portable.pipeline import from_proto
-from beam_spark_runner.portable.steps import steps_of_parts
 
 
 class Score(beam.PTransform):  # type: ignore[misc]

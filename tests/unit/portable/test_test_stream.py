@@ -12,7 +12,7 @@ from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.graph.model import Transform
 from beam_spark_runner.portable.test_stream import events_of, served_event, service_of
-from beam_spark_runner.scheduling.playback import (
+from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     Elements,

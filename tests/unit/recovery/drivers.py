@@ -7,7 +7,7 @@ from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import DeltaId, Head
 from beam_spark_runner.recovery.migration import PipelineVersion
-from beam_spark_runner.recovery.savepoint import Savepoint
+from beam_spark_runner.recovery.savepoint_copy import Savepoint
 from beam_spark_runner.recovery.sweep import delta_name
 from tests.unit.recovery.files import Files
 

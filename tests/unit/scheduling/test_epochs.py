@@ -11,7 +11,7 @@ from beam_spark_runner.scheduling.epochs import (
     next_timed_epoch,
     wait_us,
 )
-from beam_spark_runner.scheduling.playback import (
+from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     Elements,

@@ -22,7 +22,7 @@ from beam_spark_runner.engine.program import EpochPart, ShardLocations
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.manifest import FencedError, Manifest
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.playback import End
+from beam_spark_runner.scheduling.test_stream_events import End
 from tests.unit.simulation.cluster import SimulatedCluster, Surroundings, Tasks
 from tests.unit.simulation.elements import (
     SOURCE,

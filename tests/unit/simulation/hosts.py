@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.engine.task.resharding import NewShard, Resharding, make_shards
+from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding, make_shards
 from beam_spark_runner.recovery.manifest import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
 from beam_spark_runner.state.chain import ShardVersion

@@ -14,7 +14,7 @@ from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
 from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.finish import Finishing
-from beam_spark_runner.scheduling.playback import Event
+from beam_spark_runner.scheduling.test_stream_events import Event
 from beam_spark_runner.semantics import watermarks
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant

@@ -23,7 +23,7 @@ from apache_beam.transforms.window import (
     WindowFn,
 )
 
-from beam_spark_runner.scheduling.playback import (
+from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     Elements,

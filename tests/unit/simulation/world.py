@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.engine.task import resharding
-from beam_spark_runner.engine.task.resharding import Resharding
+from beam_spark_runner.engine.task import shard_copying as resharding
+from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.manifest import Head, Manifest, decode, epoch_in, fence_in
 from beam_spark_runner.recovery.sweep import delta_name
-from beam_spark_runner.scheduling.playback import Elements, End, not_played
+from beam_spark_runner.scheduling.test_stream_events import Elements, End, not_played
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard

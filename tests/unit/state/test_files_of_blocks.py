@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from beam_spark_runner.state.blocks import BlockWriter, DamagedFileError, reader_of
+from beam_spark_runner.state.checked_blocks import BlockWriter, DamagedFileError, reader_of
 
 NAME = "main-000000000012-3-ab.view"
 BLOCKS = [b"one", b"", b"x" * 64, b"three" * 100]

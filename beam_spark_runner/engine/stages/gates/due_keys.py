@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from beam_spark_runner.engine.rows.coder_errors import StageEpoch
 from beam_spark_runner.engine.rows.group_reader import GroupReader
-from beam_spark_runner.engine.rows.reading import StageEpoch
 from beam_spark_runner.engine.stages.accumulator_merger import AccumulatorMerger
 from beam_spark_runner.engine.stages.gates.gate import Gate
 from beam_spark_runner.engine.stages.operator import Operator

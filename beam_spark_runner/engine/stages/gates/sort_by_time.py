@@ -1,6 +1,6 @@
 """Elements of a step that requires time-sorted input: they wait for the watermark."""
 
-from beam_spark_runner.engine.rows.reading import StageEpoch
+from beam_spark_runner.engine.rows.coder_errors import StageEpoch
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.gates.due_keys import DueKeys
 from beam_spark_runner.engine.stages.operator import OneBundle

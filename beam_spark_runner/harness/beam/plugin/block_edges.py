@@ -26,7 +26,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.core.user_calls import map_all
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.beam.plugin.sdk_logging import sdk_logging

@@ -16,7 +16,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.readers import reader_for
 from beam_spark_runner.harness.values.opaque import OpaqueValues
-from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.grouping import WindowGrouping
 from tests.unit.engine.rows.test_large_group_readers import sessions_edge

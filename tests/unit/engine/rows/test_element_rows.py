@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from beam_spark_runner.core import urns
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.cursor import RowCursor
-from beam_spark_runner.engine.rows.keys import join_key, split_key
+from beam_spark_runner.engine.rows.joined_keys import join_key, split_key
 from beam_spark_runner.engine.rows.readers import ElementRowReader
 from beam_spark_runner.engine.rows.writing import EncodingError
 from beam_spark_runner.plan.model import Delivery

@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.readers import reader_for
 from beam_spark_runner.engine.stages.charging import AbandonedError
-from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from tests.unit.engine.rows.test_large_group_readers import sessions_edge
 from tests.unit.engine.rows.written_rows import Pushing, as_spark_would, edge_of, written

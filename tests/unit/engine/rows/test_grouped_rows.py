@@ -28,7 +28,7 @@ from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.group_reader import GroupReader
 from beam_spark_runner.engine.rows.writing import FLUSH_BYTES, LONG_KEY_BYTES
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.values.spill import (
+from beam_spark_runner.harness.values.spilled_group import (
     GroupClosedError,
     StreamedValues,
     ValueLogs,

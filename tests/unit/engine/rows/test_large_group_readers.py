@@ -18,7 +18,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.engine.rows.readers import reader_for
-from beam_spark_runner.harness.values.spill import GroupClosedError, StreamedValues, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import (
+    GroupClosedError,
+    StreamedValues,
+    ValueLogs,
+)
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.state.spill import SpillFile
 from tests.unit.engine.rows.written_rows import (

@@ -18,9 +18,9 @@ from apache_beam.utils.windowed_value import (
 )
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.engine.rows.keys import join_key
-from beam_spark_runner.harness.grouping.operator import GroupsInPanes
-from beam_spark_runner.harness.values.spill import (
+from beam_spark_runner.engine.rows.joined_keys import join_key
+from beam_spark_runner.harness.grouping.grouping_operator import GroupsInPanes
+from beam_spark_runner.harness.values.spilled_group import (
     MEMORY_LIMIT_BYTES,
     GroupClosedError,
     StreamedValues,

@@ -15,7 +15,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.engine.rows.reports import _report_of, error_of, failure_proto
 from beam_spark_runner.scheduling.attempts import Failure, Report
-from beam_spark_runner.state.blocks import DamagedFileError
+from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 

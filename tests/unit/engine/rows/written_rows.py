@@ -31,7 +31,7 @@ from beam_spark_runner.engine.rows.readers import reader_for
 from beam_spark_runner.engine.rows.writers import writer_for
 from beam_spark_runner.engine.rows.writing import Outlet
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.values.spill import (
+from beam_spark_runner.harness.values.spilled_group import (
     ValueLogs,
 )
 from beam_spark_runner.plan.model import Delivery

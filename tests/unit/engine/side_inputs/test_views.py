@@ -19,7 +19,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows.writing import EncodingError
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
-from beam_spark_runner.engine.side_inputs.panes import PanesOfView
+from beam_spark_runner.engine.side_inputs.view_panes import PanesOfView
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.plan.model import Delivery
 from tests.unit.engine.rows.written_rows import edge_of

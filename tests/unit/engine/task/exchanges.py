@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_spark_runner.engine.rows.row_memory import BlockFile, RowMemory
-from beam_spark_runner.engine.task.exchange import Exchange
+from beam_spark_runner.engine.task.local_exchange import Exchange
 
 ENOUGH = 1 << 30
 

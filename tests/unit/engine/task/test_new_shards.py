@@ -6,7 +6,7 @@ import pytest
 
 from beam_spark_runner.core.key_groups import hashes_of
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.resharding import (
+from beam_spark_runner.engine.task.shard_copying import (
     NewShard,
     Resharding,
     StageToReshard,

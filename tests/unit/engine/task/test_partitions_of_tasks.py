@@ -8,7 +8,7 @@ import pytest
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.engine.program import BatchPart, Edge, LevelProgram, StageProgram
-from beam_spark_runner.engine.task.partitions import Partitions
+from beam_spark_runner.engine.task.due_partitions import Partitions
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.stage_description import StageDescription
 from tests.unit.engine.worker.test_worker_runtime import program as level_named

@@ -16,7 +16,7 @@ from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import consumed_of
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.engine.task.input import TaskInput
+from beam_spark_runner.engine.task.task_input import TaskInput
 from beam_spark_runner.scheduling.attempts import Attempts
 from tests.compiled import compile_pipeline
 from tests.spark.restrictions import RESTRICTION

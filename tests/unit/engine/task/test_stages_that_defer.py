@@ -10,7 +10,7 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
-from beam_spark_runner.harness.beam.stage import EmbeddedBundle
+from beam_spark_runner.harness.beam.embedded_stage import EmbeddedBundle
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from tests.compiled import compile_pipeline
 from tests.unit.engine.task.emitted import reports_in

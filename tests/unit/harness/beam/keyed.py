@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam import keyed
-from beam_spark_runner.harness.beam.stage import EmbeddedBundle, EmbeddedStage
+from beam_spark_runner.harness.beam.embedded_stage import EmbeddedBundle, EmbeddedStage
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from tests.compiled import compile_pipeline

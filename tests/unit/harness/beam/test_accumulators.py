@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.beam.accumulators import Accumulators
-from beam_spark_runner.harness.values.keys import Places
+from beam_spark_runner.harness.values.encoded_keys import Places
 
 PLACES = Places(FastPrimitivesCoder())
 Emitted = list[tuple[Any, WindowedValue]]

@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.beam.steps import (
+from beam_spark_runner.harness.beam.step_loops import (
     AssigningWindows,
 )
 from beam_spark_runner.harness.beam.window_assignment import Assignment

@@ -15,7 +15,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.step_choice import step_for
-from beam_spark_runner.harness.beam.steps import (
+from beam_spark_runner.harness.beam.step_loops import (
     Combined,
 )
 from beam_spark_runner.harness.values.constants import Kind

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.ids import PCollectionId, StageId
 from beam_spark_runner.core.step_chunks import StepChunks
-from beam_spark_runner.harness.beam.stage import EmbeddedStage
+from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.pipeline import from_proto
 from tests.examples import HAS_ALL, examples

@@ -23,10 +23,10 @@ from beam_spark_runner.harness.beam.current_element import (
     ElementOfErrors,
 )
 from beam_spark_runner.harness.beam.step_choice import step_for
-from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined
+from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined
 from beam_spark_runner.harness.failures import charge, failure_of
 from beam_spark_runner.harness.values.constants import Kind
-from beam_spark_runner.harness.values.keys import Places
+from beam_spark_runner.harness.values.encoded_keys import Places
 from tests.unit.harness.beam.step_outputs import Output, origin
 
 

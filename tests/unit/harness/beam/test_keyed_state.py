@@ -22,7 +22,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.beam import keyed
-from beam_spark_runner.harness.beam.stage import EmbeddedStage
+from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.portable.descriptor import describe
 from tests.compiled import compile_pipeline
 from tests.unit.harness.beam.keyed import Counts

@@ -11,7 +11,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.beam.stage import EmbeddedStage
+from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.job.prepare.packing import pack_combiners
 from beam_spark_runner.portable.descriptor import describe
 from tests.compiled import compile_pipeline

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
-from beam_spark_runner.harness.fn_api.services.state import BundleState, Pages, StateStream
+from beam_spark_runner.harness.fn_api.services.state_service import BundleState, Pages, StateStream
 
 SOON_S = 60.0
 PARTS = st.lists(st.binary(max_size=6), max_size=20)

@@ -22,7 +22,7 @@ from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
-from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements

@@ -21,7 +21,7 @@ from apache_beam.transforms.trigger import (
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, Sessions, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.values.spill import StreamedValues
+from beam_spark_runner.harness.values.spilled_group import StreamedValues
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from tests.unit.harness.grouping.epochs import SECOND_US, Epochs, Panes

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.grouping.merged_groups import merged_groups
-from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.harness.values.spilled_group import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
 from tests.unit.harness.values.spill_files import spill_files
 from tests.unit.semantics.strategies import strategy_of

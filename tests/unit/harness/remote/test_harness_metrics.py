@@ -4,8 +4,8 @@ import pytest
 from apache_beam.metrics import monitoring_infos as mi
 
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
-from beam_spark_runner.harness.remote import metrics as harness_metrics
-from beam_spark_runner.harness.remote.metrics import HarnessMetrics
+from beam_spark_runner.harness.remote import sdk_metrics as harness_metrics
+from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
 
 GOOD = mi.int64_user_counter("ns", "good", 1, "t")
 BAD = mi.create_monitoring_info(

@@ -9,8 +9,8 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.bundle import Activity
-from beam_spark_runner.harness.remote.metrics import HarnessMetrics
-from beam_spark_runner.harness.remote.progress import HarnessProgress
+from beam_spark_runner.harness.remote.bundle_progress import HarnessProgress
+from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
 
 STEPS = {TransformId("a"): "First", TransformId("b"): "Second"}
 TIME = "beam:metric:pardo_execution_time:process_bundle_msecs:v1"

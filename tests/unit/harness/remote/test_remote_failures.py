@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.remote.failures import user_failure
+from beam_spark_runner.harness.remote.sdk_failures import user_failure
 
 
 def text_of(error: Exception) -> str:

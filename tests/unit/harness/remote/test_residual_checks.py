@@ -10,7 +10,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
-from beam_spark_runner.harness.remote.residuals import ResidualChecks
+from beam_spark_runner.harness.remote.sdk_residuals import ResidualChecks
 
 BYTES = BytesCoder()
 SIZED = TupleCoder([TupleCoder([BYTES, TupleCoder([BYTES, BYTES])]), FloatCoder()])

@@ -10,7 +10,7 @@ import pytest
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.client import reaching
 from beam_spark_runner.job.client.reaching import reason_of_silence, wait_for_server
-from beam_spark_runner.options.access import ClientAccess
+from beam_spark_runner.options.server_access import ClientAccess
 
 SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 ALERT = b"\x15\x03\x03\x00\x02\x02\x46"

@@ -7,7 +7,7 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.export.metrics_port import MetricsPort
-from beam_spark_runner.options.metrics import MetricsAddress
+from beam_spark_runner.options.metrics_address import MetricsAddress
 from tests.unit.job.export.test_prometheus import STATUS, job
 
 

@@ -19,9 +19,9 @@ from beam_spark_runner.engine.task.epoch_stages import _value_counter
 from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.grouping.sdk_window_fn import strategy_for
-from beam_spark_runner.harness.remote.stage import RemoteStage
+from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.job.prepare.prepare import PreparedJob
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.state.backend import Cell
 from tests.canaries import (
     NONE,

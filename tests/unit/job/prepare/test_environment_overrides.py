@@ -15,13 +15,13 @@ from apache_beam.transforms.environments import (
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.job.prepare.default_environment import default_environment
 from beam_spark_runner.job.prepare.environment_overrides import (
     override_environments,
     read_overrides,
 )
-from beam_spark_runner.job.prepare.environments import default_environment
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.options.reading import EnvironmentOptions
+from beam_spark_runner.options.read_options import EnvironmentOptions
 from tests.unit.portable.steps import environments_in, steps_in
 
 GO = ["beam:version:sdk_base:go:2.77.0"]

@@ -19,7 +19,12 @@ from beam_spark_runner.core.errors import EventServiceError, InvalidPipelineErro
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.job.run.event_service import ServedEvents, events_of_test_streams
-from beam_spark_runner.scheduling.playback import AdvanceClock, AdvanceWatermark, End, EndOfOne
+from beam_spark_runner.scheduling.test_stream_events import (
+    AdvanceClock,
+    AdvanceWatermark,
+    End,
+    EndOfOne,
+)
 
 Payload = beam_runner_api_pb2.TestStreamPayload
 Serve = Callable[[Callable[[Any], Iterator[Any]]], str]

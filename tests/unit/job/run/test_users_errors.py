@@ -17,7 +17,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import BundleFailedError, StagingError
 from beam_spark_runner.engine.rows.reports import _report_of, error_of, failure_proto
 from beam_spark_runner.harness.failures import failure_of
-from beam_spark_runner.harness.remote.failures import user_failure
+from beam_spark_runner.harness.remote.sdk_failures import user_failure
 from beam_spark_runner.job.run.users_errors import as_users_own
 
 

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from beam_spark_runner.job.run.waiting import wait_for
+from beam_spark_runner.job.run.signal_waiting import wait_for
 
 _SIGNAL_IN_ANOTHER_THREAD = """
 import os, signal, threading
-from beam_spark_runner.job.run.waiting import wait_for
+from beam_spark_runner.job.run.signal_waiting import wait_for
 
 ended = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: ended.set())

@@ -10,7 +10,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.job.server.jobs import Jobs
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.unit.portable.pipelines import proto_of
 
 SOON_S = 60.0

@@ -9,7 +9,7 @@ from google.protobuf import struct_pb2
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.server.client_options import by_name, descriptors, read_options
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.portable.sdk_options import options_json
 
 SERVER = ServerConfig(shared_storage="/shared")

@@ -22,7 +22,7 @@ from beam_spark_runner.job.server.refusals import (
     TooManyJobsError,
     UnknownIdError,
 )
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.unit.job.server.served import SOON_S, request, served, states_of
 from tests.unit.job.server.test_staging import Client, artifact
 

@@ -12,7 +12,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.server import jobs as jobs_module
 from beam_spark_runner.job.server import served_job as served_job_module
 from beam_spark_runner.job.server.refusals import TooManyJobsError, code_of
-from beam_spark_runner.options.server import ServerConfig, parse_server_options
+from beam_spark_runner.options.server_options import ServerConfig, parse_server_options
 from tests.unit.job.server.served import SOON_S, Gate, request, served
 from tests.unit.job.server.test_staging import artifact
 

@@ -13,7 +13,7 @@ from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.job.server import jobs as jobs_module
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.limited_call import LimitedCall
-from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.options.server_options import ServerConfig
 from tests.unit.job.server.served import SOON_S, Gate, request, served, states_of
 
 

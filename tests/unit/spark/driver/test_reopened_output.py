@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
+from beam_spark_runner.scheduling.segment_output import OutputPart, SegmentOutput
 from beam_spark_runner.spark.driver.frame_rows import reopened
 
 STORAGE: Any = None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.errors import TableError
-from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.core.table_steps import TableRead
 from beam_spark_runner.spark.driver.table_frames import open_frame
 from beam_spark_runner.transforms.spark_tables.table_ddl import schema_of_ddl
 

@@ -13,7 +13,7 @@ from apache_beam.runners.worker import statesampler
 from apache_beam.utils.counters import CounterFactory
 
 from beam_spark_runner.transforms.full_window.handover import Handover, hand_over
-from beam_spark_runner.transforms.full_window.records import (
+from beam_spark_runner.transforms.full_window.partition_records import (
     AbandonedPartitionError,
     PartitionRecords,
     SecondPassError,

@@ -14,7 +14,7 @@ from beam_spark_runner.transforms.full_window.mapping import (
     MapPartitionDoFn,
     results_of,
 )
-from beam_spark_runner.transforms.full_window.records import SecondPassError
+from beam_spark_runner.transforms.full_window.partition_records import SecondPassError
 from beam_spark_runner.transforms.full_window.whole import KeyDoFn
 
 AT_ZERO = WindowedValue("last", 0, (GlobalWindow(),))

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 
-from beam_spark_runner.transforms.full_window.records import CAPACITY, PartitionRecords
+from beam_spark_runner.transforms.full_window.partition_records import CAPACITY, PartitionRecords
 from beam_spark_runner.transforms.full_window.switched import SwitchedHandover
 
 

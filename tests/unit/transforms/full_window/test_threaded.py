@@ -9,7 +9,7 @@ from apache_beam.metrics.execution import MetricsContainer
 from apache_beam.runners.worker import statesampler
 from apache_beam.utils.counters import CounterFactory
 
-from beam_spark_runner.transforms.full_window.records import CAPACITY, PartitionRecords
+from beam_spark_runner.transforms.full_window.partition_records import CAPACITY, PartitionRecords
 from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 PATIENCE_S = 60.0

@@ -1,0 +1,133 @@
+"""The job server: Spark, the jobs that run in it, and the ports at which clients submit them."""
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+
+from beam_spark_runner.core.errors import RunnerError, SparkSetupError
+from beam_spark_runner.core.rendering import message_of
+from beam_spark_runner.job.access import check_files
+from beam_spark_runner.job.export.metrics_port import MetricsPort
+from beam_spark_runner.job.server.api import JobApi
+from beam_spark_runner.job.server.jobs import Jobs
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.server_options import ServerConfig
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.open_session import is_there, open_session
+from beam_spark_runner.spark.session.own_spark import forget_ended
+
+_LOGGER = logging.getLogger(__name__)
+_JOBS_END_WITHIN_S = 15.0
+_LOOK_EVERY_S = 5.0
+_FAIR = {"spark.scheduler.mode": "FAIR"}
+
+
+class JobServer:
+    """A job server, which serves until ``stop``.
+
+    Spark is started before gRPC: its JVM begins with a fork, which is unsafe while gRPC's threads
+    run. For the same reason, a JVM that has ended is not started again. If only the Spark
+    application has ended, the next job starts another one in the same JVM.
+
+    Args:
+        config: The configuration of the server.
+        on_spark_lost: Is called in a thread of the server once the JVM has ended.
+        starting: Is entered while Spark starts, and may raise an exception to end that.
+
+    Attributes:
+        url, artifact_url: See ``JobApi``.
+        has_lost_spark: Whether the JVM has ended, so that no job can run any more.
+
+    Raises:
+        SparkSetupError: There is no usable Spark.
+        OptionsError: A port is in use, or an option or a file that it names is invalid.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        on_spark_lost: Callable[[], object] = lambda: None,
+        starting: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
+        check_files(config.access)  # before the slow start of Spark
+        given = {**_FAIR, **dict(config.spark_conf)}
+        self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
+        of = f" {config.spark_master_url}" if config.spark_master_url else ""
+        _LOGGER.info("starting Spark%s …", of)
+        with starting or contextlib.nullcontext():
+            self._spark = open_session(self._spark_config)
+        self._spark_ui_url = self._spark.ui_url()
+        self._lock = threading.Lock()  # guards ``_spark``
+        self._jobs = Jobs(config, self._open_session)
+        self._metrics: MetricsPort | None = None
+        try:
+            if config.metrics is not None:
+                self._metrics = MetricsPort(config.metrics, self._jobs.measured)
+            self._api = JobApi(config, self._jobs, lambda: self._spark_ui_url)
+        except BaseException:
+            self._jobs.end(0.0)
+            self._jobs.close()
+            if self._metrics is not None:
+                self._metrics.close()
+            self._spark.close()
+            raise
+        self.url, self.artifact_url = self._api.url, self._api.artifact_url
+        self.has_lost_spark = False
+        self._on_spark_lost = on_spark_lost
+        self._is_stopping = threading.Event()
+        threading.Thread(target=self._watch, name="beam-watch", daemon=True).start()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL of the metrics of all jobs; None: they are not served."""
+        return None if self._metrics is None else self._metrics.url
+
+    def stop(self) -> bool:
+        """Accept no more jobs, cancel all jobs, close the ports, and stop Spark.
+
+        The ports stay open until the jobs have ended, so that clients get their last states.
+
+        Returns:
+            Whether all jobs have ended in time.
+        """
+        self._is_stopping.set()
+        have_ended = self._jobs.end(_JOBS_END_WITHIN_S)
+        if not have_ended:
+            _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
+        self._api.stop()
+        self._jobs.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        self._spark.close()
+        return have_ended
+
+    def _watch(self) -> None:
+        """Periodically drop abandoned preparations, and check whether the JVM has ended."""
+        while not self._is_stopping.wait(_LOOK_EVERY_S):
+            self._jobs.drop_abandoned()
+            if not is_there(self._spark.spark):
+                self.has_lost_spark = True
+                self._on_spark_lost()
+                return
+
+    def _open_session(self, config: RunnerConfig, pool: str) -> SessionHandle:
+        """See ``jobs.OpenSession``."""
+        try:
+            with self._lock:
+                if self._spark.has_ended():
+                    _LOGGER.warning("the Spark application has ended: another one is started")
+                    forget_ended(self._spark.program)
+                    self._spark = open_session(self._spark_config)
+                    self._spark_ui_url = self._spark.ui_url()
+            session = open_session(config)
+        except RunnerError:
+            raise
+        except Exception as error:  # of Py4J, whose message lacks the cause
+            raise SparkSetupError(
+                f"the job server's Spark does not answer: {message_of(error)}",
+                "If its JVM has ended, start the job server anew.",
+            ) from error
+        session.pool = pool
+        return session

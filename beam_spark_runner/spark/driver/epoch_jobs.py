@@ -1,0 +1,210 @@
+"""Runs the Spark jobs of a streaming plan: one for each segment in each epoch."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.driving.cluster import EpochJob, EpochResult, StoredInput
+from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows
+from beam_spark_runner.engine.rows.reports import reports_of
+from beam_spark_runner.engine.task.stored_rows import StoredRows
+from beam_spark_runner.scheduling.attempts import Attempts
+from beam_spark_runner.spark import frames
+from beam_spark_runner.spark.driver.anchor import Anchor, AnchorPolicy
+from beam_spark_runner.spark.driver.level_frames import level_frame
+from beam_spark_runner.spark.driver.plan_copies import CopiedPlan, PlanCopier
+from beam_spark_runner.spark.driver.resident_task import ResidentTask
+from beam_spark_runner.spark.worker.task_functions import reading_function
+
+_NOBODY = Attempts(0, 0)
+
+
+class Epochs:
+    """Runs the levels of epochs.
+
+    On classic Spark the levels are chained and planned once: the rows for the first level travel in
+    a local property of the Spark job, and each job runs the same physical plan again. A client of
+    Spark Connect cannot set such a property, nor can a program in which Python's threads have no
+    threads of their own in the JVM: there, the rows are part of the plan, which is made anew.
+
+    Threads: the one that makes it.
+
+    Args:
+        spark: the session.
+        copier: copies physical plans; None: the plan of each Spark job is made anew.
+        scope: names Spark jobs.
+        check_cancelled: raises if the pipeline is to end.
+        anchors: whether each partition stays on its host.
+        in_one_task: whether one Spark task runs many epochs, as long as the rows between their
+            levels fit in memory; see ``ResidentTask``.
+        job_name: the user's name of the pipeline.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        copier: PlanCopier | None,
+        scope: Callable[[str], AbstractContextManager[None]],
+        check_cancelled: Callable[[], None],
+        *,
+        anchors: bool,
+        in_one_task: bool,
+        job_name: str | None,
+    ) -> None:
+        self._spark, self._copier = spark, copier
+        self._scope, self._check_cancelled = scope, check_cancelled
+        self._of = f" of {job_name}" if job_name else ""
+        self._anchoring: AnchorPolicy | None = None
+        self._anchors = anchors
+        self._in_one_task = in_one_task and copier is not None  # else threads share properties
+        self._resident: ResidentTask | None = None
+        self._chained: dict[int, _Chained] = {}  # by the last level: the last one of each segment
+
+    def run(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
+        """Run levels to their end, for one epoch.
+
+        Args:
+            job: the levels.
+            source: the rows that the first level reads.
+
+        Raises:
+            Exception: what Spark raises; see ``spark_errors``.
+        """
+        if self._in_one_task and not isinstance(source, StoredInput):
+            resident = self._resident = self._resident or self._new_resident(job)
+            submitted_ns = time.monotonic_ns()
+            found = resident.run(job.programs, control_rows(source))
+            if found is not None:
+                return EpochResult(found, submitted_ns)
+            resident.close()
+            self._resident, self._in_one_task = None, False
+        if self._anchors and not isinstance(source, StoredInput):  # an epoch begins
+            self._weigh(job.programs[0].partitions)
+        if self._copier is None:
+            frame = self._frame(job, source)
+            submitted_ns = time.monotonic_ns()
+            return EpochResult(frames.collect_reports(frame), submitted_ns)
+        plan = self._plan(job, self._copier)
+        context, name = self._spark.sparkContext, self._copier.local_property
+        context.setLocalProperty(name, _text_of(source))
+        submitted_ns = time.monotonic_ns()
+        try:
+            return EpochResult(reports_of(plan.collect()), submitted_ns)
+        finally:
+            context.setLocalProperty(name, cast("str", None))  # removes it
+
+    def close(self) -> None:
+        """Release Spark's resources. To be called after the last job."""
+        if self._resident is not None:
+            self._resident.close()
+        if self._copier is not None:
+            self._copier.close()
+        if self._anchoring is not None:
+            self._anchoring.release()
+
+    def _new_resident(self, job: EpochJob) -> ResidentTask:
+        title = f"epochs{self._of}: {job.title}"
+        return ResidentTask(self._spark, lambda: self._scope(title), self._check_cancelled)
+
+    def _weigh(self, partitions: int) -> None:
+        if self._anchoring is None:
+            self._anchoring = AnchorPolicy(self._spark, partitions)
+        self._anchoring.weigh()
+
+    @property
+    def in_one_task(self) -> bool:
+        """Whether one task runs all levels of an epoch."""
+        return self._in_one_task
+
+    @property
+    def _anchor(self) -> Anchor | None:
+        """Where tasks are to run; None: anywhere."""
+        return None if self._anchoring is None else self._anchoring.anchor
+
+    def _plan(self, job: EpochJob, copier: PlanCopier) -> CopiedPlan:
+        """Return the plan of a job: the one before of its segment, if that is of the same kind."""
+        last = job.programs[-1].level
+        known = self._chained.get(last)
+        if known is None or known.job is not job or known.anchor is not self._anchor:
+            # Placeholders: the local property replaces them. Spark does not run an empty frame.
+            nothing: Rows | StoredInput = [(schema.CONTROL, b"")]
+            if job.reads_stored:
+                nothing = StoredInput(names=[""] * job.programs[0].partitions, made_by=_NOBODY)
+            frame = self._frame(job, nothing)
+            plan = copier.plan(frames.coded_reports(frame))
+            known = self._chained[last] = _Chained(job, self._anchor, plan)
+        return known.plan
+
+    @property
+    def _property(self) -> str | None:
+        """The local property with the input of a Spark job; None: the input is in the plan."""
+        return None if self._copier is None else self._copier.local_property
+
+    def _frame(self, job: EpochJob, source: Rows | StoredInput) -> DataFrame:
+        """Return the frame that runs the levels."""
+        first, *later = job.programs
+        if isinstance(source, StoredInput):
+            rows = self._reading(source, first)
+        else:
+            rows = _in_plan(source, self._one_for_each(first))
+            assert first.epoch is not None
+            epoch = dataclasses.replace(first.epoch, rows_from=self._property)
+            first = dataclasses.replace(first, epoch=epoch)
+        return level_frame(
+            rows,
+            [first, *later],
+            exchanges_source=job.reads_stored and first.has_exchange,
+            anchor=self._anchor,
+        )
+
+    def _one_for_each(self, first: LevelProgram) -> DataFrame:
+        """Return a frame with one row for each task of the first level, where that is to run."""
+        if self._anchor is not None:
+            return self._anchor.rows if first.has_exchange else self._anchor.row
+        tasks = first.partitions if first.has_exchange else 1
+        return self._spark.range(0, tasks, 1, tasks)
+
+    def _reading(self, stored: StoredInput, first: LevelProgram) -> DataFrame:
+        """Return the rows that the level before has stored."""
+        partitions = first.partitions
+        reads = reading_function(StoredRows.before(first), self._property)
+        names = ", ".join(f"'{name}'" for name in stored.names)
+        frame = self._spark.range(0, partitions, 1, partitions)
+        frame = frame.selectExpr(f"element_at(array({names}), cast(id + 1 as int)) as name")
+        return frame.mapInArrow(reads, frames.SCHEMA)
+
+
+class _Chained(NamedTuple):
+    job: EpochJob
+    anchor: Anchor | None
+    plan: CopiedPlan
+
+
+def _in_plan(rows: Rows, one_for_each: DataFrame) -> DataFrame:
+    """Return the rows once for each partition.
+
+    Args:
+        rows: the rows of each partition.
+        one_for_each: a frame with one row in each partition.
+    """
+    control = routing.route_prefix(routing.CONTROL_CODE)
+    literals = ", ".join(
+        f"named_struct('dest', {dest}, 'route', {control}L, 'order', 0L, "
+        f"'key', cast(null as binary), 'value', X'{value.hex()}')"
+        for dest, value in rows
+    )
+    return one_for_each.selectExpr(f"inline(array({literals}))")
+
+
+def _text_of(source: Rows | StoredInput) -> str:
+    """Return the input of a Spark job as the value of a local property."""
+    if isinstance(source, StoredInput):
+        return "\n".join(source.names)
+    return schema.text_of_batches(control_rows(source))
