@@ -15,7 +15,7 @@ from beam_spark_runner.engine.program import (
     WindowMapping,
 )
 from beam_spark_runner.graph import facts
-from beam_spark_runner.plan.accumulators import merging_part
+from beam_spark_runner.plan.accumulator_merging import merging_part
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.model import Delivery, Plan, SideInput, Stage, Stored

@@ -2,7 +2,7 @@
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.graph import passes
-from beam_spark_runner.plan.accumulators import merging_part
+from beam_spark_runner.plan.accumulator_merging import merging_part
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Stage
 from tests.golden.notation import parse
