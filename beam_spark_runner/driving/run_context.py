@@ -14,7 +14,7 @@ from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_droppe
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
 
-_MOST_NAMED = 1_000
+_MAX_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""
 
 
@@ -96,6 +96,6 @@ class RunMetrics:
 
     def _warn_once(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
         name = name_of(info)
-        if name not in self._dropped and len(self._dropped) < _MOST_NAMED:
+        if name not in self._dropped and len(self._dropped) < _MAX_NAMED:
             self._dropped.add(name)
             warn_of_dropped(info, problem)

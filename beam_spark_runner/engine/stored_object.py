@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_spark_runner.harness.beam.job_options import JobOptions
 
 _COPIED_BYTES = 8 << 20
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 NO_OPTIONS = "{}"
 """Empty options: file systems get their addresses from the environment of the process."""
 
@@ -88,4 +88,4 @@ class StoredObject:
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception of a store's client, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_MOST_CHARACTERS]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_MAX_CHARACTERS]

@@ -23,7 +23,7 @@ from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.main_classes import (
     ALL,
     MAIN,
-    MOST_BYTES,
+    MAX_BYTES,
     CodedClasses,
     inner_classes,
     is_class_of_main,
@@ -89,8 +89,8 @@ class _LimitedFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         self._size += len(data)
-        if self._size > MOST_BYTES:
-            self.complaint = f"it has more than {MOST_BYTES:,} bytes"
+        if self._size > MAX_BYTES:
+            self.complaint = f"it has more than {MAX_BYTES:,} bytes"
             raise ValueError(self.complaint)
         return len(data)
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
 from beam_spark_runner.recovery.savepoint import CopyingStorage
 
-_MOST_AT_ONCE = 16  # files that are synced in parallel
+_MAX_AT_ONCE = 16  # files that are synced in parallel
 
 
 class CheckpointFolderError(CheckpointStorageError):
@@ -147,7 +147,7 @@ def _sync_all(mine: Path, others: Sequence[Path]) -> None:
         NotDurableError: The sync of one of the others failed.
         OSError: The sync of ``mine`` failed, or a file is missing.
     """
-    with ThreadPoolExecutor(min(1 + len(others), _MOST_AT_ONCE)) as threads:
+    with ThreadPoolExecutor(min(1 + len(others), _MAX_AT_ONCE)) as threads:
         mine_done = threads.submit(_sync, mine)
         syncing = {other: threads.submit(_sync, other) for other in others}
     # The others come first: a disk reports a loss only once, so that no other error may hide it.

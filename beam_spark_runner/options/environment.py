@@ -31,7 +31,7 @@ _NOT_EMBEDDED = (
     "has no effect while user code runs in the Python workers; set --environment_type to PROCESS, "
     "DOCKER or EXTERNAL"
 )
-_MOST_HARNESSES = 100  # of each Python worker; each is a process
+_MAX_HARNESSES = 100  # of each Python worker; each is a process
 _OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
@@ -98,7 +98,7 @@ def sdk_worker_parallelism(given: Any, kind: EnvironmentKind) -> int:
         OptionsError: The value is no whole number, or has no effect.
     """
     asked = given.sdk_worker_parallelism
-    harnesses = number("sdk_worker_parallelism", asked, _MOST_HARNESSES)
+    harnesses = number("sdk_worker_parallelism", asked, _MAX_HARNESSES)
     if harnesses != int(harnesses):
         raise OptionsError(
             "sdk_worker_parallelism", f"{asked} is not a whole number of SDK harnesses"

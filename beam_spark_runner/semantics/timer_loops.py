@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-MOST_SET_AGAIN = 10_000
+MAX_SET_AGAIN = 10_000
 """The number of timers that may be set and fire while a key's time advances to its end."""
 PATIENCE_US = 60_000_000
 """How long more of them may fire: some windows have very many timers, but not endlessly many."""
@@ -51,9 +51,9 @@ class TimerLoops:
             family: The family of the timer.
             set_again: ``TimerQueue.set_again`` of its key.
         """
-        if set_again < MOST_SET_AGAIN or self._was_said:
+        if set_again < MAX_SET_AGAIN or self._was_said:
             return
-        if set_again == MOST_SET_AGAIN:
+        if set_again == MAX_SET_AGAIN:
             self._since_us = self._now_us()
         elif self._now_us() - self._since_us >= PATIENCE_US:
             self._was_said = True

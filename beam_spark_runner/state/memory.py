@@ -32,12 +32,12 @@ CountValues: TypeAlias = Callable[[Cell, bytes], int]
 """Returns how many values a concatenation of encoded multimap values has, or ``UNCOUNTED``."""
 UNCOUNTED = -1
 """The number of values whose coder the runner does not know."""
-_MOST_VALUES = (1 << 31) - 1
+_MAX_VALUES = (1 << 31) - 1
 
 
 def count_with(count: int, more: int) -> int:
     """Add numbers of values, of which one may be ``UNCOUNTED``, or more than an iterable has."""
-    known = UNCOUNTED not in (count, more) and count + more <= _MOST_VALUES
+    known = UNCOUNTED not in (count, more) and count + more <= _MAX_VALUES
     return count + more if known else UNCOUNTED
 
 

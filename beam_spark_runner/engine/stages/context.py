@@ -14,7 +14,7 @@ from beam_spark_runner.engine.stages.outputs import Outputs
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.semantics.timer_loops import MOST_SET_AGAIN, TimerLoops
+from beam_spark_runner.semantics.timer_loops import MAX_SET_AGAIN, TimerLoops
 from beam_spark_runner.state.policy import KeyPolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -87,5 +87,5 @@ class StageContext(Generic[Task]):
             "nothing left to do, or use windows and an event-time timer",
             step,
             family,
-            f"{MOST_SET_AGAIN:,}",
+            f"{MAX_SET_AGAIN:,}",
         )

@@ -40,9 +40,9 @@ from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.window_mapping import SideWindow
 
-MOST_IDLE_S = 300.0
+MAX_IDLE_S = 300.0
 """A job without a task for so long is taken for ended."""
-MOST_IDLE_JOBS = 50
+MAX_IDLE_JOBS = 50
 _LAST_TASK_S = 5.0  # for the last task of a job that has ended
 
 process_log = ProcessLog(LogHandler(STDERR, running_transform))
@@ -254,15 +254,15 @@ class WorkerRuntime:
 
     Args:
         now_s: a clock that never goes back.
-        most_idle_s: see ``MOST_IDLE_S``.
+        most_idle_s: see ``MAX_IDLE_S``.
         most_idle_jobs: how many idle jobs are cached; beyond it, those idle longest are ended.
     """
 
     def __init__(
         self,
         now_s: Callable[[], float] = time.monotonic,
-        most_idle_s: float = MOST_IDLE_S,
-        most_idle_jobs: int = MOST_IDLE_JOBS,
+        most_idle_s: float = MAX_IDLE_S,
+        most_idle_jobs: int = MAX_IDLE_JOBS,
     ) -> None:
         self._now_s = now_s
         self._most_idle_s = most_idle_s

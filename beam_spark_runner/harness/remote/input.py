@@ -19,7 +19,7 @@ from beam_spark_runner.portable.wire import PagedIterableCoder
 _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
 """Blocks grow from the first size to this one, so that the harness begins early, too."""
-_MOST_BLOCKS = 1024  # in one message
+_MAX_BLOCKS = 1024  # in one message
 
 
 class RemoteInput:
@@ -59,7 +59,7 @@ class RemoteInput:
     @property
     def is_full(self) -> bool:
         """Whether the buffered elements should be sent."""
-        return self._size >= self._block_bytes or len(self._blocks) >= _MOST_BLOCKS
+        return self._size >= self._block_bytes or len(self._blocks) >= _MAX_BLOCKS
 
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Encode elements; each has the timestamp, windows and pane of its origin."""

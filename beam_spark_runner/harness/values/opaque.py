@@ -32,12 +32,12 @@ def _is_opaque_type(kind: type) -> bool:
     )
 
 
-_MOST = 4  # in memory at once
+_MAX_IN_MEMORY = 4
 
 
 def decoded(coded: list[bytes], decode: Callable[[bytes], Any]) -> Sequence[Any]:
     """Decode the values of a group; each value on access if they are opaque."""
-    if len(coded) > _MOST and is_opaque(decode(coded[0])):
+    if len(coded) > _MAX_IN_MEMORY and is_opaque(decode(coded[0])):
         return OpaqueValues(coded, decode)
     return map_all(decode, coded)
 

@@ -21,7 +21,7 @@ from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.pyspark_internals import activate_session
 from beam_spark_runner.spark.worker.functions import serving_function
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """How much a level may emit for the next one."""
 _LOOK_EVERY_S = 0.2
 
@@ -91,9 +91,9 @@ class ResidentTask:
     def _request(self, programs: Sequence[LevelProgram], rows: str) -> Request:
         for number, sent in enumerate(self._sent):
             if sent is programs:
-                return Request(number, None, rows, MOST_BYTES)
+                return Request(number, None, rows, MAX_BYTES)
         self._sent.append(programs)
-        return Request(len(self._sent) - 1, programs, rows, MOST_BYTES)
+        return Request(len(self._sent) - 1, programs, rows, MAX_BYTES)
 
     def _started(self) -> Connection:
         """Start a task, and return the connection to it.

@@ -23,7 +23,7 @@ from beam_spark_runner.harness.private_folder import private_folder
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_JAVA = 13
-_MOST_KEPT = 2
+_MAX_KEPT = 2
 _CONCERNS_ARCHIVES = re.compile(
     r"SharedArchiveFile|ArchiveClassesAtExit|Xshare|SharedClassListFile"
 )
@@ -139,5 +139,5 @@ def _start_making(archive: Path, pid: int) -> None:
 def remove_old(archives: Iterable[Path]) -> None:
     """Remove all archives but the two that were used or made last."""
     by_age = sorted(archives, key=lambda each: each.stat().st_mtime, reverse=True)
-    for each in by_age[_MOST_KEPT:]:
+    for each in by_age[_MAX_KEPT:]:
         each.unlink(missing_ok=True)

@@ -24,8 +24,8 @@ It is a tuple because the coder of tuples is the same in all versions."""
 
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
-_MOST_MS = 2**63 - 1
-_MOST_PARTITION = 2**31 - 1
+_MAX_MS = 2**63 - 1
+_MAX_PARTITION = 2**31 - 1
 _OF_EACH_RECORD = 36  # bytes that librdkafka counts besides key, value and headers
 
 
@@ -82,8 +82,8 @@ class Conversion:
         value = self._bytes("value", value, self.value_serializer)
         partition, timestamp, headers = None, None, []
         if is_record:
-            partition = self._number(topic, "partition", element.partition, 0, _MOST_PARTITION)
-            timestamp = self._number(topic, "timestamp", element.timestamp, 1, _MOST_MS)
+            partition = self._number(topic, "partition", element.partition, 0, _MAX_PARTITION)
+            timestamp = self._number(topic, "timestamp", element.timestamp, 1, _MAX_MS)
             headers = [self._header(topic, each) for each in element.headers]
         record = topic, partition, key, value, timestamp, headers
         if self.most_bytes is not None and (size := size_of(record)) > self.most_bytes:

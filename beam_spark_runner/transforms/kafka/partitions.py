@@ -27,7 +27,7 @@ from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeErro
 from beam_spark_runner.transforms.kafka.reading import Reading, RecordConverter
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 
-_MOST_AT_ONCE = 1000
+_MAX_AT_ONCE = 1000
 _CHUNK = 128  # records that are sent together; librdkafka limits their bytes
 _WAIT_S = 0.02  # for a consumer whose fetch requests are under way
 _STEP_S = 0.1  # of longer waits: in between, a restriction may be split
@@ -95,7 +95,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             while not self._is_done(tracker, claimed):
                 wait_s = _WAIT_S if consumer.has_answered else _STEP_S
                 try:
-                    records = consumer.take(_MOST_AT_ONCE, wait_s)
+                    records = consumer.take(_MAX_AT_ONCE, wait_s)
                 except OutOfRangeError as error:
                     self._go_to_an_offset_that_exists(consumer, topic, number, error)
                     records = []
