@@ -113,7 +113,7 @@ def _is_plain(value: object) -> bool:
         left -= 1
         if left < 0 or depth > _DEEPEST:
             return False
-        match each:  # subclasses may have a ``__repr__`` of their own
+        match each:  # subclasses may have their own ``__repr__``
             case None | True | False:
                 pass
             case str() | bytes() if type(each) in (str, bytes):

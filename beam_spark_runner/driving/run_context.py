@@ -21,12 +21,12 @@ _MAX_NAMED = 1_000
 class Observer(Protocol):
     """Is notified of Spark jobs as they run. Methods do not raise, and decide nothing."""
 
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         """A Spark job begins; what tasks of earlier ones still report is void.
 
         Args:
             run: its number; in a streaming pipeline, that of its epoch.
-            is_beside: the one before still runs, and its tasks' reports are not void.
+            is_additional: the previous one still runs, and its tasks' reports are not void.
         """
         ...
 

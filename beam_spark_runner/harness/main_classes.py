@@ -117,7 +117,7 @@ class MainModule(ModuleType):
             except Exception as error:
                 raise pickle.UnpicklingError(
                     "what steps use of the main module cannot be unpickled where they run: "
-                    f"{text_of(error)}. Put it into a module of its own"
+                    f"{text_of(error)}. Put it into a separate module"
                 ) from error
             self.__coded[ALL] = b""
         self._name_inner_classes()
@@ -137,5 +137,5 @@ class MainModule(ModuleType):
             return ""
         return (
             f"{name} of the main module is not known where its steps run: {coded}. "
-            "Put it into a module of its own"
+            "Put it into a separate module"
         )

@@ -1,7 +1,7 @@
 """Pickles what user code finds by name in the program's main module, if dill has pickled the code.
 
 dill sends a function of ``__main__`` without the variables that it uses, for which it expects the
-same ``__main__`` where it unpickles the function. So they are sent beside the pipeline: all
+same ``__main__`` where it unpickles the function. So they are sent in addition to it: all
 classes, and what pickled code uses by name, directly or through other functions. They are pickled
 at once: what is one object in the program is one in a worker. cloudpickle writes them, because dill
 cannot pickle an ``Enum``, and copies dataclasses so that ``dataclasses.fields`` finds nothing.

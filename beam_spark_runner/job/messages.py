@@ -30,7 +30,7 @@ SDK_LOGGER = "beam_spark_runner.sdk"
 MAX_MESSAGES = 10_000
 MAX_BYTES = 32 << 20
 """The most messages and bytes that are stored for one job; the oldest are dropped."""
-_BYTES_OF_A_MESSAGE = 300  # beside its serialised size: measured
+_BYTES_OF_A_MESSAGE = 300  # in addition to its serialised size: measured
 _PER_SECOND, _AT_ONCE = 1_000, 10_000  # rate limit of log lines, and its burst, of all workers
 
 _LOGGER = logging.getLogger(SDK_LOGGER)

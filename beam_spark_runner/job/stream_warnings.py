@@ -104,7 +104,7 @@ class StreamWarnings:
         }
         for name, for_s in self._ended.after_epoch(firing, now_s):
             self._warn(
-                f"{name}: its input has ended, but its timers have gone on firing for {for_s:.0f} "
+                f"{name}: its input has ended, but its timers have kept firing for {for_s:.0f} "
                 f"s, up to {time_text(status.steps[name].output_us)}: there are very many, or one "
                 "always sets itself again. Such a timer ends with its window only; the global "
                 "window has no end"
@@ -127,7 +127,7 @@ class StreamWarnings:
             self._warn(
                 f"{name}: for {for_s:.0f} s, each epoch has left windows or timers of this step "
                 f"that its input watermark has passed to the next epoch.{lag} The budget of epochs "
-                "grows meanwhile, up to a minute. If this goes on, set more partitions "
+                "grows meanwhile, up to a minute. If this continues, set more partitions "
                 "(--parallelism), larger windows, or fewer keys"
             )
 

@@ -219,7 +219,7 @@ def _decode_histogram(payload: bytes) -> HistogramData:
     if not proto.bucket_options.HasField("linear"):
         raise MalformedBytesError("the buckets of a histogram are not linear")
     buckets = linear.number_of_buckets
-    # Beside those between the bounds, there may be two for values outside of them.
+    # In addition to those between the bounds, there may be two for values outside of them.
     if not max(0, len(proto.bucket_counts) - 2) <= buckets <= _MAX_BUCKETS:
         raise MalformedBytesError(
             f"a histogram has {buckets} buckets, {len(proto.bucket_counts)} of them with counts; "

@@ -15,7 +15,7 @@ _MIN_SPREAD = 0.1
 """The least relative standard deviation of budgets from which a slope is estimated."""
 _FORGOTTEN = 0.85
 """The least factor between the slopes of two epochs. With one that noise has made too small,
-budgets would be too large; one that is too large must not limit them for ever."""
+budgets would be too large; one that is too large must not limit them forever."""
 
 
 class SourceBudget:

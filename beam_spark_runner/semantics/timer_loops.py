@@ -1,4 +1,4 @@
-"""Notices timers that set themselves again for ever, once all input of their key has arrived."""
+"""Notices timers that set themselves again forever, once all input of their key has arrived."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class TimerLoops:
 
     Args:
         now_us: Returns the time of a monotonic clock.
-        say: Called with the family of a timer that seems to set itself again for ever.
+        say: Called with the family of a timer that seems to set itself again forever.
         pause: Sleeps for so many seconds.
     """
 

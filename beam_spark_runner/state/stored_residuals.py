@@ -2,7 +2,7 @@
 
 As in ``residuals``, a residual is one timer and one value, both with the same id in the namespace
 of its window. The id takes the place of the transform id of user state, so that each residual of
-an element has records of its own.
+an element has its own records.
 """
 
 import math

@@ -52,7 +52,7 @@ class LullWatch:
         self.error: StuckBundleError | None = None
         self.look_every_s = max(_MIN_S, min(_MAX_S, timeout_s / 2 / _LOOKS or _MAX_S))
 
-    def goes_on(self) -> None:
+    def emitted(self) -> None:
         """Note that the task has emitted a batch."""
         self._lull.on(None, 0)
 

@@ -41,7 +41,7 @@ from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.portable.window_mapping import SideWindow
 
 MAX_IDLE_S = 300.0
-"""A job without a task for so long is taken for ended."""
+"""A job without a task for so long counts as ended."""
 MAX_IDLE_JOBS = 50
 _LAST_TASK_S = 5.0  # for the last task of a job that has ended
 
@@ -107,7 +107,7 @@ class JobRuntime:
             self._become_the_program()
         self._cache.limit(program.limits.cache_bytes)
         channel = self._channel
-        # In a process of its own, other threads of user code see them, too.
+        # In a separate process, other threads of user code see them, too.
         with contextlib.ExitStack() as here:
             if self._in_program:
                 here.enter_context(self._within_job())

@@ -306,7 +306,7 @@ class KeyCombined(KeyBag):
 
 
 def _size_of(value: Any, coder: Any) -> int:
-    """Return about how many bytes a value takes: those of its own, and of its encoding."""
+    """Return about how many bytes a value takes: its own, and those of its encoding."""
     size = sys.getsizeof(value)
     if type(value) in _WITHOUT_PARTS:
         return size

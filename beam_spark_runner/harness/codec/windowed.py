@@ -17,7 +17,7 @@ def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes
 
     Code that looks up a window, for example the state of a key and window, finds the same object
     without computing a hash and comparing: both take longer than to decode the whole element. If
-    most elements have windows of their own, as those of sessions, decoding takes longer instead.
+    most elements have different windows, as those of sessions, decoding takes longer instead.
 
     Args:
         value_coder: The coder of the values.

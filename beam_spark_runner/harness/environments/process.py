@@ -48,7 +48,7 @@ class HarnessProcess:
     Its stdout is copied to this process's stdout. Its stderr is not, since an SDK harness also
     sends its log lines to the logging service. The last lines of both are kept for error messages.
 
-    Threads: any. It has three of its own, which read the output and reap the process.
+    Threads: any. It has three threads, which read the output and reap the process.
     """
 
     def __init__(

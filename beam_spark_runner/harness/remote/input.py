@@ -9,7 +9,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.beam.plugin.block_edges import KEY_ENDS, KEY_GOES_ON
+from beam_spark_runner.harness.beam.plugin.block_edges import KEY_CONTINUES, KEY_ENDS
 from beam_spark_runner.harness.codec.blocks import GroupToken, length_prefix
 from beam_spark_runner.harness.codec.columns import ElementWriter
 from beam_spark_runner.harness.fn_api.services.state import BundleState
@@ -96,7 +96,7 @@ class RemoteInput:
     def take(self) -> tuple[list[beam_fn_api_pb2.Elements.Data], int]:
         """Remove and return the buffered blocks, and about how many bytes they have."""
         if self._out:
-            self._cut(KEY_GOES_ON if self._marks_keys else b"")
+            self._cut(KEY_CONTINUES if self._marks_keys else b"")
         taken = self._blocks, self._size
         if self._blocks:
             self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)

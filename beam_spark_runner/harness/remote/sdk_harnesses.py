@@ -33,7 +33,7 @@ class SdkHarnesses:
     """All SDK harnesses of this process, and the port that they connect to.
 
     Threads: any. A harness that starts does not block calls for others; idle harnesses expire in
-    a thread of their own.
+    their own thread.
     """
 
     def __init__(self) -> None:

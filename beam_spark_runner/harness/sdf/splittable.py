@@ -229,7 +229,7 @@ def run_to_end(
             needed. Called with 0 between any two bundles.
     """
     while True:
-        # Every stage gets its turn: one that defers for ever must not keep others waiting.
+        # Every stage gets its turn: one that defers forever must not keep others waiting.
         if any([stage.run_due() for stage in stages]):
             wait_us(0)
             continue

@@ -1,7 +1,7 @@
 """Finds objects whose size in memory cannot be estimated from their encoded size.
 
 The runner bounds memory by encoded bytes: of rows, of groups, of elements that are read ahead.
-An object of a class with a ``__reduce__`` of its own may be far larger than its pickle. So only
+An object of a class with its own ``__reduce__`` may be far larger than its pickle. So only
 few such objects are decoded before user code has processed them, as in Beam's harness.
 """
 

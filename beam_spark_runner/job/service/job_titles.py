@@ -1,4 +1,4 @@
-"""What the server's log shows of a job beside its id. Clients choose the names of their jobs."""
+"""What the server's log shows of a job after its id. Clients choose the names of their jobs."""
 
 from urllib.parse import unquote
 

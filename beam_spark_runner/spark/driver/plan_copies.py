@@ -26,7 +26,7 @@ def threads_are_pinned() -> bool:
 class PlanCopier:
     """Runs physical plans of one job again and again.
 
-    Threads: the one that makes it, which runs the plans; and one of its own, which copies them.
+    Threads: the one that makes it, which runs the plans; and its own, which copies them.
 
     Args:
         spark: the session, which is not a client of Spark Connect.

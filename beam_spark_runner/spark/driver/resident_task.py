@@ -31,7 +31,7 @@ class ResidentTask:
 
     It ends when it is idle, or has lasted for some time; the next epoch starts another one.
 
-    Threads: the one that makes it; and one of its own, which runs the Spark jobs.
+    Threads: the one that makes it; and its own, which runs the Spark jobs.
 
     Args:
         spark: the session, on a local master that repeats no tasks.
@@ -132,7 +132,7 @@ class ResidentTask:
         self._job.result()
 
     def _serve(self, address: str) -> None:
-        """Run a Spark job with one task; in the thread of its own.
+        """Run a Spark job with one task; in its own thread.
 
         Args:
             address: the path of the socket at which this process listens.

@@ -1,7 +1,7 @@
 """A file with the classes that Spark loads, from which a JVM starts in less CPU time.
 
 Java calls it a dynamic archive of class data sharing (JEP 350). The program that first finds none
-has one made at its end, by ``make_class_archive`` in a process of its own with low priority.
+has one made at its end, by ``make_class_archive`` in a separate process with low priority.
 """
 
 import atexit
@@ -29,7 +29,7 @@ _CONCERNS_ARCHIVES = re.compile(
 )
 _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""A JVM that cannot use an archive goes on without it, and prints warnings about it."""
+"""A JVM that cannot use an archive continues without it, and prints warnings about it."""
 
 
 def flags_with_archive(folder: str, java: str, given: Mapping[str, str]) -> list[str]:

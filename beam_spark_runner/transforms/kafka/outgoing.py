@@ -104,7 +104,7 @@ class Conversion:
         )
 
     def _number(self, topic: str, name: str, given: Any, least: int, most: int) -> int | None:
-        # librdkafka takes the timestamp 0 for the current time, and a negative partition for None.
+        # librdkafka treats the timestamp 0 as the current time, and a negative partition as None.
         if given is None:
             return None
         if not isinstance(given, bool) and isinstance(given, Integral):

@@ -235,8 +235,8 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         if reading.reset is None:
             raise KafkaAccessError(
                 f"{where}. Records were deleted before they were read, or the topic was made anew. "
-                "With auto.offset.reset=earliest in consumer_config, reading goes on with what is "
-                f"left ({error})",
+                "With auto.offset.reset=earliest in consumer_config, reading continues with what "
+                f"is left ({error})",
                 reading.transform,
             )
         target = low if reading.reset == "earliest" else end
@@ -246,7 +246,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                 "lost its end. Start without the checkpoint to read it from its beginning",
                 reading.transform,
             )
-        LOG.warning("%s; going on with %d (auto.offset.reset)", where, target)
+        LOG.warning("%s; continuing with %d (auto.offset.reset)", where, target)
         consumer.seek(target)
 
 

@@ -212,13 +212,13 @@ class BatchWorld:
     def monotonic_ns(self) -> int:
         return self.steps
 
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         assert run not in self._begun, "two jobs have one number"
         assert self._segment is not None
         self._begun[run] = self._segment
         self._jobs_of_run += 1
         assert self._jobs_of_run < _MAX_JOBS, "a segment does not come to its end"
-        if is_beside:
+        if is_additional:
             self.beside.add(run)
 
     def reported(self, reports: Sequence[Report]) -> None: ...
