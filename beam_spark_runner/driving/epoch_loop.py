@@ -194,7 +194,7 @@ class EpochLoop:
         if self._last.is_final:
             _LOGGER.warning(
                 "nothing is left to do: an earlier run has completed this pipeline, with epoch %d. "
-                "Another --checkpoint_dir starts it anew",
+                "Another --checkpoint_dir starts it from the beginning",
                 self._last.epoch,
             )
         elif self._last.drains:

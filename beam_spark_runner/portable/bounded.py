@@ -1,4 +1,4 @@
-"""Reads encoded values of strangers, in Beam's encodings, within the bytes that are there.
+"""Reads encoded values of untrusted peers, in Beam's encodings, within the bytes that are there.
 
 The compiled streams of Beam's coders do not check where their buffer ends: a length that is
 larger than the rest of the buffer crashes the process, or returns the process's own memory as

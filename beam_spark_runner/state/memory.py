@@ -24,7 +24,7 @@ from beam_spark_runner.state.spill import SpillFile
 
 MEMORY_LIMIT_BYTES = 64 << 20
 PAGE_BYTES = 1 << 20
-_PIECE_BYTES = 100  # the memory that a piece takes besides its bytes
+_PIECE_BYTES = 100  # the memory that a piece takes in addition to its bytes
 _TOKEN = struct.Struct(">qqq")  # the cell's generation, the next piece, the end
 _COUNT = struct.Struct(">i")
 

@@ -11,7 +11,7 @@ further kinds of steps."""
 _STACK_BYTES = 64 << 10
 """Stack for each step, of which most is never touched."""
 _FOR_USER_CODE = 1000
-"""Frames besides, Python's default."""
+"""Further frames, Python's default."""
 _MAX_BY_DEFAULT = 40
 """So many steps run within Python's default limit."""
 _DEFAULT_STACK_BYTES = 8 << 20

@@ -139,7 +139,7 @@ class JobRuntime:
     ) -> StageHarness:
         """Return a stage, from the cache if an earlier task of the job has made it.
 
-        It is made anew if its side inputs have other ids, since operations keep views of them:
+        It is created again if its side inputs have other ids, since operations keep views of them:
         rows of side inputs are computed again when executors are lost, and in epochs.
 
         Args:
@@ -192,13 +192,13 @@ class JobRuntime:
             found = self._side_inputs[source.id] = GatheredRows(source)
         return found
 
-    def forget_side_inputs(self, besides: Collection[str]) -> None:
+    def forget_side_inputs(self, keep: Collection[str]) -> None:
         """Remove the rows of side inputs from the cache.
 
         Args:
-            besides: the ids of side inputs whose rows remain.
+            keep: the ids of side inputs whose rows remain.
         """
-        for id_ in self._side_inputs.keys() - set(besides):
+        for id_ in self._side_inputs.keys() - set(keep):
             del self._side_inputs[id_]
 
     def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
@@ -283,7 +283,7 @@ class WorkerRuntime:
         """
         job_id = program.job_id
         with self._tasks.working_for(job_id, abandon):
-            self._end_idle(besides=job_id)
+            self._end_idle(keep=job_id)
             job = self._jobs.get(job_id)
             if job is None:
                 job = self._jobs[job_id] = JobRuntime(
@@ -318,11 +318,11 @@ class WorkerRuntime:
         if job is not None:
             job.end()
 
-    def _end_idle(self, besides: str) -> None:
+    def _end_idle(self, keep: str) -> None:
         idle = [
             job
             for job in list(self._jobs.values())
-            if job.job_id != besides
+            if job.job_id != keep
             and not job.holds_callbacks
             and not self._tasks.work_for(job.job_id)
         ]

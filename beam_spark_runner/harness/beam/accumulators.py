@@ -97,7 +97,7 @@ class Accumulators:
             self._keep(self._most_entries // 2)
 
     def drain(self) -> None:
-        """Emit all accumulators, and begin anew."""
+        """Emit all accumulators, and begin again."""
         self._keep(0)
         self._begin()
 

@@ -1,6 +1,6 @@
 """A cache of decoded values of side inputs, for all bundles of this worker.
 
-The SDK decodes a view anew for every bundle, and an iterable view anew for
+The SDK decodes a view again for every bundle, and an iterable view again for
 every element that reads it. Values of the cache are shared by all readers,
 which must not mutate side inputs, as Beam requires.
 """

@@ -51,7 +51,7 @@ class StreamTail:
 
 
 def _without_bystanders(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out the threads that Python's ``faulthandler`` shows besides the one that crashed."""
+    """Leave out the threads that Python's ``faulthandler`` shows, except the one that crashed."""
     is_left_out = False
     for line in lines:
         if line.startswith(b"Thread 0x"):

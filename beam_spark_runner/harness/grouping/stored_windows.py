@@ -25,7 +25,7 @@ class LoadedWindow(NamedTuple):
         state: The loaded object, which the pane machine may have changed or replaced since.
         coded: Its encoding in the store.
         hold_us: The hold of the window's timer in the store; None: its trigger waits for a clock,
-            so that the timers must be written anew.
+            so that the timers must be written again.
     """
 
     state: WindowState

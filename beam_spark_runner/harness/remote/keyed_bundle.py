@@ -71,7 +71,7 @@ class UserState:
         self.cache_token = secrets.token_bytes(16)
 
     def forget_cached(self) -> None:
-        """Have the SDK read state anew in its next bundle.
+        """Have the SDK read state again in its next bundle.
 
         Of a state with several pages, the SDK caches the first page and the continuation token, but
         not the values that were appended since.

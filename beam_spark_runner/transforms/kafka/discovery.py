@@ -287,7 +287,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         for topic in after.missing:
             if after.is_gone(topic) and not before.is_gone(topic):
                 LOG.warning(
-                    "%s: topic %s does not exist any more. If it is made anew, it is not read",
+                    "%s: topic %s does not exist any more. If it is created again, it is not read",
                     *(self._sought.transform, topic),
                 )
 

@@ -34,7 +34,7 @@ PASSING = frozenset(
         "COORDINATOR_LOAD_IN_PROGRESS",
     }
 )
-"""Transient errors besides those that are ``retriable()``: a broker is starting, leaders change."""
+"""Transient errors that are not ``retriable()``: a broker is starting, leaders change."""
 
 ADVICE = {
     "MSG_SIZE_TOO_LARGE": "increase message.max.bytes in producer_config, and max.message.bytes of "

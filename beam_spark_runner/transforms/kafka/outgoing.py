@@ -26,7 +26,7 @@ It is a tuple because the coder of tuples is the same in all versions."""
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _MAX_MS = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
-_OF_EACH_RECORD = 36  # bytes that librdkafka counts besides key, value and headers
+_OF_EACH_RECORD = 36  # bytes that librdkafka counts in addition to key, value and headers
 
 
 @dataclass(frozen=True)

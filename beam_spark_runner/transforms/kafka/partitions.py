@@ -128,7 +128,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     if self._consumers.is_gone(topic, number):
                         LOG.warning(
                             "%s: %s[%d] does not exist any more: it ends at offset %d. If it is "
-                            "made anew, it is not read",
+                            "created again, it is not read",
                             *(self._reading.transform, topic, number, claimed),
                         )
                         tracker.try_claim(NO_MORE)
@@ -234,15 +234,15 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         where = f"{topic}[{number}]: there is no offset {position}; it has {low} to {end - 1}"
         if reading.reset is None:
             raise KafkaAccessError(
-                f"{where}. Records were deleted before they were read, or the topic was made anew. "
-                "With auto.offset.reset=earliest in consumer_config, reading continues with what "
-                f"is left ({error})",
+                f"{where}. Records were deleted before they were read, or the topic was created "
+                "again. With auto.offset.reset=earliest in consumer_config, reading continues with "
+                f"what is left ({error})",
                 reading.transform,
             )
         target = low if reading.reset == "earliest" else end
         if target < position:
             raise KafkaAccessError(
-                f"{where}. The topic is shorter than it was: it was made anew, or a broker has "
+                f"{where}. The topic is shorter than it was: it was created again, or a broker has "
                 "lost its end. Start without the checkpoint to read it from its beginning",
                 reading.transform,
             )
