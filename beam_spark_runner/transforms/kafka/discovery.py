@@ -307,8 +307,8 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
                 for number in range(known.counts.get(topic, 0), count)
             ]
             # Partitions that were added later are read from their first record.
-            begins_anew = not known.has_begun or sought.start.time_ms is not None
-            start = sought.start if begins_anew else Position(EARLIEST)
+            has_position = not known.has_begun or sought.start.time_ms is not None
+            start = sought.start if has_position else Position(EARLIEST)
             found = sought.elements(asks, new, start, watermark.micros) if new else []
             if found and known.has_begun:
                 names = ", ".join(f"{each.topic}[{each.partition}]" for each in found)
