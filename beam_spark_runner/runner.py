@@ -233,7 +233,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
             raise
-        # A pipeline that records unbounded sources goes on running, while another one plays the
+        # A pipeline that records unbounded sources keeps running, while another one plays the
         # recording.
         if is_notebook and (job.plays_test_stream or not prepared.plan.streams):
             result.wait_until_finish()

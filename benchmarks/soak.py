@@ -34,7 +34,7 @@ _PAIRS_PER_TICK = 20
 _KEYS = 5_000
 _REMEMBERED_S = 30
 _MEASURED_EVERY_S = 10.0
-_MOST = 1.1
+_MAX_GROWTH = 1.1
 
 
 class _Remembers(beam.DoFn):  # type: ignore[misc]
@@ -190,7 +190,7 @@ def _report(samples: Sequence[Mapping[str, float]]) -> int:
             statistics.median(each[name] for each in samples[part * quarter : (part + 1) * quarter])
             for part in range(4)
         ]
-        has_grown = quarters[3] > _MOST * quarters[1]
+        has_grown = quarters[3] > _MAX_GROWTH * quarters[1]
         grown += has_grown
         texts = ", ".join(f"{each:,.1f}" for each in quarters)
         print(f"{name}, medians of quarters: {texts}{' HAS GROWN' if has_grown else ''}")

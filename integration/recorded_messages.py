@@ -43,8 +43,8 @@ _REQUEST = f">{_FN_API}BeamFnControl/Control"
 _DESCRIPTOR = f">{_FN_API}BeamFnControl/GetProcessBundleDescriptor"
 _OF_ONE_SHAPE = 3
 _STAGES_OF_ONE_SHAPE = 2
-_MOST_BYTES = 4_000
-_MOST_BYTES_OF = {"PrepareJobRequest": 150_000, "ProcessBundleDescriptor": 30_000}
+_MAX_BYTES = 4_000
+_MAX_BYTES_OF = {"PrepareJobRequest": 150_000, "ProcessBundleDescriptor": 30_000}
 
 
 def compact(folder: Path) -> list[Recorded]:
@@ -71,12 +71,12 @@ def compact(folder: Path) -> list[Recorded]:
     for kind, stage, coded in found:
         type_ = _TYPES.get(kind) or _OF_STAGES[kind]
         message = type_.FromString(coded)
-        if isinstance(message, beam_fn_api_pb2.InstructionResponse) and len(coded) > _MOST_BYTES:
+        if isinstance(message, beam_fn_api_pb2.InstructionResponse) and len(coded) > _MAX_BYTES:
             _leave_out_metrics(message)
             coded = message.SerializeToString()
         name = type_.DESCRIPTOR.full_name.rpartition(".v1.")[2]
         shape = (name, stage if kind in _OF_STAGES else NO_STAGE, *sorted(_shape(message)))
-        is_small = len(coded) <= _MOST_BYTES_OF.get(name, _MOST_BYTES)
+        is_small = len(coded) <= _MAX_BYTES_OF.get(name, _MAX_BYTES)
         if is_small and counts[shape] < _OF_ONE_SHAPE:
             counts[shape] += 1
             kept.append(Recorded(name, stage, coded))
@@ -92,7 +92,7 @@ def _numbers_of_stages(
         if kind == _DESCRIPTOR:
             descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(coded)
             shape = ("stage", *sorted(_shape_of_stage(descriptor)))
-            is_small = len(coded) <= _MOST_BYTES_OF["ProcessBundleDescriptor"]
+            is_small = len(coded) <= _MAX_BYTES_OF["ProcessBundleDescriptor"]
             if descriptor.id in by_id or not is_small or counts[shape] >= _STAGES_OF_ONE_SHAPE:
                 continue
             counts[shape] += 1

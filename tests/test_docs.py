@@ -20,6 +20,9 @@ DOCS = ROOT / "docs"
 ROOMS_PAGES = (ROOT / "beam_spark_runner").rglob("*.md")
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), *ROOMS_PAGES])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_MAX_WORDS_OF_A_CELL = 25
+# Pages with longer cells.
+LONG_CELLS = frozenset(DOCS / name for name in ("architecture.md", "kafka.md", "streaming.md"))
 
 
 def import_all_errors() -> None:
@@ -97,6 +100,23 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert file.exists(), target
         if anchor:
             assert anchor in anchors(file), target
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page not in LONG_CELLS],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_cells_of_tables_are_short(page: Path) -> None:
+    """A cell that needs more words belongs below the table."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    long = [
+        cell.strip()
+        for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
+        for cell in re.split(r"(?<!\\)\|", row)
+        if len(_LINK.sub("]", cell).split()) > _MAX_WORDS_OF_A_CELL
+    ]
+    assert not long
 
 
 def anchors(page: Path) -> set[str]:

@@ -31,7 +31,7 @@ Take = Callable[[str, WorkerFrame], None]
 class BackchannelServer:
     """Receives the messages of a job's workers, and notifies them of accepted attempts.
 
-    Threads: any may call; ``take`` is called in a thread of its own.
+    Threads: any may call; ``take`` is called in its own thread.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.rendering import (
-    MOST_OF_A_TRACEBACK,
+    MAX_TRACEBACK_LENGTH,
     message_of,
     render_error,
     valid_text,
@@ -44,7 +44,7 @@ _FALSE_ALARMS = (
 _CATEGORY = "beam_spark_runner:warning"
 _LOGGER_NAME = "beam_spark_runner:logger"
 _IS_SHOWN = "beam_spark_runner:shown"
-_MOST_OF_A_NAME = 200  # characters
+_MAX_NAME_LENGTH = 200  # characters
 _DEFAULT_LEVEL = "default_sdk_harness_log_level"
 _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
 
@@ -61,7 +61,7 @@ def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
 
 def put_logger(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
     """Name the logger of a line."""
-    entry.custom_data[_LOGGER_NAME] = valid_text(name, _MOST_OF_A_NAME)
+    entry.custom_data[_LOGGER_NAME] = valid_text(name, _MAX_NAME_LENGTH)
 
 
 def logger_of(entry: beam_fn_api_pb2.LogEntry) -> str:
@@ -72,7 +72,7 @@ def logger_of(entry: beam_fn_api_pb2.LogEntry) -> str:
     if not entry.HasField("custom_data") or _LOGGER_NAME not in entry.custom_data:
         return ""
     name = entry.custom_data[_LOGGER_NAME]
-    return valid_text(name, _MOST_OF_A_NAME) if isinstance(name, str) else ""
+    return valid_text(name, _MAX_NAME_LENGTH) if isinstance(name, str) else ""
 
 
 class Shown:
@@ -129,11 +129,11 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
 
 def shorten(entry: beam_fn_api_pb2.LogEntry) -> None:
     """Leave out the middle of texts that are too long for a message to the driver."""
-    if entry.ByteSize() <= MOST_OF_A_TRACEBACK:
+    if entry.ByteSize() <= MAX_TRACEBACK_LENGTH:
         return
-    entry.message = valid_text(entry.message, MOST_OF_A_TRACEBACK)
-    entry.trace = valid_text(entry.trace, MOST_OF_A_TRACEBACK)
-    if entry.custom_data.ByteSize() > MOST_OF_A_TRACEBACK:
+    entry.message = valid_text(entry.message, MAX_TRACEBACK_LENGTH)
+    entry.trace = valid_text(entry.trace, MAX_TRACEBACK_LENGTH)
+    if entry.custom_data.ByteSize() > MAX_TRACEBACK_LENGTH:
         entry.ClearField("custom_data")
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows, TaskProgress, WorkerFrame
 
-MOST_LINES = 2_000
+MAX_LINES = 2_000
 """The most log lines that wait to be sent; further ones are only counted."""
-MOST_BYTES_OF_LINES = 8 << 20
+MAX_BYTES_OF_LINES = 8 << 20
 """The most bytes of log lines in one frame: the driver accepts frames of up to 64 MB."""
 
 
@@ -51,7 +51,7 @@ class Outbox:
     def add_line(self, line: bytes) -> None:
         """Add a log line. If too many wait, it is only counted."""
         self.messages += 1
-        if len(self._lines) < MOST_LINES:
+        if len(self._lines) < MAX_LINES:
             self._lines.append(line)
         else:
             self._rest.left_out += 1
@@ -96,7 +96,7 @@ class Outbox:
     def _take_lines(self) -> list[bytes]:
         taken: list[bytes] = []
         size = 0
-        while self._lines and (not taken or size + len(self._lines[0]) <= MOST_BYTES_OF_LINES):
+        while self._lines and (not taken or size + len(self._lines[0]) <= MAX_BYTES_OF_LINES):
             taken.append(self._lines.popleft())
             size += len(taken[-1])
         return taken

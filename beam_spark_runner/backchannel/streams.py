@@ -9,7 +9,7 @@ from beam_spark_runner.backchannel.transport import read_from
 from beam_spark_runner.core.framing import MAX_FRAME_BYTES, Unframer, framed
 
 _PIECE_BYTES = 1 << 16
-_MOST_BYTES_OF_A_STRANGER = 1 << 10
+_MAX_BYTES_OF_A_STRANGER = 1 << 10
 _PATIENCE_S = 10.0  # with a connection that does not identify its worker
 _SEND_TIMEOUT_S = 1.0
 
@@ -22,7 +22,7 @@ class SocketStream:
         self.socket = connected
         self.socket.settimeout(_SEND_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._unframer = Unframer(_MOST_BYTES_OF_A_STRANGER)
+        self._unframer = Unframer(_MAX_BYTES_OF_A_STRANGER)
         self._began = time.monotonic()
 
     def greet(self, worker: str) -> None:

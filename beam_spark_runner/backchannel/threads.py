@@ -78,7 +78,7 @@ class Threads:
         self.changed.notify_all()
 
     def _send(self) -> None:
-        """Do what the conversation asks for, in a thread of its own."""
+        """Do what the conversation asks for, in its own thread."""
         link: DriverLink | None = None
         with self._within():
             try:
@@ -106,7 +106,7 @@ class Threads:
             return action
 
     def _ask(self, tasks: Sequence[tuple[int, Look]]) -> None:
-        # In a thread of its own: it may wait for user code, such as a restriction tracker, for
+        # In its own thread: it may wait for user code, such as a restriction tracker, for
         # which log lines must not wait.
         if self._looking is None or not self._looking.is_alive():
             self._looking = _start("beam-looks", functools.partial(self.send_progress, tasks))
@@ -140,7 +140,7 @@ class Threads:
             _LOGGER.debug("the connection to the driver is lost (%s)", story)
 
     def _hear(self, link: DriverLink) -> None:
-        """Handle the driver's messages, in a thread of its own."""
+        """Handle the driver's messages, in its own thread."""
         with logging_to(self._handler), self._within():
             try:
                 while (frames := link.receive()) is not None:
@@ -165,7 +165,7 @@ class Threads:
         """Ask tasks, and report what they answer. Their errors are ignored."""
         for attempt, look in tasks:
             progress = None
-            # The task may go on meanwhile: a dict grows while it is read, a bundle ends.
+            # The task may continue meanwhile: a dict grows while it is read, a bundle ends.
             with contextlib.suppress(Exception):
                 progress = look()
             if progress is not None:

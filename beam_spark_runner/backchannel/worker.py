@@ -36,7 +36,7 @@ IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # whether Spark reuses thi
 class Backchannel:
     """One process's connection to the driver of one job.
 
-    Threads: any. It has a thread of its own as soon as there is a message or task, and another
+    Threads: any. It has its own thread as soon as there is a message or task, and another
     one if it waits for messages from the driver.
     """
 

@@ -1,6 +1,6 @@
 """Numbers in texts of other processes."""
 
-_MOST_DIGITS = 18  # of 63 bits; Python refuses texts of more than 4,300 digits
+_MAX_DIGITS = 18  # of 63 bits; Python refuses texts of more than 4,300 digits
 
 
 def decimal_in(text: str) -> int | None:
@@ -9,4 +9,4 @@ def decimal_in(text: str) -> int | None:
     Example:
         "17" gives 17, "-1" and "x" give None.
     """
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None

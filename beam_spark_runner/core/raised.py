@@ -14,10 +14,10 @@ from beam_spark_runner.core.rendering import render_error, text_of, valid_text
 
 NOTES_OF_OURS = ("_tagged_with_step", "_element_of_step")
 """Attributes that Beam and the runner attach to exceptions while they pass."""
-_MOST_ATTRIBUTE_CHARACTERS = 1 << 14
-_MOST_CHARACTERS = 1 << 16
-_MOST_ITEMS = 1_000  # of an attribute, nested ones included
-_MOST_PARTS = 100
+_MAX_ATTRIBUTE_CHARACTERS = 1 << 14
+_MAX_CHARACTERS = 1 << 16
+_MAX_ITEMS = 1_000  # of an attribute, nested ones included
+_MAX_PARTS = 100
 _DEEPEST = 5
 _WELL_KNOWN = (object, BaseException, Exception)  # their attributes are not the user's
 
@@ -47,7 +47,7 @@ def raised_of(error: BaseException, depth: int = 0) -> Raised:
         if depth < _DEEPEST:
             inner = getattr(error, "exceptions", ())
             if isinstance(inner, tuple) and all(isinstance(each, BaseException) for each in inner):
-                parts = tuple(raised_of(each, depth + 1) for each in inner[:_MOST_PARTS])
+                parts = tuple(raised_of(each, depth + 1) for each in inner[:_MAX_PARTS])
     return Raised(
         classes=tuple(names_of(error)),
         attributes=_literal_of(error),
@@ -79,11 +79,11 @@ def _literal_of(error: BaseException) -> str:
     arguments = BaseException.__dict__["args"].__get__(error)
     shown = tuple(each if _is_plain(each) else text_of(each, 1_000) for each in arguments)
     lines: list[str] = []
-    left = _MOST_CHARACTERS
+    left = _MAX_CHARACTERS
     for name, value in (("args", shown), *_attributes_of(error)):
         if _is_plain(value):
             line = f"{name!r}: {value!r}"
-            if len(line) <= min(left, _MOST_ATTRIBUTE_CHARACTERS):
+            if len(line) <= min(left, _MAX_ATTRIBUTE_CHARACTERS):
                 left -= len(line)
                 lines.append(line)
     return f"{{{', '.join(lines)}}}"
@@ -106,18 +106,18 @@ def _attributes_of(error: BaseException) -> Iterator[tuple[str, object]]:
 
 def _is_plain(value: object) -> bool:
     """Whether ``repr`` of a value is a short literal that means the same value."""
-    left = _MOST_ITEMS
+    left = _MAX_ITEMS
     waiting: list[tuple[object, int]] = [(value, 0)]
     while waiting:
         each, depth = waiting.pop()
         left -= 1
         if left < 0 or depth > _DEEPEST:
             return False
-        match each:  # subclasses may have a ``__repr__`` of their own
+        match each:  # subclasses may have their own ``__repr__``
             case None | True | False:
                 pass
             case str() | bytes() if type(each) in (str, bytes):
-                if len(each) > _MOST_ATTRIBUTE_CHARACTERS:
+                if len(each) > _MAX_ATTRIBUTE_CHARACTERS:
                     return False
             case int() if type(each) is int:
                 if each.bit_length() > 4_096:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-MOST_CHARACTERS = 1 << 16
+MAX_CHARACTERS = 1 << 16
 """The limit of a message. Of a longer one, the beginning and the end are shown."""
-MOST_OF_A_TRACEBACK = 1 << 18
-_MOST_OF_A_SHORT_TEXT = 1_000
-_MOST_OF_A_LINE = 300
+MAX_TRACEBACK_LENGTH = 1 << 18
+_MAX_SHORT_TEXT_LENGTH = 1_000
+_MAX_LINE_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def render_error(error: BaseException, frames: TracebackType | None = None) -> R
     return RenderedError(
         class_name(error),
         message_of(error),
-        valid_text(_traceback_of(error, frames or error.__traceback__), MOST_OF_A_TRACEBACK),
+        valid_text(_traceback_of(error, frames or error.__traceback__), MAX_TRACEBACK_LENGTH),
     )
 
 
@@ -52,7 +52,7 @@ def class_name(value: object) -> str:
     return valid_text(type.__dict__["__name__"].__get__(type(value)), 1_000)
 
 
-def message_of(error: BaseException, limit: int = MOST_CHARACTERS) -> str:
+def message_of(error: BaseException, limit: int = MAX_CHARACTERS) -> str:
     """Return ``str(error)``; if that raises, a text with the exception's arguments."""
     message = _called(str, error, limit)
     if message is not None:
@@ -67,7 +67,7 @@ def texts_in(error: BaseException) -> list[str]:
     return [message_of(error), *arguments]
 
 
-def text_of(value: object, limit: int = MOST_CHARACTERS) -> str:
+def text_of(value: object, limit: int = MAX_CHARACTERS) -> str:
     """Return ``repr(value)``, at most ``limit`` characters of it."""
     text = _called(repr, value, limit)
     return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
@@ -79,7 +79,7 @@ def short_text_of(value: object) -> str:
     Long strings, bytes and collections are not rendered as a whole: an element may be as large
     as memory allows.
     """
-    text = _called(_Short().repr, value, _MOST_OF_A_SHORT_TEXT)
+    text = _called(_Short().repr, value, _MAX_SHORT_TEXT_LENGTH)
     return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
 
 
@@ -99,7 +99,7 @@ class _Short(reprlib.Repr):
     repr_bytearray = repr_bytes
 
 
-def valid_text(text: str, limit: int = MOST_CHARACTERS) -> str:
+def valid_text(text: str, limit: int = MAX_CHARACTERS) -> str:
     """Return a text with escapes in place of surrogates, without the middle if it is too long."""
     text = str.__str__(text)  # a plain ``str``, if it is of a user's subclass
     if len(text) > limit:
@@ -139,4 +139,4 @@ def _traceback_of(error: BaseException, frames: TracebackType | None) -> str:
 def first_line(error: BaseException) -> str:
     """Return the class of an exception and the first line of its text, shortened."""
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
-    return f"{class_name(error)}: {lines[0] if lines else ''}"[:_MOST_OF_A_LINE]
+    return f"{class_name(error)}: {lines[0] if lines else ''}"[:_MAX_LINE_LENGTH]

@@ -2,8 +2,8 @@
 
 from collections import deque
 
-MOST_EVENTS = 20
-_MOST_OF_AN_EVENT = 120  # characters: some have the text of an error
+MAX_EVENTS = 20
+_MAX_EVENT_LENGTH = 120  # characters: some have the text of an error
 _TURNS = 2  # events that take turns, such as "a line" and "sent", are counted, not repeated
 
 
@@ -23,7 +23,7 @@ class Story:
     def __init__(self, began_s: float) -> None:
         """Begin the story; its times count from ``began_s``."""
         self._began_s = began_s
-        self._events: deque[_Event] = deque(maxlen=MOST_EVENTS)
+        self._events: deque[_Event] = deque(maxlen=MAX_EVENTS)
 
     def note(self, now_s: float, event: str) -> None:
         """Note an event. One like the last or the last but one only adds to its count."""
@@ -41,7 +41,7 @@ class Story:
     def __str__(self) -> str:
         """Return the events, in order, each with the seconds from the beginning to the latest."""
         return ", ".join(
-            f"{event.at_s - self._began_s:.1f} s: {event.text[:_MOST_OF_AN_EVENT]}"
+            f"{event.at_s - self._began_s:.1f} s: {event.text[:_MAX_EVENT_LENGTH]}"
             + (f" x{event.count}" if event.count > 1 else "")
             for event in self._events
         )

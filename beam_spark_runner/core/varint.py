@@ -1,6 +1,6 @@
 """Beam's varints: seven bits per byte, lowest first; all bytes but the last have the top bit."""
 
-_MOST_BYTES = 10  # of 64 bits
+_MAX_BYTES = 10  # of 64 bits
 
 
 def coded_varint(number: int) -> bytes:
@@ -23,7 +23,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         ValueError: The varint is cut off, or has more than 64 bits.
     """
     number = shift = 0
-    for place in range(position, min(position + _MOST_BYTES, len(data))):
+    for place in range(position, min(position + _MAX_BYTES, len(data))):
         byte = data[place]
         number |= (byte & 0x7F) << shift
         if byte < 0x80 and number < 1 << 64:

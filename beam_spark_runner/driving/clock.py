@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class Pending(Protocol):
-    """Work that goes on in the background."""
+    """Work that is done in the background."""
 
     def result(self) -> Any:
         """Wait for its end; return its result, or raise its error."""
@@ -25,7 +25,7 @@ class Pending(Protocol):
 
 
 class Background(Protocol):
-    """Does work beside the caller, one piece after another; an ``Executor`` is one."""
+    """Does work while the caller continues, one piece after another; an ``Executor`` is one."""
 
     def submit(self, work: Callable[[], Any], /) -> Pending:
         """Begin work."""

@@ -188,8 +188,8 @@ class Cluster(Failures, Protocol):
     Every method that runs tasks may raise exceptions of the cluster's own, which ``Failures``
     explains; user code that fails is in the reports, if the attempt was the last one.
 
-    Threads: one at a time, except for the function that ``helping`` gets, which it calls in a
-    thread beside.
+    Threads: one at a time, except for the function that ``helping`` gets, which it calls in
+    another thread.
 
     Attributes:
         tables: the tables of the pipeline.

@@ -81,7 +81,7 @@ class EpochObserver(Protocol):
     """Is notified of commits. Methods do not raise."""
 
     def continues(self, manifest: Manifest) -> None:
-        """The pipeline goes on after the last commit of an earlier run."""
+        """The pipeline continues after the last commit of an earlier run."""
         ...
 
     def merged(self, before: Sequence[bytes], infos: Sequence[bytes]) -> tuple[bytes, ...]:
@@ -162,7 +162,7 @@ class EpochLoop:
         self._sweep: Pending | None = None  # after the last commit, while the next epoch runs
 
     def run(self) -> bool:
-        """Run epochs until the pipeline is done; go on after the newest one that is committed.
+        """Run epochs until the pipeline is done; continue after the newest one that is committed.
 
         Returns:
             Whether the pipeline was drained, in this run or an earlier one.
@@ -194,7 +194,7 @@ class EpochLoop:
         if self._last.is_final:
             _LOGGER.warning(
                 "nothing is left to do: an earlier run has completed this pipeline, with epoch %d. "
-                "Another --checkpoint_dir starts it anew",
+                "Another --checkpoint_dir starts it from the beginning",
                 self._last.epoch,
             )
         elif self._last.drains:
@@ -301,7 +301,7 @@ class EpochLoop:
             raise OptionsError(
                 "checkpoints_after_tasks_finish",
                 f"is false, so epoch {mine.epoch} cannot be committed: {', '.join(names)} has "
-                "finished, or some of its tasks have, while other steps go on",
+                "finished, or some of its tasks have, while other steps continue",
             )
 
     def _next(self) -> Epoch | None:

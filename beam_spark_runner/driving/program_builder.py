@@ -19,7 +19,7 @@ RETURNED_BYTES = 4 << 20
 """About the most that the reports of one Spark job bring along."""
 MIN_RETURNED_BYTES_OF_TASK = 4 << 10
 _CODES = routing.REPORT_CODE - routing.FIRST_CODE
-"""How many destinations of a level have a code of their own. Rows of the first level, which no
+"""How many destinations of a level have a separate code. Rows of the first level, which no
 exchange sorts, may be for more; those with one code are distinguished by the destination."""
 
 
@@ -201,7 +201,7 @@ class ProgramBuilder:
                 returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
             ),
             epoch=self._epoch and dataclasses.replace(self._epoch, stores_rows=stores_rows),
-            goes_on=self._going_on(segment, index, is_round=is_round),
+            passed_on=self._passed_on(segment, index, is_round=is_round),
         )
 
     def of_epoch(
@@ -236,8 +236,8 @@ class ProgramBuilder:
             int(dest) for dest in segment.writes if self.edges[dest].delivery is Delivery.SIDE_INPUT
         )
 
-    def _going_on(self, segment: Segment, index: int, *, is_round: bool) -> frozenset[int]:
-        """See ``LevelProgram.goes_on``."""
+    def _passed_on(self, segment: Segment, index: int, *, is_round: bool) -> frozenset[int]:
+        """See ``LevelProgram.passed_on``."""
         later = range(index + 1, len(segment.levels))
         read = [int(edge.dest) for each in later for edge in self.readers(segment, each)]
         # Other segments have materialised the input of the first level.

@@ -14,19 +14,19 @@ from beam_spark_runner.observing.epoch_status import EpochStatus
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 
-_MOST_NAMED = 1_000
+_MAX_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""
 
 
 class Observer(Protocol):
     """Is notified of Spark jobs as they run. Methods do not raise, and decide nothing."""
 
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         """A Spark job begins; what tasks of earlier ones still report is void.
 
         Args:
             run: its number; in a streaming pipeline, that of its epoch.
-            is_beside: the one before still runs, and its tasks' reports are not void.
+            is_additional: the previous one still runs, and its tasks' reports are not void.
         """
         ...
 
@@ -96,6 +96,6 @@ class RunMetrics:
 
     def _warn_once(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
         name = name_of(info)
-        if name not in self._dropped and len(self._dropped) < _MOST_NAMED:
+        if name not in self._dropped and len(self._dropped) < _MAX_NAMED:
             self._dropped.add(name)
             warn_of_dropped(info, problem)

@@ -70,12 +70,12 @@ class SegmentJobs:
         self._builder = builder
         self._last: SegmentJob | None = None
 
-    def run(self, job: SegmentJob, *, is_beside: bool = False) -> JobResult | None:
+    def run(self, job: SegmentJob, *, is_additional: bool = False) -> JobResult | None:
         """Run a job to its end.
 
         Args:
             job: the job.
-            is_beside: see ``Observer.began``.
+            is_additional: see ``Observer.began``.
 
         Returns:
             Its result; None: it ran in one task, which has given up.
@@ -83,7 +83,7 @@ class SegmentJobs:
         Raises:
             Exception: what the cluster raises; see ``Failures``.
         """
-        self._settings.observer.began(job.run, is_beside=is_beside)
+        self._settings.observer.began(job.run, is_additional=is_additional)
         self._last = job
         result = self._cluster.run(
             LevelsJob(

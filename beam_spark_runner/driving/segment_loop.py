@@ -228,7 +228,7 @@ class _PlanRun:
             if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):
                 return Source(self._no_rows(), [*fed, *returned], in_one_task=True)
         parts = self._outputs.for_reader(segment.reads)
-        # In the program, they need no job of their own, but only where no other rows are read.
+        # In the program, they need no separate job, but only where no other rows are read.
         if fed and not (parts or segment.tables or segment.levels[0].has_exchange):
             return Source(self._no_rows(), fed)
         if fed:

@@ -196,7 +196,7 @@ class SegmentRun:
         )
 
     def _help(self, offer: Offer) -> JobResult:
-        """Run what the first task of the segment has not read, in a thread beside it."""
+        """Run what the first task of the segment has not read, in another thread."""
         level = offer.level - self._segment.first_level
         job = SegmentJob(
             run=next(self._runs.numbers),
@@ -211,7 +211,7 @@ class SegmentRun:
         )
         jobs = SegmentJobs(self._runs.plan, self._settings, self._runs.cluster, self._builder)
         with self._runs.cluster.scope(segment_title(self._runs.plan, self._segment)):
-            result = jobs.run(job, is_beside=True)
+            result = jobs.run(job, is_additional=True)
             assert result is not None  # it is no first task
             return result
 

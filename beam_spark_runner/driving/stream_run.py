@@ -33,7 +33,7 @@ def run_epochs(
     clock: Clock,
     events: Events | None,
 ) -> bool:
-    """Run epochs until the pipeline is done; go on after the newest one that is committed.
+    """Run epochs until the pipeline is done; continue after the newest one that is committed.
 
     Args:
         plan: the streaming plan.

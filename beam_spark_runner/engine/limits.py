@@ -31,7 +31,7 @@ class Limits:
         in_program: tasks run in the process that has built the pipeline, whose log, main module and
             classes they share.
         step_chunks: whether steps process chunks of elements.
-        stuck_s: for how long user code may make no progress; 0: for ever.
+        stuck_s: for how long user code may make no progress; 0: forever.
     """
 
     max_attempts: int

@@ -274,7 +274,7 @@ class LevelProgram:
         limits: those of all tasks of the job.
         batch: set if the pipeline is bounded.
         epoch: set if it streams.
-        goes_on: destinations whose rows a task passes on: for later levels of the segment, or to
+        passed_on: destinations whose rows a task passes on: for later levels of the segment, or to
             be stored.
     """
 
@@ -289,7 +289,7 @@ class LevelProgram:
     limits: Limits
     batch: BatchPart | None = None
     epoch: EpochPart | None = None
-    goes_on: frozenset[int] = frozenset()
+    passed_on: frozenset[int] = frozenset()
 
     @property
     def shards(self) -> ShardLocations:

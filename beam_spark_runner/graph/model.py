@@ -65,7 +65,7 @@ class Windowing:
 
     @property
     def groups_by_window(self) -> bool:
-        """Whether each key and window is a group of its own, with one pane.
+        """Whether each key and window is a separate group, with one pane.
 
         Else all values of a key have to be processed together, to merge their
         windows or to fire their triggers.
@@ -142,8 +142,8 @@ class Transform:
 class FusedStage:
     """Transforms that run together, found by ``fuse``. ``plan.build`` makes a ``Stage`` of it.
 
-    A Flatten that was unzipped is in each of its stages as a transform of
-    its own, whose ``inputs`` are only those of that stage. So, in a fused
+    A Flatten that was unzipped is in each of its stages as a separate
+    transform, whose ``inputs`` are only those of that stage. So, in a fused
     graph, several transforms may make one collection, each a part of it.
     """
 

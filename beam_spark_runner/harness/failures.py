@@ -9,7 +9,7 @@ from types import TracebackType
 from beam_spark_runner.core.errors import BundleFailedError, StoredDataError
 from beam_spark_runner.core.raised import raised_of
 from beam_spark_runner.core.rendering import (
-    MOST_OF_A_TRACEBACK,
+    MAX_TRACEBACK_LENGTH,
     message_of,
     render_error,
     short_text_of,
@@ -75,7 +75,7 @@ def described(error: BaseException) -> str:
     each: BaseException | None = error
     while each is not None:  # Beam's handling of an exception may raise another one
         if is_charged(each) and (failure := failure_of(each, "")).step:
-            return OUR_OWN + message_of(failure, 2 * MOST_OF_A_TRACEBACK)
+            return OUR_OWN + message_of(failure, 2 * MAX_TRACEBACK_LENGTH)
         each = each.__cause__ or each.__context__
     return render_error(error).traceback_text
 

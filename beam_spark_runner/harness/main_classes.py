@@ -29,7 +29,7 @@ A name with dots is that of a class in another one, and its value is empty.
 
 MAIN = "__main__"
 ALL = "*"
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Methods refer to variables of the module, which are pickled with the class."""
 _OF_PROCESS = sys.modules[MAIN]
 
@@ -62,7 +62,7 @@ def _coded(class_: type) -> bytes | str:
         coded: bytes = cloudpickle_pickler.dumps(class_)
     except Exception as error:  # steps that use the class will fail, and others need not
         return f"it cannot be pickled: {text_of(error)}"
-    if len(coded) > MOST_BYTES:
+    if len(coded) > MAX_BYTES:
         return f"it has {len(coded):,} bytes, pickled with the variables that its methods use"
     return coded
 
@@ -117,7 +117,7 @@ class MainModule(ModuleType):
             except Exception as error:
                 raise pickle.UnpicklingError(
                     "what steps use of the main module cannot be unpickled where they run: "
-                    f"{text_of(error)}. Put it into a module of its own"
+                    f"{text_of(error)}. Put it into a separate module"
                 ) from error
             self.__coded[ALL] = b""
         self._name_inner_classes()
@@ -137,5 +137,5 @@ class MainModule(ModuleType):
             return ""
         return (
             f"{name} of the main module is not known where its steps run: {coded}. "
-            "Put it into a module of its own"
+            "Put it into a separate module"
         )

@@ -1,7 +1,7 @@
 """Pickles what user code finds by name in the program's main module, if dill has pickled the code.
 
 dill sends a function of ``__main__`` without the variables that it uses, for which it expects the
-same ``__main__`` where it unpickles the function. So they are sent beside the pipeline: all
+same ``__main__`` where it unpickles the function. So they are sent in addition to it: all
 classes, and what pickled code uses by name, directly or through other functions. They are pickled
 at once: what is one object in the program is one in a worker. cloudpickle writes them, because dill
 cannot pickle an ``Enum``, and copies dataclasses so that ``dataclasses.fields`` finds nothing.
@@ -23,7 +23,7 @@ from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.main_classes import (
     ALL,
     MAIN,
-    MOST_BYTES,
+    MAX_BYTES,
     CodedClasses,
     inner_classes,
     is_class_of_main,
@@ -89,8 +89,8 @@ class _LimitedFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         self._size += len(data)
-        if self._size > MOST_BYTES:
-            self.complaint = f"it has more than {MOST_BYTES:,} bytes"
+        if self._size > MAX_BYTES:
+            self.complaint = f"it has more than {MAX_BYTES:,} bytes"
             raise ValueError(self.complaint)
         return len(data)
 

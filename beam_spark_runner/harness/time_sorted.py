@@ -30,8 +30,8 @@ class TimeSortedElements:
     """Stores the elements of each key, and pushes them in order once the watermark passes them.
 
     The elements of a key are an ordered list in the store. A timer is due at the first of them,
-    and holds the watermark there. An element whose window ends before its timestamp has a timer
-    of its own, which holds the watermark at that end.
+    and holds the watermark there. An element whose window ends before its timestamp has its own
+    timer, which holds the watermark at that end.
 
     Args:
         store: The stage's records in the shard.

@@ -31,7 +31,7 @@ _CHANNEL_OPTIONS = [
 ]
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"
-_LEAST_TOKEN = 16  # characters
+_MIN_TOKEN = 16  # characters
 _IS_MISSING = (
     "the job server demands a token with each call, in the metadata 'authorization: Bearer TOKEN'; "
     "with --runner=SparkPortableRunner, name the file that contains it as --job_server_token_file"
@@ -128,10 +128,10 @@ def read_token(option: str, path: str) -> str:
     """
     with _named(option, path):
         token = read_secret(option, path).strip()
-    if len(token) < _LEAST_TOKEN or not all(0x20 < each < 0x7F for each in token):
+    if len(token) < _MIN_TOKEN or not all(0x20 < each < 0x7F for each in token):
         raise OptionsError(
             option,
-            f"{path} must contain a token of at least {_LEAST_TOKEN} printable characters of "
+            f"{path} must contain a token of at least {_MIN_TOKEN} printable characters of "
             "ASCII, without spaces, and nothing else",
         )
     return token.decode()

@@ -80,7 +80,7 @@ class EpochTimes:
         total_us: From the beginning of the epoch to the end of its commit.
         planning_us: The time in which Spark jobs were prepared.
         jobs_us: The time in which Spark jobs ran.
-        budget_us: The budget of the epoch, see the glossary.
+        budget_us: The time for which the tasks of the epoch process restrictions.
     """
 
     total_us: int

@@ -3,7 +3,7 @@
 from beam_spark_runner.observing.epoch_status import EpochStatus
 
 TIMES = 10
-_LEAST_INTERVAL_US = 100_000
+_MIN_INTERVAL_US = 100_000
 """About the time that a Spark job takes at least, however short the interval is."""
 
 
@@ -16,7 +16,7 @@ class SlowEpochs:
 
     def __init__(self, interval_us: int) -> None:
         self._interval_us = interval_us
-        self._limit_us = TIMES * max(interval_us, _LEAST_INTERVAL_US)
+        self._limit_us = TIMES * max(interval_us, _MIN_INTERVAL_US)
         self._is_first = True
 
     def is_slow(self, status: EpochStatus) -> bool:

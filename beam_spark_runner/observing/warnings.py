@@ -95,7 +95,7 @@ def _fires_after_its_input(step: StepStatus) -> Hashable | None:
 
 def _text_of_endless_timers(status: EpochStatus, name: str, for_s: float) -> str:
     return (
-        f"{name}: its input has ended, but its timers have continued to fire for {for_s:.0f} s, up "
+        f"{name}: its input has ended, but its timers have kept firing for {for_s:.0f} s, up "
         f"to {event_time_text(status.steps[name].output_us)}: there are very many, or one always "
         "sets itself again. Such a timer ends with its window only; the global window has no end"
     )

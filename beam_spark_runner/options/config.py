@@ -32,8 +32,8 @@ from beam_spark_runner.options.read_options import given_without_defaults, read_
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
 from beam_spark_runner.options.store_settings import store_settings
 from beam_spark_runner.options.values import (
-    MOST_BYTES,
-    MOST_PARTITIONS,
+    MAX_BYTES,
+    MAX_PARTITIONS,
     archive_folder,
     boolean,
     checkpoint_folder,
@@ -53,8 +53,8 @@ Progress = Literal["auto", "on", "off"]
 Restart = Literal["auto", "resume", "fresh"]
 
 DEFAULT_CACHE_MB = 100
-_MOST_MB = MOST_BYTES >> 20
-_MOST_TIMERS = 1_000_000
+_MAX_MB = MAX_BYTES >> 20
+_MAX_TIMERS = 1_000_000
 DEFAULT_START_TIMEOUT_S = 120.0
 DEFAULT_DOCKER = "docker"
 
@@ -147,8 +147,8 @@ class RunnerConfig:
         given, explicit = read_options(options), given_without_defaults(options)
         _refuse_unsupported(given, explicit)
         _check_log_levels(given)
-        parallelism = positive("parallelism", given.parallelism, MOST_PARTITIONS)
-        max_parallelism = positive("max_parallelism", given.max_parallelism, MOST_PARTITIONS)
+        parallelism = positive("parallelism", given.parallelism, MAX_PARTITIONS)
+        max_parallelism = positive("max_parallelism", given.max_parallelism, MAX_PARTITIONS)
         if parallelism and max_parallelism and parallelism > max_parallelism:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
@@ -193,7 +193,7 @@ class RunnerConfig:
                 getattr(given, "single_task_budget", DEFAULT_SINGLE_TASK_BUDGET_S),
             ),
             group_memory_bytes=positive(
-                "group_memory_bytes", getattr(given, "group_memory_bytes", None), MOST_BYTES
+                "group_memory_bytes", getattr(given, "group_memory_bytes", None), MAX_BYTES
             ),
             sort_partition_memory=size(
                 "sort_partition_memory", getattr(given, "sort_partition_memory", None)
@@ -245,7 +245,7 @@ def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:
 
 def _user_timer_batch(given: argparse.Namespace) -> int | None:
     asked = getattr(given, "timer_fire_batch_size", None)
-    batch = positive("timer_fire_batch_size", asked, _MOST_TIMERS)
+    batch = positive("timer_fire_batch_size", asked, _MAX_TIMERS)
     if getattr(given, "unaligned_splittable_timers", False):
         return batch or DEFAULT_TIMER_BATCH
     if batch is not None:
@@ -348,9 +348,9 @@ def _cache_mb(explicit: Any) -> int:
         megabytes = -1 if isinstance(given, bool) else int(given)
     except (TypeError, ValueError, OverflowError):
         megabytes = -1
-    if not 0 <= megabytes <= _MOST_MB:
+    if not 0 <= megabytes <= _MAX_MB:
         raise OptionsError(
             "max_cache_memory_usage_mb",
-            f"must be a number of MB, at most {_MOST_MB}, not {given!r:.100}",
+            f"must be a number of MB, at most {_MAX_MB}, not {given!r:.100}",
         )
     return megabytes

@@ -68,8 +68,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "spark_class_archive": {
         "metavar": "DIR|off",
         "help": "The folder of a file with Spark's classes, which lets a Spark that the program "
-        "starts do so sooner. The first program writes it, in a process of low priority that goes "
-        "on after its end. Default: beam-spark-runner in XDG_CACHE_HOME or ~/.cache.",
+        "starts do so sooner. The first program writes it, in a process of low priority that "
+        "continues after its end. Default: beam-spark-runner in XDG_CACHE_HOME or ~/.cache.",
     },
     "show_plan": {
         "action": "store_true",

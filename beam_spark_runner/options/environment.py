@@ -31,7 +31,7 @@ _NOT_EMBEDDED = (
     "has no effect while user code runs in the Python workers; set --environment_type to PROCESS, "
     "DOCKER or EXTERNAL"
 )
-_MOST_HARNESSES = 100  # of each Python worker; each is a process
+_MAX_HARNESSES = 100  # of each Python worker; each is a process
 _OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
@@ -42,7 +42,7 @@ def environment_kind(given: Any) -> EnvironmentKind:
         OptionsError: The type is not supported, or conflicts with other options.
     """
     asked = given.environment_type
-    needs = _needs_of_its_own(given)
+    needs = _own_needs(given)
     kind = _ENVIRONMENTS.get((asked or ("PROCESS" if needs else "EMBEDDED")).upper())
     if kind is None:
         raise OptionsError(
@@ -80,7 +80,7 @@ def environment_overrides(given: Any) -> str:
     return config if _OVERRIDES.match(config) and not given.environment_type else ""
 
 
-def _needs_of_its_own(given: Any) -> str | None:
+def _own_needs(given: Any) -> str | None:
     """Return an option that requires packages or files of this pipeline alone; None: none does."""
     for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
         if getattr(given, name):
@@ -98,7 +98,7 @@ def sdk_worker_parallelism(given: Any, kind: EnvironmentKind) -> int:
         OptionsError: The value is no whole number, or has no effect.
     """
     asked = given.sdk_worker_parallelism
-    harnesses = number("sdk_worker_parallelism", asked, _MOST_HARNESSES)
+    harnesses = number("sdk_worker_parallelism", asked, _MAX_HARNESSES)
     if harnesses != int(harnesses):
         raise OptionsError(
             "sdk_worker_parallelism", f"{asked} is not a whole number of SDK harnesses"
@@ -111,7 +111,7 @@ def sdk_worker_parallelism(given: Any, kind: EnvironmentKind) -> int:
 def cache_s(given: Any, kind: EnvironmentKind) -> float:
     """Read ``--environment_cache_millis``, in seconds.
 
-    With LOOPBACK it is 0, since the next job has a worker pool of its own.
+    With LOOPBACK it is 0, since the next job has its own worker pool.
 
     Raises:
         OptionsError: The value is no number of milliseconds.

@@ -1,7 +1,7 @@
 """Reads the values of options, those of Beam's classes and the runner's own, in one pass.
 
 Each view of Beam's ``PipelineOptions`` makes a parser of its class and parses all arguments: one to
-two milliseconds, which a small pipeline notices if every option is read from a view of its own.
+two milliseconds, which a small pipeline notices if every option is read from its own view.
 """
 
 import argparse

@@ -10,8 +10,8 @@ from beam_spark_runner.options.metrics_address import LOOPBACK, MetricsAddress, 
 from beam_spark_runner.options.server_access import ServerAccess, check_server_access, is_loopback
 from beam_spark_runner.options.values import (
     IN_PROCESS,
-    MOST_BYTES,
-    MOST_SECONDS,
+    MAX_BYTES,
+    MAX_SECONDS,
     archive_folder,
     at_least_one,
     master,
@@ -19,9 +19,9 @@ from beam_spark_runner.options.values import (
 )
 
 DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other job servers
-DEFAULT_MOST_JOBS = 10
-DEFAULT_MOST_WAITING = 1_000
-_MOST_JOBS = 100_000
+DEFAULT_MAX_JOBS = 10
+DEFAULT_MAX_WAITING = 1_000
+_MAX_JOBS = 100_000
 DEFAULT_WAITING_BYTES = 1 << 30
 DEFAULT_ARTIFACT_BYTES = 4 << 30
 DEFAULT_PREPARE_S = 300  # pipelines take some seconds at most; hashing staged files may take longer
@@ -37,8 +37,8 @@ class ServerConfig:
     artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any free port
     artifacts_dir: str | None = None  # for staged files; may be a URL. None: a temporary folder
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
-    max_concurrent_jobs: int = DEFAULT_MOST_JOBS
-    max_waiting_jobs: int = DEFAULT_MOST_WAITING  # prepared pipelines included
+    max_concurrent_jobs: int = DEFAULT_MAX_JOBS
+    max_waiting_jobs: int = DEFAULT_MAX_WAITING  # prepared pipelines included
     prepare_timeout_s: int = DEFAULT_PREPARE_S
     max_waiting_bytes: int = DEFAULT_WAITING_BYTES  # of memory, of these jobs together
     spark_master_url: str | None = None
@@ -92,13 +92,13 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         job_port=_port("job_port", given.job_port),
         artifact_port=_port("artifact_port", given.artifact_port),
         artifacts_dir=given.artifacts_dir or None,
-        max_artifact_bytes=at_least_one("max_artifact_bytes", given.max_artifact_bytes, MOST_BYTES),
+        max_artifact_bytes=at_least_one("max_artifact_bytes", given.max_artifact_bytes, MAX_BYTES),
         max_concurrent_jobs=at_least_one(
-            "max_concurrent_jobs", given.max_concurrent_jobs, _MOST_JOBS
+            "max_concurrent_jobs", given.max_concurrent_jobs, _MAX_JOBS
         ),
-        max_waiting_jobs=at_least_one("max_waiting_jobs", given.max_waiting_jobs, _MOST_JOBS),
-        max_waiting_bytes=at_least_one("max_waiting_bytes", given.max_waiting_bytes, MOST_BYTES),
-        prepare_timeout_s=at_least_one("prepare_timeout", given.prepare_timeout, MOST_SECONDS),
+        max_waiting_jobs=at_least_one("max_waiting_jobs", given.max_waiting_jobs, _MAX_JOBS),
+        max_waiting_bytes=at_least_one("max_waiting_bytes", given.max_waiting_bytes, MAX_BYTES),
+        prepare_timeout_s=at_least_one("prepare_timeout", given.prepare_timeout, MAX_SECONDS),
         spark_master_url=_master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         class_archive=archive_folder(given.spark_class_archive),
@@ -158,14 +158,14 @@ def _parser() -> argparse.ArgumentParser:
         "--max_concurrent_jobs",
         type=int,
         metavar="JOBS",
-        default=DEFAULT_MOST_JOBS,
+        default=DEFAULT_MAX_JOBS,
         help="How many jobs run at a time; further jobs wait. Default: %(default)s.",
     )
     parser.add_argument(
         "--max_waiting_jobs",
         type=int,
         metavar="JOBS",
-        default=DEFAULT_MOST_WAITING,
+        default=DEFAULT_MAX_WAITING,
         help="The maximum number of jobs that wait and of prepared pipelines that do not run yet, "
         "together; more are refused. Default: %(default)s.",
     )

@@ -16,11 +16,11 @@ _LEVELS = frozenset({"TRACE", "NOTICE", "OFF", "ALL", "SEVERE"})  # which Python
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
 
 
-MOST_SECONDS = 10 * 365 * 86_400
+MAX_SECONDS = 10 * 365 * 86_400
 """The longest time that an option may have: waits of threads have a limit, too, 292 years."""
-MOST_BYTES = 1 << 50
+MAX_BYTES = 1 << 50
 """The largest size that an option may have; files and memory have less."""
-MOST_PARTITIONS = 100_000
+MAX_PARTITIONS = 100_000
 """The most partitions of an exchange: Spark needs memory in the driver for each of them."""
 
 
@@ -48,12 +48,12 @@ def number(option: str, given: Any, most: float) -> float:
 
 def seconds(option: str, given: Any) -> float:
     """Parse a time in seconds; see ``number``."""
-    return number(option, given, MOST_SECONDS)
+    return number(option, given, MAX_SECONDS)
 
 
 def milliseconds(option: str, given: Any) -> float:
     """Parse a time in milliseconds, and return it in seconds; see ``number``."""
-    return number(option, given, MOST_SECONDS * 1000) / 1000
+    return number(option, given, MAX_SECONDS * 1000) / 1000
 
 
 def size(option: str, given: Any) -> int | None:
@@ -63,7 +63,7 @@ def size(option: str, given: Any) -> int | None:
     except ValueError as error:
         raise OptionsError(option, str(error)) from error
     if found is not None:
-        _check_most(option, found, MOST_BYTES)
+        _check_most(option, found, MAX_BYTES)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The step that truncates restrictions: it runs as a stage of its own during a drain."""
+"""The step that truncates restrictions: it runs as a separate stage during a drain."""
 
 from dataclasses import replace
 

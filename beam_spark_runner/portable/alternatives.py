@@ -10,7 +10,7 @@ from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.portable.payloads import parse
 
 Environments = Mapping[str, beam_runner_api_pb2.Environment]
-_MOST_NESTED = 10  # expansion services make one ANYOF, of environments that are none
+_MAX_NESTED = 10  # expansion services make one ANYOF, of environments that are none
 _PREFERRED = (
     urns.ENVIRONMENT_EMBEDDED_PYTHON,
     urns.ENVIRONMENT_PROCESS,
@@ -65,8 +65,8 @@ def _alternatives(environment: Any, where: str) -> list[Any]:
         if current.urn != urns.ENVIRONMENT_ANYOF:
             found.append(current)
             continue
-        if depth == _MOST_NESTED:
-            raise InvalidPipelineError(f"{current.urn} nests more than {_MOST_NESTED} deep", where)
+        if depth == _MAX_NESTED:
+            raise InvalidPipelineError(f"{current.urn} nests more than {_MAX_NESTED} deep", where)
         payload = current.payload and parse(
             beam_runner_api_pb2.AnyOfEnvironmentPayload, current.payload, where
         )

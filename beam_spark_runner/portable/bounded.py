@@ -1,4 +1,4 @@
-"""Reads encoded values of strangers, in Beam's encodings, within the bytes that are there.
+"""Reads encoded values of untrusted peers, in Beam's encodings, within the bytes that are there.
 
 The compiled streams of Beam's coders do not check where their buffer ends: a length that is
 larger than the rest of the buffer crashes the process, or returns the process's own memory as
@@ -45,8 +45,8 @@ _TIMESTAMP_BYTES = 8
 # Encoded timestamps are milliseconds with the sign bit inverted, so that they sort as bytes.
 EARLIEST, LATEST = ((us // 1000 + (1 << 63)).to_bytes(8, "big") for us in (MIN_US, MAX_US))
 """The first and the last timestamp of Beam, encoded."""
-_MOST_WINDOWS = 1 << 20
-_MOST_PANES = (1 << 31) - 1
+_MAX_WINDOWS = 1 << 20
+_MAX_PANES = (1 << 31) - 1
 _DEEPEST = 64
 """The deepest nesting of coders that ``skipper`` follows."""
 
@@ -224,7 +224,7 @@ def windows_end_at(coder: Coder) -> EndAt:
         (count,) = _COUNT.unpack_from(block, position)
         position += _COUNT.size
         # Sliding windows may have gaps between them, whose elements are in no window.
-        if not 0 <= count <= _MOST_WINDOWS:
+        if not 0 <= count <= _MAX_WINDOWS:
             raise MalformedBytesError(f"an element or a timer is in {count} windows")
         for _ in range(count):
             position = end_of_window(block, position)
@@ -301,7 +301,7 @@ def end_of_pane(block: bytes, position: int) -> int:
         raise MalformedBytesError(f"a pane is of kind {kind}")
     for _ in range(kind):
         index, position = read_varint_at(block, position)
-        if _MOST_PANES < index < (1 << 64) - 1:  # -1 stands for none
+        if _MAX_PANES < index < (1 << 64) - 1:  # -1 stands for none
             raise MalformedBytesError(f"a pane has the index {index}")
     return position
 

@@ -6,10 +6,10 @@ from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId
 from beam_spark_runner.graph.model import Coder
 
-MOST_NESTED = 100
+MAX_NESTED = 100
 """How deep coders may nest. Beam builds coders by recursion, three frames of Python a level, and
 Python allows 1,000 frames. As deep as messages of protobuf may nest."""
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 """The most parts of a coder, each counted as often as it occurs. Beam's coders, which know nothing
 of shared parts, walk all of them to compare, hash or print themselves: some milliseconds for so
 many. Coders of real pipelines have some hundred; fields of a row are not among them."""
@@ -79,14 +79,14 @@ class CoderGraphs:
         components = self._coders[id_].components
         depth = 1 + max((self._depths.get(each, 0) for each in components), default=0)
         parts = 1 + sum(self._parts.get(each, 0) for each in components)
-        if depth > MOST_NESTED:
+        if depth > MAX_NESTED:
             raise InvalidPipelineError(
-                f"the coder {id_} nests coders more than {MOST_NESTED} deep", where
+                f"the coder {id_} nests coders more than {MAX_NESTED} deep", where
             )
-        if parts > MOST_PARTS:
+        if parts > MAX_PARTS:
             raise InvalidPipelineError(
                 f"the coder {id_} has {parts:,} parts, counted as often as they occur in it; at "
-                f"most {MOST_PARTS:,} are supported",
+                f"most {MAX_PARTS:,} are supported",
                 where,
             )
         self._depths[id_], self._parts[id_] = depth, parts

@@ -19,9 +19,9 @@ from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.portable.row_fields import fields_built_by_beam
 
-_MOST_FIELDS = 20_000
+_MAX_FIELDS = 20_000
 """The most fields of a row coder, as Beam builds it; so many take some tenths of a second."""
-_MOST_OF_A_CODER = 1_000  # characters, in an error
+_MAX_CODER_LENGTH = 1_000  # characters, in an error
 _GROUPING = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 
@@ -135,7 +135,7 @@ class Coders:
         """Return why Python cannot use a schema, such as an unknown logical type; None: it can."""
         try:
             fields = fields_built_by_beam(self._graph.coders[row].payload)
-            if fields > _MOST_FIELDS:
+            if fields > _MAX_FIELDS:
                 return "its rows have too many fields, or nest too deep"
             self._context.coders.get_by_id(row)
         except DecodeError:
@@ -201,7 +201,7 @@ def key_coder_problems(
             yield InvalidPipelineError(str(error), transform.name)
             continue
         if not deterministic_key_coder(key_coder).is_deterministic():
-            described = text_of(key_coder, _MOST_OF_A_CODER)
+            described = text_of(key_coder, _MAX_CODER_LENGTH)
             yield InvalidPipelineError(
                 f"its keys are encoded by {described}, which is not deterministic: equal keys may "
                 "get into different groups. Give the keys a type whose coder is, or pass "

@@ -116,7 +116,7 @@ def _arriving(plan: Plan, stage: Stage) -> _Arriving:
 
     A Reshuffle may have other coders upstream than downstream; a grouping
     makes the KV with its iterable before the source; elements of a TestStream have
-    an encoding of their own.
+    their own encoding.
     """
     played = {dest for segment in plan.segments for dest in segment.test_streams}
     if any(plan.destinations[dest].stage == stage.id for dest in played):

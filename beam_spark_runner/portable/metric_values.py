@@ -31,14 +31,14 @@ from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesErro
 
 STRING_SET_LIMIT_CHARS = 1_000_000
 """The limit of one merged set of strings, the same as Beam's limit for one bundle."""
-_MOST_BYTES = 8 << 20  # of one metric
-_MOST_BUCKETS = 10_000
-_MOST_LEAVES = 2_000
+_MAX_BYTES = 8 << 20  # of one metric
+_MAX_BUCKETS = 10_000
+_MAX_LEAVES = 2_000
 """SDKs bound tries to 100. Trimming larger ones takes time that is quadratic in their leaves."""
 _BEAMS_BOUND = 100
 _DEEPEST_TRIE = 40
 """Protobuf reads at most 100 nested messages, of which each level of a trie takes two."""
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 _STRINGS = IterableCoder(StrUtf8Coder())
 
@@ -75,7 +75,7 @@ def value_of(info: metrics_pb2.MonitoringInfo) -> Any:
             or it is too large.
     """
     size = info.ByteSize()
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise MalformedBytesError(f"it has {size} bytes")
     kind = kind_of(info.type)
     if kind is not _UNKNOWN:
@@ -113,7 +113,7 @@ def _integers(payload: bytes, count: int) -> list[int]:
     try:
         for _ in range(count):
             number, position = read_varint_at(payload, position)
-            found.append(number - (1 << 64) if number > _MOST else number)
+            found.append(number - (1 << 64) if number > _MAX_INT64 else number)
     except IndexError as error:
         raise MalformedBytesError(f"it is cut off after {len(found)} numbers") from error
     if position != len(payload):
@@ -142,7 +142,7 @@ def _combine_distributions(some: DistributionData, other: DistributionData) -> D
     """Merge two distributions. Beam's ``combine`` refuses sums and counts of more than 64 bits."""
     return DistributionData(
         _wrapped(some.sum + other.sum),
-        min(some.count + other.count, _MOST),
+        min(some.count + other.count, _MAX_INT64),
         min(some.min, other.min),
         max(some.max, other.max),
     )
@@ -192,8 +192,8 @@ def _decode_trie(payload: bytes) -> tuple[int, BoundedTrieData]:
         raise MalformedBytesError("a trie has both a single path and a root")
     if not proto.bound:  # not set
         proto.bound = _BEAMS_BOUND
-    if not 0 < proto.bound <= _MOST_LEAVES:
-        raise MalformedBytesError(f"a trie is bounded by {proto.bound}, not by {_MOST_LEAVES}")
+    if not 0 < proto.bound <= _MAX_LEAVES:
+        raise MalformedBytesError(f"a trie is bounded by {proto.bound}, not by {_MAX_LEAVES}")
     trie = BoundedTrieData.from_proto(proto)
     if trie.size() > proto.bound:
         raise MalformedBytesError(f"a trie has {trie.size()} leaves, and the bound {proto.bound}")
@@ -219,11 +219,11 @@ def _decode_histogram(payload: bytes) -> HistogramData:
     if not proto.bucket_options.HasField("linear"):
         raise MalformedBytesError("the buckets of a histogram are not linear")
     buckets = linear.number_of_buckets
-    # Beside those between the bounds, there may be two for values outside of them.
-    if not max(0, len(proto.bucket_counts) - 2) <= buckets <= _MOST_BUCKETS:
+    # In addition to those between the bounds, there may be two for values outside of them.
+    if not max(0, len(proto.bucket_counts) - 2) <= buckets <= _MAX_BUCKETS:
         raise MalformedBytesError(
             f"a histogram has {buckets} buckets, {len(proto.bucket_counts)} of them with counts; "
-            f"at most {_MOST_BUCKETS} are kept"
+            f"at most {_MAX_BUCKETS} are kept"
         )
     if not (math.isfinite(linear.start) and math.isfinite(linear.width) and linear.width > 0):
         raise MalformedBytesError(
@@ -235,7 +235,7 @@ def _decode_histogram(payload: bytes) -> HistogramData:
 
 
 def _countable(data: HistogramData) -> HistogramData:
-    if data.histogram.total_count() > _MOST:
+    if data.histogram.total_count() > _MAX_INT64:
         raise MalformedBytesError("the counts of a histogram have more than 63 bits")
     return data
 

@@ -29,9 +29,9 @@ OUTPUT_WATERMARK = "output_watermark"
 DROPPED_DUE_TO_LATENESS = "dropped_due_to_lateness"
 DROPPED_BY_DRAIN = "timers_dropped_by_drain"
 
-MOST_METRICS = 100_000
+MAX_METRICS = 100_000
 """How many metrics are kept for one job; the others are dropped."""
-MOST_METRICS_BYTES = 64 << 20
+MAX_METRICS_BYTES = 64 << 20
 """How large all metrics of a job together may be, encoded."""
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]  # URN, type, sorted labels
@@ -80,7 +80,7 @@ def merge(coded_infos: Iterable[bytes], dropped: Dropped = warn_of_dropped) -> t
     equally valid prefixes.) Of an unknown type, the greatest payload is the result.
 
     It never fails: metrics whose values cannot be decoded, or do not fit to another one of the
-    same name, and those beyond ``MOST_METRICS`` or ``MOST_METRICS_BYTES``, are dropped.
+    same name, and those beyond ``MAX_METRICS`` or ``MAX_METRICS_BYTES``, are dropped.
 
     Args:
         coded_infos: Serialised MonitoringInfos.
@@ -93,12 +93,12 @@ def merge(coded_infos: Iterable[bytes], dropped: Dropped = warn_of_dropped) -> t
     Source: proto MonitoringInfoTypeUrns; Beam Python ``monitoring_infos.consolidate``.
     """
     found = []
-    room = MOST_METRICS_BYTES
+    room = MAX_METRICS_BYTES
     for info in _merged(_parsed(coded_infos), dropped):
         coded = info.SerializeToString(deterministic=True)
         room -= len(coded)
         if room < 0:
-            dropped(info, f"all metrics together have more than {MOST_METRICS_BYTES} bytes")
+            dropped(info, f"all metrics together have more than {MAX_METRICS_BYTES} bytes")
             room += len(coded)
         else:
             found.append(coded)
@@ -276,10 +276,10 @@ def _merged(
             if key in values:  # so that its name was checked
                 kind = kind_of(key[1])
                 values[key] = kind.combine(values[key], kind.decode(info.payload))
-            elif len(values) < MOST_METRICS:
+            elif len(values) < MAX_METRICS:
                 values[key] = value_of(info)
             else:
-                dropped(info, f"there are more than {MOST_METRICS} metrics")
+                dropped(info, f"there are more than {MAX_METRICS} metrics")
         except MalformedBytesError as error:
             dropped(info, str(error))
     return [

@@ -296,7 +296,7 @@ def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
 
 
 def _waits_for_the_end(trigger: Any) -> bool:
-    """Whether a trigger fires at the end of a window, besides other times.
+    """Whether a trigger fires at the end of a window, in addition to other times.
 
     Args:
         trigger: Trigger proto.

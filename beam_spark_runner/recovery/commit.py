@@ -94,8 +94,8 @@ def newest(
                 break
             why = error.why
             if epochs[1:]:
-                why += f"; the one before it is {manifest_name(lineage, epochs[-2])}, from which "
-                why += "the pipeline goes on if this file is removed"
+                why += f"; the previous one is {manifest_name(lineage, epochs[-2])}, from which "
+                why += "the pipeline continues if this file is removed"
             raise CorruptManifestError(name, why) from error
     if fence is not None and (highest := _highest_fence(storage)) > fence:
         raise FencedError(fence, highest)

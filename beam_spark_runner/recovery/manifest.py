@@ -45,7 +45,7 @@ class FencedError(RunnerError):
         if self.newer < self.fence:
             return (
                 "the files of this pipeline's checkpoint were removed while it ran; it has "
-                "stopped, and can only be started anew"
+                "stopped, and can only be started from the beginning"
             )
         return (
             "another program has taken over this pipeline's checkpoint (with start number "
@@ -60,7 +60,7 @@ _CHANGED = (
 )
 _OTHER_FORMAT = (
     "this version of the package cannot read the checkpoint. Use the version that has written it: "
-    "to continue, or to drain the pipeline and start it anew with this version"
+    "to continue, or to drain the pipeline and start it again with this version"
 )
 
 

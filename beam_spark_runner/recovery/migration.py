@@ -110,7 +110,7 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
         is_due=last.is_due or bool(unfed),
         is_final=last.is_final and not unfed,
         # The drain that ended the earlier version does not concern what begins now, except where it
-        # has ended a TestStream, which would go on.
+        # has ended a TestStream, which would continue.
         drains=last.drains and not (last.is_final and unfed and not last.events),
     )
 

@@ -1,4 +1,4 @@
-"""Savepoints: complete copies of what one epoch has committed, each in a folder of its own.
+"""Savepoints: complete copies of what one epoch has committed, each in its own folder.
 
 Such a folder is a checkpoint folder with one manifest, in which nothing is ever deleted. Files are
 copied while the pipeline runs. Meanwhile, a *pin* in the checkpoint folder prevents its driver

@@ -60,7 +60,7 @@ def next_played_epoch(
 ) -> Epoch | AwaitEvent | None:
     """Return the next epoch of a pipeline with a TestStream; None: the pipeline is done.
 
-    Each event has an epoch of its own. Before the next one happens, further epochs run as long as
+    Each event has its own epoch. Before the next one happens, further epochs run as long as
     something is due. Processing time begins at the Unix epoch, and advances only by events of the
     TestStream; after its end, it jumps to the time at which something is due next. The first
     epoch waits for no event, since impulses are due in it.

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-MOST_SILENT_US = 300_000_000
+MAX_SILENT_US = 300_000_000
 """A lull of this length is reported, as by Beam's SDKs, and again each time the length doubles."""
 
 
@@ -36,9 +36,9 @@ class Lull:
 
     def __init__(self, timeout_us: int | None) -> None:
         self._timeout_us = timeout_us
-        self._first_us = MOST_SILENT_US
+        self._first_us = MAX_SILENT_US
         if timeout_us is not None:
-            self._first_us = min(MOST_SILENT_US, timeout_us // 2)
+            self._first_us = min(MAX_SILENT_US, timeout_us // 2)
         self._next_us = self._first_us
         self._seen: Hashable | None = None
         self._since_us = 0

@@ -11,11 +11,11 @@ _GROWTH, _SHRINKING = 3, 2
 _FIRST_GROWTH_US = 100_000  # the growth from a budget of zero
 _EPOCHS = 6
 """The number of recent epochs from which the cost is estimated."""
-_LEAST_SPREAD = 0.1
+_MIN_SPREAD = 0.1
 """The least relative standard deviation of budgets from which a slope is estimated."""
 _FORGOTTEN = 0.85
 """The least factor between the slopes of two epochs. With one that noise has made too small,
-budgets would be too large; one that is too large must not limit them for ever."""
+budgets would be too large; one that is too large must not limit them forever."""
 
 
 class SourceBudget:
@@ -87,7 +87,7 @@ class SourceBudget:
     def _fixed_us(self) -> float:
         mean_us = statistics.fmean(self._budgets_us)
         self._slope *= _FORGOTTEN
-        if statistics.pstdev(self._budgets_us) > _LEAST_SPREAD * mean_us:
+        if statistics.pstdev(self._budgets_us) > _MIN_SPREAD * mean_us:
             line = statistics.linear_regression(self._budgets_us, self._beyond_us)
             self._slope = max(self._slope, line.slope)
         return max(0.0, statistics.fmean(self._beyond_us) - self._slope * mean_us)

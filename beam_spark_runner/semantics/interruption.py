@@ -38,7 +38,7 @@ class Interruption:
         self._has_fired = True
 
     def begin_again(self) -> None:
-        """Begin the time anew: all elements have been read, and all keys that are due follow."""
+        """Restart the time: all elements have been read, and all keys that are due follow."""
         self._since_us = None
         self.was_interrupted = False
 

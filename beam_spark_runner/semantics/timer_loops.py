@@ -1,8 +1,8 @@
-"""Notices timers that set themselves again for ever, once all input of their key has arrived."""
+"""Notices timers that set themselves again forever, once all input of their key has arrived."""
 
 from collections.abc import Callable
 
-MOST_SET_AGAIN = 10_000
+MAX_SET_AGAIN = 10_000
 """The number of timers that may be set and fire while a key's time advances to its end."""
 PATIENCE_US = 60_000_000
 """How long more of them may fire: some windows have very many timers, but not endlessly many."""
@@ -22,7 +22,7 @@ class TimerLoops:
 
     Args:
         now_us: Returns the time of a monotonic clock.
-        say: Called with the family of a timer that seems to set itself again for ever.
+        say: Called with the family of a timer that seems to set itself again forever.
         pause: Sleeps for so many seconds.
     """
 
@@ -51,9 +51,9 @@ class TimerLoops:
             family: The family of the timer.
             set_again: ``TimerQueue.set_again`` of its key.
         """
-        if set_again < MOST_SET_AGAIN or self._was_said:
+        if set_again < MAX_SET_AGAIN or self._was_said:
             return
-        if set_again == MOST_SET_AGAIN:
+        if set_again == MAX_SET_AGAIN:
             self._since_us = self._now_us()
         elif self._now_us() - self._since_us >= PATIENCE_US:
             self._was_said = True

@@ -9,7 +9,7 @@ from beam_spark_runner.engine.rows.marks import attempts_in
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.scheduling.attempts import Attempts, Report
 
-SCHEMA = StructType(  # as text it would be parsed anew, in the JVM, for each level
+SCHEMA = StructType(  # as text it would be parsed again, in the JVM, for each level
     [
         StructField("dest", IntegerType()),
         StructField("route", LongType()),

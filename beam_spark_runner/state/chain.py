@@ -14,7 +14,7 @@ of two of bytes) than the new delta has reached by then, and all together are no
 
 Bounds, where each epoch changes d bytes of a shard of S bytes:
 
-- An epoch writes 2 d, and at most ``LARGEST_BYTES`` besides. A byte is written again for each tier
+- An epoch writes 2 d, and at most ``LARGEST_BYTES`` more. A byte is written again for each tier
   that its delta rises by: on average that is 2 d log2(LARGEST_BYTES / 2 d) in an epoch, and nothing
   where 2 d is larger.
 - A rebuild reads about 2 S: one lap of slices, and as many bytes of changes. They are in at most
@@ -102,7 +102,7 @@ def first_to_merge(chain: Chain, size: int) -> int:
     """Return the index of the first delta of a chain that is merged into a newer one.
 
     Args:
-        chain: The deltas that are needed besides the newer one.
+        chain: The deltas that are needed in addition to the newer one.
         size: The bytes of the newer one before older ones are merged into it.
     """
     first = len(chain)

@@ -24,7 +24,7 @@ from beam_spark_runner.state.spill import SpillFile
 
 MEMORY_LIMIT_BYTES = 64 << 20
 PAGE_BYTES = 1 << 20
-_PIECE_BYTES = 100  # the memory that a piece takes besides its bytes
+_PIECE_BYTES = 100  # the memory that a piece takes in addition to its bytes
 _TOKEN = struct.Struct(">qqq")  # the cell's generation, the next piece, the end
 _COUNT = struct.Struct(">i")
 
@@ -32,12 +32,12 @@ CountValues: TypeAlias = Callable[[Cell, bytes], int]
 """Returns how many values a concatenation of encoded multimap values has, or ``UNCOUNTED``."""
 UNCOUNTED = -1
 """The number of values whose coder the runner does not know."""
-_MOST_VALUES = (1 << 31) - 1
+_MAX_VALUES = (1 << 31) - 1
 
 
 def count_with(count: int, more: int) -> int:
     """Add numbers of values, of which one may be ``UNCOUNTED``, or more than an iterable has."""
-    known = UNCOUNTED not in (count, more) and count + more <= _MOST_VALUES
+    known = UNCOUNTED not in (count, more) and count + more <= _MAX_VALUES
     return count + more if known else UNCOUNTED
 
 

@@ -25,7 +25,7 @@ class KeyPolicy:
         late: Counts the dropped elements. Without a store, none are dropped.
         dropped: Counts the processing-time timers that are dropped because the pipeline is
             drained; None: it is not, and none are dropped. See ``TimerQueue``.
-        loops: Notices timers that set themselves again for ever; None: no such check.
+        loops: Notices timers that set themselves again forever; None: no such check.
     """
 
     to: Instant

@@ -39,7 +39,7 @@ def copy_keys(
     share: Share,
     *,
     by_id: bool,
-    besides: Collection[str],
+    left_out: Collection[str],
     transforms: tuple[str, str] = ("", ""),
 ) -> None:
     """Copy cells and timers of keys from an old shard to a new one.
@@ -50,7 +50,7 @@ def copy_keys(
         stages: The numbers of the stage in the old shard and in the new one.
         share: The part of the old shard that is copied.
         by_id: Whether the data is divided by transform id and not by key, as residuals are.
-        besides: The transform ids under which data without a user key (an empty one) is stored,
+        left_out: The transform ids under which data without a user key (an empty one) is stored,
             which is not copied.
         transforms: The ids of the stateful transform in the old shard and in the new one.
 
@@ -59,13 +59,13 @@ def copy_keys(
     """
     keys, keys_now = map(StoreKeys, stages)
     renamed = {transforms[0]: transforms[1]}
-    left_out = {keys.owner(transform, b"") for transform in besides}
+    left_out_owners = {keys.owner(transform, b"") for transform in left_out}
 
     def cells(first_hash: int) -> Iterator[tuple[bytes, bytes, bytes]]:
         prefix, start = keys.cells(first_hash)
         for record, value in source.scan(prefix, start):
             owner = keys.owner_of_cell(record)
-            if owner not in left_out:
+            if owner not in left_out_owners:
                 yield owner, keys_now.cell_in(record, *transforms), value
 
     if by_id:
@@ -88,7 +88,7 @@ def copy_keys(
     after = StoredState(target, stages[1], count_nothing)
     for transform, key, timers in before.all_timers():
         owner = keys.owner(transform, key)
-        if owner not in left_out and goes(owner):
+        if owner not in left_out_owners and goes(owner):
             after.set_timers(renamed.get(transform, transform), key, timers)
 
 

@@ -224,7 +224,7 @@ class StoredCells:
 
     def _append_to_bag(self, prefix: bytes, head: _Head | None, data: bytes) -> None:
         # The head is rewritten with each piece, so it holds no large piece. A piece in the head
-        # has number 0; all others have records of their own, from number 1 on.
+        # has number 0; all others have separate records, from number 1 on.
         if head is None:
             if len(data) <= _SMALL:
                 self._put_head(prefix, _Head(_BAG, _new_stamp(), 1, data))

@@ -2,7 +2,7 @@
 
 As in ``residuals``, a residual is one timer and one value, both with the same id in the namespace
 of its window. The id takes the place of the transform id of user state, so that each residual of
-an element has records of its own.
+an element has its own records.
 """
 
 import math
@@ -22,7 +22,7 @@ from beam_spark_runner.state.store import StoredState
 _STATE = "residual"
 _TRUNCATED = "truncated"  # the beginning of timer tags of truncated restrictions
 _SIZE = struct.Struct(">d")  # the end of an encoded element: a sized restriction is KV<…, double>
-_MOST_SIZED = 100
+_MAX_SIZED = 100
 
 
 class StoredTimers:
@@ -132,7 +132,7 @@ def total_size(store: StoredState) -> float | None:
     Args:
         store: The state and timers of the stage.
     """
-    if store.count_holders() > _MOST_SIZED:
+    if store.count_holders() > _MAX_SIZED:
         return None
     total = 0.0
     for id_, key, timers in store.all_timers():

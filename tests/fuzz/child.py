@@ -25,7 +25,7 @@ HANG_S = 5.0
 """The processor time that a case may take; it may wait for ``WAIT_S``."""
 WAIT_S = 30.0
 _ADDRESS_SPACE_BYTES = 2 << 30  # beyond what the process has at its begin
-_MOST_KB = 64 << 10  # by which a case may raise the peak of the process's memory
+_MAX_KB = 64 << 10  # by which a case may raise the peak of the process's memory
 _STACK_SIGNAL = signal.SIGUSR1
 
 
@@ -149,13 +149,13 @@ class Child:
             lasted_s = time.perf_counter() - began_s
             self._set(-1)
             grown_kb, peak_kb = (now := _peak_kb()) - peak_kb, now
-            takes_much = grown_kb > _MOST_KB + 20 * (len(case) >> 10)
+            takes_much = grown_kb > _MAX_KB + 20 * (len(case) >> 10)
             if takes_much:
                 self._report(number, "memory", f"{grown_kb >> 10} MB", "")
             self._write({"ended": [number, outcome, lasted_s, start_kb, peak_kb]})
             if takes_much:  # another process shows what later cases take
                 return
-        if peak_kb > 2 * start_kb + _MOST_KB:
+        if peak_kb > 2 * start_kb + _MAX_KB:
             self._report(number, "memory", f"{peak_kb >> 10} MB after many cases", "")
 
     def _report(self, number: int, kind: str, what: str, where: str) -> None:

@@ -11,9 +11,9 @@ from tests.fuzz.targets.base import Target
 
 _AT_ONCE = 2_000
 _LOOK_EVERY_S = 0.02
-_MOST_S = 10.0
-_MOST_LOST = 100
-_MOST_HUNG = 3
+_MAX_S = 10.0
+_MAX_LOST = 100
+_MAX_HUNG = 3
 """Processes of one target: then its other cases are not run."""
 
 
@@ -35,7 +35,7 @@ class Tally:
     def is_given_up(self) -> bool:
         """Whether too many processes have crashed or hung."""
         lost = Counter(kind for _, kind, *_ in self.times.elements())
-        return lost["hang"] >= _MOST_HUNG or lost["crash"] + lost["memory"] >= _MOST_LOST
+        return lost["hang"] >= _MAX_HUNG or lost["crash"] + lost["memory"] >= _MAX_LOST
 
     def add(self, part: Part, lasted_s: float) -> None:
         """Add some cases."""
@@ -115,7 +115,7 @@ def smallest(target: Target, finding: Finding) -> bytes:
     case = finding.case
     if finding.kind == "hang":
         return case
-    ends_s = time.monotonic() + _MOST_S
+    ends_s = time.monotonic() + _MAX_S
     is_smaller = True
     while is_smaller:
         is_smaller = False

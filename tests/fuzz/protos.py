@@ -44,7 +44,7 @@ _PAYLOADS: Mapping[str, type[Message]] = {
     "beam:metric:user:bounded_trie:v1": metrics_pb2.BoundedTrie,
 }
 """The messages in fields of bytes, by the urn beside these fields."""
-_MOST_CHANGES = (1, 1, 1, 2, 3, 8)
+_MAX_CHANGES = (1, 1, 1, 2, 3, 8)
 
 
 class _Place(NamedTuple):
@@ -87,7 +87,7 @@ class Pool:
         """
         copy = type(message)()
         copy.CopyFrom(message)
-        for _ in range(changes or random_.choice(_MOST_CHANGES)):
+        for _ in range(changes or random_.choice(_MAX_CHANGES)):
             places = list(_places(copy))
             if not places:
                 break

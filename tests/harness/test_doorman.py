@@ -25,7 +25,7 @@ from beam_spark_runner.harness.fn_api.fn_api_server import FnApiServer
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
 
 SOON_S = 60.0
-MOST = doorman.MOST_CALLS_OF_A_KIND
+MAX_CALLS = doorman.MAX_CALLS_OF_A_KIND
 
 
 class Served:
@@ -118,11 +118,11 @@ def first_to_end(calls: list[Any], count: int) -> list[Any]:
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_streams_of_a_kind_have_a_limit(kind: str, served: Served) -> None:
-    calls = [served.open(kind, served.greedy) for _ in range(MOST + 5)]
+    calls = [served.open(kind, served.greedy) for _ in range(MAX_CALLS + 5)]
     ended = first_to_end(calls, 5)
     for each in ended:
         assert each.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert each.details().startswith(f"the SDK harness greedy may have {MOST} calls of /")
+        assert each.details().startswith(f"the SDK harness greedy may have {MAX_CALLS} calls of /")
         assert served.greedy.worker_id not in each.details()
     info_of(served, served.other)  # nobody else notices
     if kind != "provision":
@@ -130,7 +130,7 @@ def test_streams_of_a_kind_have_a_limit(kind: str, served: Served) -> None:
 
 
 def test_a_stream_that_has_ended_makes_room(served: Served) -> None:
-    calls = [served.open("state", served.greedy) for _ in range(MOST + 1)]
+    calls = [served.open("state", served.greedy) for _ in range(MAX_CALLS + 1)]
     (refused,) = first_to_end(calls, 1)
     calls.remove(refused)
     calls[0].cancel()
@@ -150,7 +150,9 @@ def answers_or_none(answers: Any) -> Iterator[Any]:
 
 def test_calls_without_an_id_share_a_limit(served: Served) -> None:
     """Only descriptors are served without one, as the SDK of TypeScript asks for them."""
-    calls = [STREAMS["descriptors"](served.channel, served.silence(), []) for _ in range(MOST + 1)]
+    calls = [
+        STREAMS["descriptors"](served.channel, served.silence(), []) for _ in range(MAX_CALLS + 1)
+    ]
     (refused,) = first_to_end(calls, 1)
     assert "SDK harnesses may have" in refused.details()
     info_of(served, served.other)
@@ -182,4 +184,4 @@ def test_files_and_lists_of_them_are_served(served: Served) -> None:
 
 
 def test_all_threads_suffice_for_many_harnesses() -> None:
-    assert 20 * len(STREAMS) * MOST <= server._MOST_CALLS
+    assert 20 * len(STREAMS) * MAX_CALLS <= server._MAX_CALLS

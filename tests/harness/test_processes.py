@@ -66,7 +66,7 @@ def test_one_harness_serves_all_bundles_of_a_job_and_expires(
     assert run_one(beam_harness()) == [b"ABC"]
     assert harnesses() == first
     assert len(first) == 2
-    monkeypatch.setattr(module, "MOST_IDLE_S", 0.5)
+    monkeypatch.setattr(module, "MAX_IDLE_S", 0.5)
     assert run_one(beam_harness()) == [b"ABC"]
     wait_for(lambda: harnesses() == [])
     assert run_one(beam_harness()) == [b"ABC"]
@@ -103,7 +103,7 @@ def test_few_harnesses_wait_for_jobs_that_may_never_come(
     beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where each job has a name, no other has the same options."""
-    monkeypatch.setattr(module, "MOST_OF_OTHER_JOBS", 1)
+    monkeypatch.setattr(module, "MAX_OF_OTHER_JOBS", 1)
 
     def run_job(name: str) -> set[int]:
         before = set(harnesses())

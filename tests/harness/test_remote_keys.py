@@ -93,7 +93,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
 @pytest.fixture
 def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """An SDK bundle for each two calls."""
-    monkeypatch.setattr(keyed_bundle, "MOST_CALLS", 2)
+    monkeypatch.setattr(keyed_bundle, "MAX_CALLS", 2)
 
 
 class Adds(beam.DoFn):  # type: ignore[misc]

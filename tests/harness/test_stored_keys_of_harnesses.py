@@ -168,7 +168,7 @@ def test_what_is_cleared_is_not_found_by_a_later_bundle(epochs: Epochs) -> None:
 
 
 def test_many_groups_of_keys(epochs: Epochs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_bundle, "MOST_CALLS", 2)
+    monkeypatch.setattr(keyed_bundle, "MAX_CALLS", 2)
     keys = "abcdefg"
     for watermark_s, times, before in ((0, 1, None), (8, 2, 9), (9, 3, 9)):
         nines = [9] * times
@@ -210,7 +210,7 @@ def test_the_end_of_windows_is_interrupted_between_two_batches(epochs: Epochs) -
 def test_elements_and_timers_in_one_order(
     epochs: Epochs, monkeypatch: pytest.MonkeyPatch, most_calls: int
 ) -> None:
-    monkeypatch.setattr(keyed_bundle, "MOST_CALLS", most_calls)
+    monkeypatch.setattr(keyed_bundle, "MAX_CALLS", most_calls)
     epochs.run(until(0), a=2, c=9)
     moments = [(3, 4), (5, 9), (7, 8), (11, 20)]
     out, bundles = epochs.step(until(12), a=moments, b=moments[1:], c=moments[3:])

@@ -23,7 +23,7 @@ from tests.stateful import Loops
 EACH_S = 3600
 
 
-MOST = 5
+MAX_NUMBER = 5
 
 
 class Ticks(beam.DoFn):  # type: ignore[misc]
@@ -46,7 +46,7 @@ class Ticks(beam.DoFn):  # type: ignore[misc]
         number.add(1)
         # The SDK would give it the time of the clock, as if that were event time.
         yield WindowedValue((key, number.read()), window.max_timestamp(), (window,))
-        if number.read() < MOST:
+        if number.read() < MAX_NUMBER:
             # The same one, and another one, which is due last: if it fired before, it would put the
             # first one off.
             if number.read() == 1:
@@ -68,7 +68,7 @@ def test_each_fires_until_it_does_not_set_itself_again(
         return {"first": first, "second": first | "second" >> TICKS}
 
     found = harvest(spark_session, build, *kind, *flags)
-    numbers = range(1, MOST + 2)
+    numbers = range(1, MAX_NUMBER + 2)
     assert sorted(found["first"]) == [(key, number) for key in "ab" for number in numbers]
     assert sorted(found["second"]) == [(key, number) for key in "ab" for number in numbers]
 
@@ -101,11 +101,11 @@ class Impatient(Loops):
     """In its Python worker, loops are noticed at once."""
 
     def setup(self) -> None:
-        self.before = timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US
-        timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US = 20, 0
+        self.before = timer_loops.MAX_SET_AGAIN, timer_loops.PATIENCE_US
+        timer_loops.MAX_SET_AGAIN, timer_loops.PATIENCE_US = 20, 0
 
     def teardown(self) -> None:
-        timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US = self.before
+        timer_loops.MAX_SET_AGAIN, timer_loops.PATIENCE_US = self.before
 
 
 def test_a_timer_of_event_time_that_seems_to_have_no_end_is_named(spark_session: Any) -> None:

@@ -98,7 +98,7 @@ def test_epochs_that_emit_much_are_exchanged_by_spark(
     on_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first such epoch on: it is run again, and each element counts once."""
-    monkeypatch.setattr(resident_task, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(resident_task, "MAX_BYTES", 20_000)
     sizes: list[int | None] = []
     run = ResidentTask.run
 

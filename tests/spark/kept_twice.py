@@ -43,7 +43,7 @@ class KeptTwice:
         self._second = second
         self.names: list[str] = []
 
-    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+    def with_users_settings(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
@@ -58,7 +58,7 @@ class KeptTwice:
 
 
 class _Nobody:
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         pass
 
     def reported(self, reports: Sequence[Report]) -> None:

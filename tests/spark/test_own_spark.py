@@ -148,7 +148,7 @@ def test_a_program_that_goes_on_with_it_keeps_it(tmp_path: Path) -> None:
         """
     out, err = run_program(script, tmp_path)
     assert out == ["5", "5 True", "True", "5"]
-    assert "the program has run Spark jobs of its own: Spark is not stopped" in err
+    assert "the program has run its own Spark jobs: Spark is not stopped" in err
 
 
 @pytest.mark.rare

@@ -36,7 +36,7 @@ class TurnsOver:
         self._times = times
         self.names: list[str] = []
 
-    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+    def with_users_settings(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:

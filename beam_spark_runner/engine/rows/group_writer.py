@@ -11,7 +11,7 @@ from beam_spark_runner.engine.rows.joined_keys import join_key
 from beam_spark_runner.engine.rows.key_writer import KeyWriter
 from beam_spark_runner.engine.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
+from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
 
 
 class GroupWriter(KeyWriter):
@@ -25,7 +25,7 @@ class GroupWriter(KeyWriter):
         super().__init__(edge, coder, outlet)
         element_coder = coder.wrapped_value_coder
         self._encode_value = element_coder.value_coder().get_impl().encode
-        self._coded_window = functools.lru_cache(MOST_WINDOWS)(coder.window_coder.get_impl().encode)
+        self._coded_window = functools.lru_cache(MAX_WINDOWS)(coder.window_coder.get_impl().encode)
         self._sign = {TimestampCombiner.EARLIEST: 1, TimestampCombiner.LATEST: -1}.get(
             edge.timestamp_combiner, 0
         )

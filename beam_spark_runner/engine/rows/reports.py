@@ -23,7 +23,7 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.core.raised import Raised
-from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
+from beam_spark_runner.core.rendering import MAX_TRACEBACK_LENGTH, message_of, valid_text
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import consumed_of
 from beam_spark_runner.scheduling.attempts import (
@@ -187,7 +187,7 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
         kind=type(error).__name__,
         step=valid_text(step),
         cause=valid_text(cause),
-        traceback=valid_text(text, MOST_OF_A_TRACEBACK),
+        traceback=valid_text(text, MAX_TRACEBACK_LENGTH),
         raised=None if raised is None else _raised_proto(raised),
     )
 

@@ -13,10 +13,10 @@ from beam_spark_runner.state.spill import SpillFile
 ROW_SHARES = 3
 """How many shares the memory has; see ``RowMemory``."""
 
-_MOST_BYTES = 1 << 30  # so that an Arrow array can hold all values of a share
+_MAX_BYTES = 1 << 30  # so that an Arrow array can hold all values of a share
 _BLOCKS_OF_A_SHARE = 64
-_LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 256 << 10
-_LEAST_RUNS, _MOST_RUNS = 4, 256
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 4 << 10, 256 << 10
+_MIN_RUNS, _MAX_RUNS = 4, 256
 
 
 class RowMemory:
@@ -39,12 +39,12 @@ class RowMemory:
     """
 
     def __init__(self, share_bytes: int, new_file: Callable[[], "BlockFile"]) -> None:
-        self.share_bytes = min(share_bytes, _MOST_BYTES)
+        self.share_bytes = min(share_bytes, _MAX_BYTES)
         self.new_file = new_file
         block_bytes = self.share_bytes // _BLOCKS_OF_A_SHARE
-        self.block_bytes = max(_LEAST_BLOCK_BYTES, min(block_bytes, _MOST_BLOCK_BYTES))
+        self.block_bytes = max(_MIN_BLOCK_BYTES, min(block_bytes, _MAX_BLOCK_BYTES))
         runs = self.share_bytes // self.block_bytes
-        self.most_runs = max(_LEAST_RUNS, min(runs, _MOST_RUNS))
+        self.most_runs = max(_MIN_RUNS, min(runs, _MAX_RUNS))
         self._room_bytes = self.share_bytes  # for rows that are kept
 
     def keep(self, outputs: Iterable[Iterable[pa.RecordBatch]]) -> "list[KeptRows]":

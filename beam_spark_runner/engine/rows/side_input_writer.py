@@ -19,7 +19,7 @@ from beam_spark_runner.engine.rows.writing import (
     Outlet,
     Writer,
 )
-from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
+from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
 from beam_spark_runner.portable.wire import window_namer
 
 
@@ -41,7 +41,7 @@ class SideInputWriter(Writer):
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, outlet)
         element_coder = coder.wrapped_value_coder
-        self._coded_window = functools.lru_cache(MOST_WINDOWS)(window_namer(coder.window_coder))
+        self._coded_window = functools.lru_cache(MAX_WINDOWS)(window_namer(coder.window_coder))
         self._run_bytes = max(1, outlet.row_limit_bytes // 2)
         self._runs: dict[bytes, _Run] = {}
         self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP

@@ -25,7 +25,7 @@ RESIDENT_BYTES = 64 << 20
 They stay in the machine's page cache, which all workers share, but would be
 counted as this process's memory for as long as it lives.
 """
-_MOST_READ = 4_096
+_MAX_READ = 4_096
 """The most batches that are kept open: each takes about a kilobyte. Others are verified again."""
 
 
@@ -174,7 +174,7 @@ class GatheredRows:
                 yield route, key
 
     def _batch(self, place: int) -> SortedRows:
-        if len(self._read) == _MOST_READ:
+        if len(self._read) == _MAX_READ:
             self._read.clear()
         file, number = self._places[place]
         found = self._read[place] = file.batch(number)

@@ -17,7 +17,7 @@ from beam_spark_runner.harness.bundle import BundleResult
 from beam_spark_runner.harness.sdf.splittable import Budget, SplittableInput
 from beam_spark_runner.scheduling.attempts import Residuals
 
-_MOST_PIECES = 16  # of a restriction in one round; on a larger cluster it takes another round
+_MAX_PIECES = 16  # of a restriction in one round; on a larger cluster it takes another round
 
 
 class Rounds(BundlesInTurn):
@@ -56,7 +56,7 @@ class Rounds(BundlesInTurn):
             if budget_us is None
             else Budget(
                 duration_us=budget_us,
-                pieces=min(context.level.partitions, _MOST_PIECES),
+                pieces=min(context.level.partitions, _MAX_PIECES),
                 leave=self._leave,
                 leaves_much=batch.leaves_much,
             ),

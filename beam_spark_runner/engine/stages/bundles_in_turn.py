@@ -9,7 +9,7 @@ from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
 from beam_spark_runner.portable.monitoring import merge
 
-_MOST_INFOS = 1_000
+_MAX_INFOS = 1_000
 
 
 class BundlesInTurn(Operator):
@@ -45,7 +45,7 @@ class BundlesInTurn(Operator):
     def _count(self, result: BundleResult) -> None:
         self.callbacks += result.callbacks
         self._infos += result.monitoring_infos
-        if len(self._infos) > _MOST_INFOS:
+        if len(self._infos) > _MAX_INFOS:
             self._infos = list(merge(self._infos))
 
     def finish(self, outcome: Outcome) -> list[bytes]:

@@ -14,7 +14,7 @@ from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.engine.stages.stage_outputs import Outputs
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.semantics.timer_loops import MOST_SET_AGAIN, TimerLoops
+from beam_spark_runner.semantics.timer_loops import MAX_SET_AGAIN, TimerLoops
 from beam_spark_runner.state.policy import KeyPolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,11 +81,11 @@ class StageContext(Generic[Task]):
         step = next(iter(self.program.description.step_names.values()), self.program.name)
         _LOGGER.warning(
             "%s: one key has set the timer %s more than %s times since its input ended, and the "
-            "timer still fires. An event-time timer that always sets itself again goes on until "
-            "its window ends, and the global window never ends; a processing-time timer goes on "
-            "for ever. So the epoch or pipeline does not end. Have its callback stop when there is "
+            "timer still fires. An event-time timer that always sets itself again fires until "
+            "its window ends, and the global window never ends; a processing-time timer fires "
+            "forever. So the epoch or pipeline does not end. Have its callback stop when there is "
             "nothing left to do, or use windows and an event-time timer",
             step,
             family,
-            f"{MOST_SET_AGAIN:,}",
+            f"{MAX_SET_AGAIN:,}",
         )

@@ -134,7 +134,7 @@ def _with_keys(context: StageContext[StagesOfEpoch]) -> Stage:
     merger = None
     if part.merger is not None:
         merger = AccumulatorMerger(context.job, part.merger)
-        epoch = epoch._replace(merge=operator.before_going_on(merger.merged))
+        epoch = epoch._replace(merge=operator.interrupted_by(merger.merged))
     gates: list[Gate] = []
     entrance: BundleInput = operator.input
     push_from_within = operator.bundle.push_from_within

@@ -109,18 +109,18 @@ class OneBundle(Operator):
         job, program = self._context.job, self._context.program.window_merger
         if program is None:
             return None
-        return self.before_going_on(lambda windows: merge_windows(job, program, windows))
+        return self.interrupted_by(lambda windows: merge_windows(job, program, windows))
 
-    def before_going_on(self, helps: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def interrupted_by(self, helps: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function that runs bundles of a helper amid this one."""
 
-        def help_and_go_on(asked: Any) -> Any:
+        def help_and_return(asked: Any) -> Any:
             try:
                 return helps(asked)
             finally:
                 self._bundle.enter()
 
-        return help_and_go_on
+        return help_and_return
 
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``."""

@@ -18,7 +18,7 @@ from beam_spark_runner.portable.windowing import decode_window_fn
 from beam_spark_runner.semantics.timers import expiry_us
 
 MapWindows: TypeAlias = Callable[[Sequence[Any]], Sequence[SideWindow]]
-_MOST_KNOWN = 10_000
+_MAX_KNOWN = 10_000
 """How many windows that an SDK has mapped a worker caches, for each mapping."""
 
 
@@ -42,7 +42,7 @@ def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) 
         if unknown := [window for window in dict.fromkeys(coded) if window not in known]:
             known.update(_answers(job, asked, unknown))
         found = [known[window] for window in coded]
-        while len(known) > _MOST_KNOWN:
+        while len(known) > _MAX_KNOWN:
             known.pop(next(iter(known)))
         return found
 

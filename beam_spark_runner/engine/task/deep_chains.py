@@ -11,8 +11,8 @@ further kinds of steps."""
 _STACK_BYTES = 64 << 10
 """Stack for each step, of which most is never touched."""
 _FOR_USER_CODE = 1000
-"""Frames besides, Python's default."""
-_MOST_BY_DEFAULT = 40
+"""Further frames, Python's default."""
+_MAX_BY_DEFAULT = 40
 """So many steps run within Python's default limit."""
 _DEFAULT_STACK_BYTES = 8 << 20
 _STARTING = threading.Lock()
@@ -28,7 +28,7 @@ def room_for(steps: int) -> Iterator[None]:
     Args:
         steps: The number of steps, which need not all be in one chain.
     """
-    if steps <= _MOST_BY_DEFAULT:
+    if steps <= _MAX_BY_DEFAULT:
         yield
         return
     with _STARTING:

@@ -28,7 +28,7 @@ class Partitions:
     def __init__(self, level: LevelProgram) -> None:
         self._is_round = level.batch is not None and level.batch.is_round
         self._hosted = frozenset(int(program.input.dest) for program in level.stages)
-        self._goes_on = level.goes_on
+        self._passed_on = level.passed_on
         self._feeders: dict[StageId, list[StageId]] = {}
         for program in level.stages:
             for stages in program.local.values():
@@ -46,11 +46,11 @@ class Partitions:
     @arrived.setter
     def arrived(self, destinations: frozenset[int]) -> None:
         self._arrived = destinations
-        self.sent = destinations & self._goes_on
+        self.sent = destinations & self._passed_on
 
     def pass_on(self, destinations: frozenset[int]) -> None:
         """Note that the task passes all its input on to a later Spark job."""
-        self.sent = destinations & (self._hosted | self._goes_on)
+        self.sent = destinations & (self._hosted | self._passed_on)
 
     def has_one_for(self, program: StageProgram, opened: Container[StageId]) -> bool:
         """Whether the task has a partition for a stage. To be called for producers first.

@@ -18,15 +18,15 @@ from beam_spark_runner.engine.task.epoch_requests import Request, Response
 from beam_spark_runner.engine.task.task import at_home
 
 IDLE_S = 0.2
-MOST_S = 2.0
+MAX_S = 2.0
 """How long a task waits for the next epoch, and how long it lasts: other Spark jobs of the session
 need its slot, too."""
 _FIRST_S = 60.0  # for the first epoch: the driver has it when it starts the task
 
 
 def serve(driver: Connection) -> None:
-    """Run epochs until none is requested for ``IDLE_S``, or for ``MOST_S`` at most."""
-    ends_at_s = time.monotonic() + MOST_S
+    """Run epochs until none is requested for ``IDLE_S``, or for ``MAX_S`` at most."""
+    ends_at_s = time.monotonic() + MAX_S
     chains: dict[int, Sequence[LevelProgram]] = {}
     while driver.poll(IDLE_S if chains else _FIRST_S):
         try:

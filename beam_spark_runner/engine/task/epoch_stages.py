@@ -98,7 +98,7 @@ class EpochStages(OpenStages):
             files = self._view_files[view.dest]
             files[view.window] = (*files.get(view.window, ()), path)
             paths.add(path)
-        self.job.forget_side_inputs(besides=paths)
+        self.job.forget_side_inputs(keep=paths)
 
     @property
     def epoch(self) -> reports_pb2.Epoch:

@@ -70,7 +70,7 @@ class Interruptible:
         """Raise the error unless a thread is being started; return whether there is no more to do.
 
         On the last try, it is raised anyway: a start that an error has broken off looks like one
-        that goes on for ever.
+        that lasts forever.
         """
         with self._lock, _checking_for_starts() as starts:
             if self._thread is not None and not self._was_sent:
@@ -86,7 +86,7 @@ def _checking_for_starts() -> Iterator[bool]:
     """Yield whether a thread has been started that does not run yet. No other starts meanwhile.
 
     Until it runs, CPython 3.11 has it under the number of the thread that starts it, and would
-    raise the error there: the new thread would end, and the one that starts it wait for ever.
+    raise the error there: the new thread would end, and the one that starts it wait forever.
     """
     if sys.version_info >= (3, 12):
         yield False

@@ -13,8 +13,8 @@ from beam_spark_runner.scheduling.lull import GiveUp, Lull, Report
 _LOGGER = logging.getLogger(__name__)
 
 _LOOKS = 8  # before the first report
-_MOST_S, _LEAST_S = 10.0, 0.05
-_MOST_GRACE_S = 30.0
+_MAX_S, _MIN_S = 10.0, 0.05
+_MAX_GRACE_S = 30.0
 """How long user code that was interrupted, or whose harness was ended, may take to raise."""
 
 
@@ -48,11 +48,11 @@ class LullWatch:
         self._stages = stages
         self.is_final = False
         self._given_up_s = 0.0
-        self._grace_s = min(timeout_s, _MOST_GRACE_S)
+        self._grace_s = min(timeout_s, _MAX_GRACE_S)
         self.error: StuckBundleError | None = None
-        self.look_every_s = max(_LEAST_S, min(_MOST_S, timeout_s / 2 / _LOOKS or _MOST_S))
+        self.look_every_s = max(_MIN_S, min(_MAX_S, timeout_s / 2 / _LOOKS or _MAX_S))
 
-    def goes_on(self) -> None:
+    def emitted(self) -> None:
         """Note that the task has emitted a batch."""
         self._lull.on(None, 0)
 

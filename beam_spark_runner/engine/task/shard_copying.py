@@ -141,7 +141,7 @@ def _copy(old: Shard, new: Shard, stage: StageToReshard, share: "_Share") -> Non
         (before.stage, now.stage),
         share,
         by_id=stage.is_splittable,
-        besides=(WAITING, STABLE),
+        left_out=(WAITING, STABLE),
         transforms=(before.transform, now.transform),
     )
     stored = StoredState(old, before.stage, count_nothing)

@@ -13,9 +13,9 @@ class Slices:
     """The rows of one task, in slices of 1, 2, 4, … groups of rows with equal routes.
 
     A slice has no more groups than fit the time that is left, if they take as long as those of the
-    slice before. Rows of one group, and the pieces of one value, have equal routes and follow each
-    other: none is torn apart. Marks come before all slices, and reports after them, also if the
-    task stops early.
+    previous slice. Rows of one group, and the pieces of one value, have equal routes and follow
+    each other: none is torn apart. Marks come before all slices, and reports after them, also if
+    the task stops early.
 
     Threads: one iterates; any may call the other methods.
 

@@ -129,7 +129,7 @@ def read_rows(
         stored: what the tasks of the level have stored.
         name: the name of the file.
         partition: which partition has these rows.
-        attempt_number: how many attempts have been made at the task before.
+        attempt_number: how many earlier attempts the task has had.
     """
     try:
         yield from rows_of(stored.places, name)

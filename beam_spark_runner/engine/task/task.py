@@ -1,6 +1,6 @@
 """Runs a task of one level: it reads rows, runs bundles, and emits rows and one report.
 
-The bundles run in a thread of their own and push batches into a queue while
+The bundles run in their own thread and push batches into a queue while
 Spark pulls them out; see ``TaskOutput``.
 """
 

@@ -28,7 +28,7 @@ class EmitterWatch(Protocol):
         """
         ...
 
-    def goes_on(self) -> None:
+    def emitted(self) -> None:
         """Note that a batch has come."""
         ...
 
@@ -115,7 +115,7 @@ class TaskOutput:
             except queue.Empty:
                 watch.look()
                 continue
-            watch.goes_on()
+            watch.emitted()
             return item
 
     def abandon(self) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-_MOST_ENDED = 1_000
+_MAX_ENDED = 1_000
 
 
 class RunningTasks:
@@ -53,7 +53,7 @@ class RunningTasks:
         """
         with self._changed:
             self._ended[job_id] = None
-            while len(self._ended) > _MOST_ENDED:
+            while len(self._ended) > _MAX_ENDED:
                 del self._ended[next(iter(self._ended))]
             for job, abandon in self._tasks.values():
                 if job == job_id:

@@ -40,9 +40,9 @@ from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.portable.window_mapping import SideWindow
 
-MOST_IDLE_S = 300.0
-"""A job without a task for so long is taken for ended."""
-MOST_IDLE_JOBS = 50
+MAX_IDLE_S = 300.0
+"""A job without a task for so long counts as ended."""
+MAX_IDLE_JOBS = 50
 _LAST_TASK_S = 5.0  # for the last task of a job that has ended
 
 process_log = ProcessLog(LogHandler(STDERR, running_transform))
@@ -107,7 +107,7 @@ class JobRuntime:
             self._become_the_program()
         self._cache.limit(program.limits.cache_bytes)
         channel = self._channel
-        # In a process of its own, other threads of user code see them, too.
+        # In a separate process, other threads of user code see them, too.
         with contextlib.ExitStack() as here:
             if self._in_program:
                 here.enter_context(self._within_job())
@@ -139,7 +139,7 @@ class JobRuntime:
     ) -> StageHarness:
         """Return a stage, from the cache if an earlier task of the job has made it.
 
-        It is made anew if its side inputs have other ids, since operations keep views of them:
+        It is created again if its side inputs have other ids, since operations keep views of them:
         rows of side inputs are computed again when executors are lost, and in epochs.
 
         Args:
@@ -192,13 +192,13 @@ class JobRuntime:
             found = self._side_inputs[source.id] = GatheredRows(source)
         return found
 
-    def forget_side_inputs(self, besides: Collection[str]) -> None:
+    def forget_side_inputs(self, keep: Collection[str]) -> None:
         """Remove the rows of side inputs from the cache.
 
         Args:
-            besides: the ids of side inputs whose rows remain.
+            keep: the ids of side inputs whose rows remain.
         """
-        for id_ in self._side_inputs.keys() - set(besides):
+        for id_ in self._side_inputs.keys() - set(keep):
             del self._side_inputs[id_]
 
     def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
@@ -254,15 +254,15 @@ class WorkerRuntime:
 
     Args:
         now_s: a clock that never goes back.
-        most_idle_s: see ``MOST_IDLE_S``.
+        most_idle_s: see ``MAX_IDLE_S``.
         most_idle_jobs: how many idle jobs are cached; beyond it, those idle longest are ended.
     """
 
     def __init__(
         self,
         now_s: Callable[[], float] = time.monotonic,
-        most_idle_s: float = MOST_IDLE_S,
-        most_idle_jobs: int = MOST_IDLE_JOBS,
+        most_idle_s: float = MAX_IDLE_S,
+        most_idle_jobs: int = MAX_IDLE_JOBS,
     ) -> None:
         self._now_s = now_s
         self._most_idle_s = most_idle_s
@@ -283,7 +283,7 @@ class WorkerRuntime:
         """
         job_id = program.job_id
         with self._tasks.working_for(job_id, abandon):
-            self._end_idle(besides=job_id)
+            self._end_idle(keep=job_id)
             job = self._jobs.get(job_id)
             if job is None:
                 job = self._jobs[job_id] = JobRuntime(
@@ -318,11 +318,11 @@ class WorkerRuntime:
         if job is not None:
             job.end()
 
-    def _end_idle(self, besides: str) -> None:
+    def _end_idle(self, keep: str) -> None:
         idle = [
             job
             for job in list(self._jobs.values())
-            if job.job_id != besides
+            if job.job_id != keep
             and not job.holds_callbacks
             and not self._tasks.work_for(job.job_id)
         ]

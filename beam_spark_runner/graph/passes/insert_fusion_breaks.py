@@ -20,7 +20,7 @@ def insert_fusion_breaks(graph: Graph) -> Graph:
     must be the first transform of its stage.
 
     The splitting of an SDF reads the same side inputs as the pairing right before
-    it, so it needs no break of its own.
+    it, so it needs no separate break.
 
     Example:
         impulse -> parse -> count(state)   ==>   [impulse parse] [count*]

@@ -64,7 +64,7 @@ def find_mix(graph: Graph, flatten: Transform) -> MixedFlatten | None:
 def _kind(graph: Graph, windowing: Windowing) -> Hashable:
     """Return what is equal for WindowFns whose windows may be mixed.
 
-    Of WindowFns that only an SDK understands, the SDK decides it: two that it takes for compatible
+    Of WindowFns that only an SDK understands, the SDK decides it: two that it treats as compatible
     may have other payloads, as Java's anonymous classes do.
     """
     if windowing.window_fn_urn in urns.WINDOW_FNS:

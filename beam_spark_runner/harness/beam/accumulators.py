@@ -12,14 +12,14 @@ from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.values.constants import is_constant, makes_new_lists
 from beam_spark_runner.harness.values.encoded_keys import Places
 
-MOST_BYTES = 160 << 20
+MAX_BYTES = 160 << 20
 _ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator
 _TABLE_ENTRIES = 3  # the memory of an empty table, in entries
 _BYTES_IN_MEMORY = 4  # per encoded byte: small objects are much larger than their encoding
 _UNKNOWN_BYTES = 1_000
-_MOST_UPDATES = 16_384  # between two estimates
+_MAX_UPDATES = 16_384  # between two estimates
 _SAMPLES = 16
-_MOST_VALUES = 128  # of a chunk that is emitted
+_MAX_VALUES = 128  # of a chunk that is emitted
 _CHUNK_BYTES = 1 << 20
 _GLOBAL = GlobalWindows.windowed_value(None)
 
@@ -32,7 +32,7 @@ class Accumulators:
 
     There is a table for each window, since hashing a window takes longer than most combiners
     take to add a value. The memory is estimated from the encoded sizes of a few accumulators,
-    after 1, 2, 4, … values and later after every ``_MOST_UPDATES`` values.
+    after 1, 2, 4, … values and later after every ``_MAX_UPDATES`` values.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Accumulators:
         *,
         is_global: bool = False,
         combine_timestamps: Callable[[Any, Any], Any] | None = None,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_BYTES,
     ) -> None:
         """Begin without accumulators.
 
@@ -97,7 +97,7 @@ class Accumulators:
             self._keep(self._most_entries // 2)
 
     def drain(self) -> None:
-        """Emit all accumulators, and begin anew."""
+        """Emit all accumulators, and begin again."""
         self._keep(0)
         self._begin()
 
@@ -191,7 +191,7 @@ class Accumulators:
         if self._entries > self._most_entries:
             self._keep(self._most_entries // 2)
             self._updates = 1  # the remaining accumulators may grow as fast
-        self._next_look = self._updates + min(self._updates, _MOST_UPDATES)
+        self._next_look = self._updates + min(self._updates, _MAX_UPDATES)
 
     def _size(self, entry: Any) -> int:
         accumulator = entry if self._combine_timestamps is None else entry[0]
@@ -218,7 +218,7 @@ class Accumulators:
             self._emit_entries(window, oldest)
 
     def _emit_entries(self, window: Any, entries: list[tuple[Any, Any]]) -> None:
-        step = max(1, min(_MOST_VALUES, int(_CHUNK_BYTES / (self._mean_bytes + 1))))
+        step = max(1, min(_MAX_VALUES, int(_CHUNK_BYTES / (self._mean_bytes + 1))))
         compact, is_timed = self._compact, self._combine_timestamps is not None
         origin = _GLOBAL
         if not (self._is_global or is_timed):

@@ -34,11 +34,11 @@ from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import Kind, is_constant
 from beam_spark_runner.harness.values.encoded_keys import Places
 
-_MOST_VALUES = 128
+_MAX_VALUES = 128
 """In larger chunks, the overhead of a chunk is only a few nanoseconds per value, while many live
 tuples cost time in the garbage collector."""
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _STAMPED = {TimestampedValue}
 
 
@@ -238,7 +238,7 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
     ) -> None:
         """Set what ``CombineOperation`` has in private attributes; called before ``setup``."""
         self._step = Combined(apply, makes_lists=makes_lists)
-        self._step.limit = _MOST_VALUES
+        self._step.limit = _MAX_VALUES
         self._readers = [reader for readers in consumers.values() for reader in readers]
 
     def setup(self, data_sampler: Any = None) -> None:
@@ -306,7 +306,7 @@ def output_handler(
 
 
 def _grown(limit: int, size: float) -> int:
-    return max(1, min(2 * limit, _MOST_VALUES, int(_MOST_BYTES / (size + 1))))
+    return max(1, min(2 * limit, _MAX_VALUES, int(_MAX_BYTES / (size + 1))))
 
 
 class WindowInto(beam.DoFn):  # type: ignore[misc]

@@ -74,7 +74,7 @@ class EmbeddedStage:
             name: The name of the stage, for messages.
             description: The description of the stage.
             side_inputs: The ids of the side inputs that the stage reads.
-            cache: A cache of decoded values of side inputs; None: one of its own.
+            cache: A cache of decoded values of side inputs; None: its own.
             step_chunks: Whether steps process chunks of elements.
 
         Raises:
@@ -95,7 +95,7 @@ class EmbeddedStage:
         self._steps = self._make_steps()
         self._idle: list[_Steps] = []  # further steps that have no pending callbacks
         self._is_closed = False
-        self._lock = threading.Lock()  # callbacks run in a thread of their own
+        self._lock = threading.Lock()  # callbacks run in their own thread
 
     def _make_steps(self) -> "_Steps":
         with failures_of(self._name), self._readers.shared():

@@ -54,8 +54,8 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 from beam_spark_runner.harness.beam.joined_files import way_to_join
 
 _UUID = re.compile(r"%\(uuid\)(\w+)")  # in the format that Beam makes of a template of names
-_MOST_JOINED_BYTES = 1 << 20
-_MOST_JOINED_FILES = 32  # which are read one after another
+_MAX_JOINED_BYTES = 1 << 20
+_MAX_JOINED_FILES = 32  # which are read one after another
 _NOT_REPLACED = re.compile("[UVW]+")  # in the pattern that Beam makes of it
 
 
@@ -148,7 +148,7 @@ def _can_be_joined(sink: Any, results: Sequence[str]) -> bool:
     """Whether the files of a sink become one, if they are small together."""
     if sink.num_shards or sink.max_records_per_shard or sink.max_bytes_per_shard:
         return False  # the user has chosen the files
-    if not 1 < len(results) <= _MOST_JOINED_FILES:
+    if not 1 < len(results) <= _MAX_JOINED_FILES:
         return False
     return way_to_join(sink, results) is not None
 
@@ -168,7 +168,7 @@ def _join(sink: Any, folder: str, results: Sequence[str]) -> str | None:
         # An earlier attempt has joined and renamed files, or has renamed each of them.
         was_joined = FileSystems.exists(target) and not any(map(FileSystems.exists, names))
         return target if was_joined else None
-    if sum(sizes) > _MOST_JOINED_BYTES:
+    if sum(sizes) > _MAX_JOINED_BYTES:
         return None
     joined, join = f"{results[0]}~joined", way_to_join(sink, results)
     assert join is not None
@@ -185,7 +185,7 @@ def _delete_older(sink: Any, results: Sequence[str]) -> None:
     if not _can_be_joined(sink, results):
         return
     target, sizes = _joined_name(sink, results), _sizes_of(results)
-    will_be_joined = len(sizes) == len(results) and sum(sizes) <= _MOST_JOINED_BYTES
+    will_be_joined = len(sizes) == len(results) and sum(sizes) <= _MAX_JOINED_BYTES
     if will_be_joined and FileSystems.exists(target):
         FileSystems.delete([target])
 

@@ -1,6 +1,7 @@
 """Finds generators that may hold something open, and keeps their results from waiting downstream.
 
-``with open(path) as file: yield path`` expects that later steps have used the path when it goes on.
+``with open(path) as file: yield path`` expects that later steps have used the path when
+it continues.
 """
 
 import contextlib

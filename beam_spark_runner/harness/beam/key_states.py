@@ -20,7 +20,7 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.time import whole_milliseconds
-from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
+from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
 from beam_spark_runner.semantics.timers import (
     Domain,
     Timer,
@@ -49,12 +49,12 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
         self.allowed_lateness_us = allowed_lateness_us
-        self._known_expiry_us = functools.lru_cache(MOST_WINDOWS)(self._compute_expiry_us)
+        self._known_expiry_us = functools.lru_cache(MAX_WINDOWS)(self._compute_expiry_us)
         self._last_window: Any = None
         self._last_expiry_us = 0
         window_coder = self._window_coder.get_impl()
         self._encode_window = window_coder.encode
-        self._decode_window = functools.lru_cache(MOST_WINDOWS)(window_coder.decode)
+        self._decode_window = functools.lru_cache(MAX_WINDOWS)(window_coder.decode)
         self._encode_key = self._key_coder.get_impl().encode_nested
         self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
         self._is_written = False  # whether this bundle has written state of the key to the backend
@@ -306,7 +306,7 @@ class KeyCombined(KeyBag):
 
 
 def _size_of(value: Any, coder: Any) -> int:
-    """Return about how many bytes a value takes: those of its own, and of its encoding."""
+    """Return about how many bytes a value takes: its own, and those of its encoding."""
     size = sys.getsizeof(value)
     if type(value) in _WITHOUT_PARTS:
         return size

@@ -44,8 +44,8 @@ from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
 
-_MOST_CALLS = 8192  # elements and timers of one key between two writes of its state
-_MOST_BYTES = 64 << 20  # in its bags between two writes
+_MAX_CALLS = 8192  # elements and timers of one key between two writes of its state
+_MAX_BYTES = 64 << 20  # in its bags between two writes
 
 
 def use_keys(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
@@ -162,7 +162,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def count(self, elements: int) -> None:
         """Count processed elements or timers of the key; write its state if there are many."""
         self._calls += elements
-        if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
+        if self._calls > _MAX_CALLS or self.states.piled_bytes > _MAX_BYTES:
             self._calls = 0
             with ChargedTo(self.step_name):  # coders may raise
                 self.states.write()

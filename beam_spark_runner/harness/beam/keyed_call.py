@@ -26,7 +26,7 @@ _KNOWN = (
     core.DoFn.SideInputParam,
 )
 
-_MOST_WINDOWS = 64  # of one key, whose arguments are kept: its elements may be in any order
+_MAX_WINDOWS = 64  # of one key, whose arguments are kept: its elements may be in any order
 
 
 def can_call(fn: core.DoFn) -> bool:
@@ -178,6 +178,6 @@ class KeyedCall:
             )
         if self._on_window is not None:
             self._on_window(key, origin)
-        if len(self._known) >= _MOST_WINDOWS:
+        if len(self._known) >= _MAX_WINDOWS:
             self._known.clear()
         self._known[id(window)] = self._window, self._args, self._kwargs = window, args, kwargs

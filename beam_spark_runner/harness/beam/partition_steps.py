@@ -15,7 +15,7 @@ Chunk = tuple[list[Any], list[WindowedValue]]
 class PartitionFn(Protocol):
     """A ``PartitionDoFn`` of ``transforms.full_window.functions``, which documents these members.
 
-    It is not imported, because a DoFn that was pickled by value has a class of its own.
+    It is not imported, because a DoFn that was pickled by value has its own class.
     """
 
     takes_partition: bool

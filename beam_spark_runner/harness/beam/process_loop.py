@@ -75,7 +75,7 @@ class ProcessLoop:
                 more = iter(results)
                 if self._delegates and type(results) is GeneratorType:
                     more = _without_held(results, origins[position], output)
-                may_go_on = True
+                may_have_more = True
                 if len(waiting) + _FEW <= self.limit:
                     left = _FEW
                     for result in more:
@@ -93,13 +93,13 @@ class ProcessLoop:
                         if not left:
                             break
                     else:
-                        may_go_on = False
-                while may_go_on:
+                        may_have_more = False
+                while may_have_more:
                     room = max(1, self.limit - len(waiting))  # sending may lower the limit
                     taken = result_filter.settled(itertools.islice(more, room))
                     waiting += result_filter.waiting(taken)
-                    may_go_on = len(taken) == room
-                    if may_go_on and len(waiting) >= self.limit:
+                    may_have_more = len(taken) == room
+                    if may_have_more and len(waiting) >= self.limit:
                         ends.append(len(waiting))
                         flush()
                         first = position

@@ -159,7 +159,7 @@ class _Sampler(_Timed):
 
     The next steps set the watermark and processing time of these events. Beam's own DoFn treats
     what a bag's ``read`` returns as an iterator, sends the header as a proto, which cannot be
-    pickled, and samples for ever, even after the end of its input.
+    pickled, and samples forever, even after the end of its input.
     """
 
     BEGUN = BagStateSpec("begun", BooleanCoder())

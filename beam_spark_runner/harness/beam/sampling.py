@@ -5,7 +5,7 @@ import time
 
 from apache_beam.runners.worker import statesampler
 
-_GOES_ON_S = 1.0  # longer than the pause between epochs
+_LINGERS_S = 1.0  # longer than the pause between epochs
 
 
 def running_transform() -> str:
@@ -21,7 +21,7 @@ class Sampling:
 
     The sampler's thread cannot be woken, and sleeps for up to 200 ms. To wait for its end
     between two bundles would take longer than many bundles do. So it runs on until no bundle has
-    begun for ``_GOES_ON_S``; then a watching thread stops it.
+    begun for ``_LINGERS_S``; then a watching thread stops it.
 
     Threads: the bundle's.
     """
@@ -79,5 +79,5 @@ class Sampling:
     def _rest_s(self) -> float:
         """Return the time in seconds for which the sampler still runs at least."""
         if self._in_bundle:
-            return _GOES_ON_S
-        return self._ended_s + _GOES_ON_S - time.monotonic()
+            return _LINGERS_S
+        return self._ended_s + _LINGERS_S - time.monotonic()

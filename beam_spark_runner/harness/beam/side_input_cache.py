@@ -1,6 +1,6 @@
 """A cache of decoded values of side inputs, for all bundles of this worker.
 
-The SDK decodes a view anew for every bundle, and an iterable view anew for
+The SDK decodes a view again for every bundle, and an iterable view again for
 every element that reads it. Values of the cache are shared by all readers,
 which must not mutate side inputs, as Beam requires.
 """
@@ -19,7 +19,7 @@ _BLOCK = 256  # values that are decoded ahead at most; at first fewer
 _MEASURE_EVERY_BYTES = 1 << 20  # a measurement takes half a millisecond
 _POINTER_BYTES = 8
 _ENTRY_BYTES = 400  # size of an entry without its values
-_MOST_SCALES = 1_000
+_MAX_SCALES = 1_000
 
 
 class _Key(NamedTuple):
@@ -95,7 +95,7 @@ class DecodedCache:
         seen: list[Any] | None = [] if self._limit_bytes else None
         with self._lock:
             scale = self._scales.setdefault(id_.side_input, _Scale())
-            if len(self._scales) > _MOST_SCALES:  # in epochs, a side input gets new ids
+            if len(self._scales) > _MAX_SCALES:  # in epochs, a side input gets new ids
                 del self._scales[next(iter(self._scales))]
         size, coded_bytes, length = _ENTRY_BYTES, 0, 1
         for coded, count in lookup.values(id_.window, id_.key):

@@ -2,7 +2,7 @@
 
 Beam's DoFn keeps readers in its own instance until a bundle resumes from their checkpoint mark. But
 while callbacks of bundle finalization are pending, the instance that registered them processes no
-other bundle. So the next bundle would create each reader anew, and idle readers would stay open.
+other bundle. So the next bundle would create each reader again, and idle readers would stay open.
 """
 
 import contextlib

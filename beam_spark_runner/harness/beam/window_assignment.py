@@ -14,7 +14,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-MOST_WINDOWS = 10_000
+MAX_WINDOWS = 10_000
 """The size of each cache of results by window."""
 
 _GLOBAL = (GlobalWindow(),)
@@ -26,7 +26,7 @@ class Assignment:
     def __init__(self, window_fn: WindowFn) -> None:
         self._assign = window_fn.assign
         self._period = _period_of(window_fn)
-        self._windows_of_period = functools.lru_cache(MOST_WINDOWS)(self._assign_in_period)
+        self._windows_of_period = functools.lru_cache(MAX_WINDOWS)(self._assign_in_period)
         self._always = _GLOBAL if type(window_fn) is GlobalWindows else None
 
     def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:

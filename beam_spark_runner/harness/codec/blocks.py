@@ -43,7 +43,7 @@ _COUNT = struct.Struct(">i")
 _DOUBLE = struct.Struct(">d")
 _TIMESTAMP_BYTES = 8
 _SMALL = 1 << 14
-_MOST_HEADERS = 1 << 10
+_MAX_HEADERS = 1 << 10
 _LONGEST_KNOWN = 1 << 12
 """Longer headers, in bytes, are of very many windows, and are decoded each time."""
 
@@ -176,7 +176,7 @@ class HeaderReader:
                 raise MalformedBytesError("it ends within an element")
             if not EARLIEST <= header[:_TIMESTAMP_BYTES] <= LATEST:
                 raise no_timestamp(header[:_TIMESTAMP_BYTES])
-            if len(self._origins) >= _MOST_HEADERS:
+            if len(self._origins) >= _MAX_HEADERS:
                 self._origins.clear()
             origin = self._coder.decode(header + b"\0")
             if len(header) <= _LONGEST_KNOWN:

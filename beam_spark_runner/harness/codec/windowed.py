@@ -9,7 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import last_moment
 
 _TIMESTAMP_BYTES = 8
-_MOST_WINDOWS = 1_000
+_MAX_WINDOWS = 1_000
 
 
 def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes], WindowedValue]:
@@ -17,7 +17,7 @@ def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes
 
     Code that looks up a window, for example the state of a key and window, finds the same object
     without computing a hash and comparing: both take longer than to decode the whole element. If
-    most elements have windows of their own, as those of sessions, decoding takes longer instead.
+    most elements have different windows, as those of sessions, decoding takes longer instead.
 
     Args:
         value_coder: The coder of the values.
@@ -36,7 +36,7 @@ def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes
         if windows is not None:
             element.windows = windows
             return element
-        if len(known) >= _MOST_WINDOWS:
+        if len(known) >= _MAX_WINDOWS:
             known.clear()
         header = encode_header(element.with_value(b""))
         end = len(header) - 1
@@ -80,7 +80,7 @@ class KnownWindows:
         """Return the entry of a window."""
         known = self._by_id.get(id(window))
         if known is None:
-            if len(self._by_id) >= _MOST_WINDOWS:
+            if len(self._by_id) >= _MAX_WINDOWS:
                 self._by_id.clear()
             last_us = last_moment(window.max_timestamp().micros)
             known = KnownWindow(window, self._encode(window), last_us)
@@ -95,7 +95,7 @@ class KnownWindows:
         """Return the window of an encoding."""
         window = self._by_code.get(coded)
         if window is None:
-            if len(self._by_code) >= _MOST_WINDOWS:
+            if len(self._by_code) >= _MAX_WINDOWS:
                 self._by_code.clear()
             window = self._by_code[coded] = self._decode(coded)
         return window

@@ -1,8 +1,8 @@
 """Runs a command, and ends it when the parent of this process has ended.
 
 The parent holds the other end of this program's stdin: however the parent ends,
-also by SIGKILL, the kernel closes it. The command runs in a process group of its
-own, so that its child processes end with it.
+also by SIGKILL, the kernel closes it. The command runs in its own process group,
+so that its child processes end with it.
 
     python -I -S guard.py GRACE_SECONDS WORDS [LAST...] COMMAND [ARGUMENT...]
 

@@ -39,19 +39,19 @@ class StreamTail:
     def __init__(self, kept: "deque[bytes]") -> None:
         self._kept = kept
         self._is_left_out = False
-        self._goes_on = False
+        self._is_within_a_line = False
 
     def add(self, piece: bytes) -> None:
         """Take a line, or a piece of one; the last piece ends with a newline."""
-        if not self._goes_on:
+        if not self._is_within_a_line:
             self._is_left_out = _TELLS_OPTIONS.search(piece) is not None
-        self._goes_on = not piece.endswith(b"\n")
+        self._is_within_a_line = not piece.endswith(b"\n")
         if not self._is_left_out:
             self._kept.append(piece)
 
 
 def _without_bystanders(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out the threads that Python's ``faulthandler`` shows besides the one that crashed."""
+    """Leave out the threads that Python's ``faulthandler`` shows, except the one that crashed."""
     is_left_out = False
     for line in lines:
         if line.startswith(b"Thread 0x"):

@@ -27,7 +27,7 @@ from beam_spark_runner.harness.main_classes import CodedClasses, to_json
 _GUARD = Path(__file__).with_name("guard.py")
 _GRACE_S = 2.0
 _LAST_OUTPUT_S = 1.0
-_MOST_IN_A_VARIABLE = 64 << 10
+_MAX_IN_A_VARIABLE = 64 << 10
 """Bytes. Linux starts no process with an environment variable of more than 128 KiB."""
 _OPTIONS = "PIPELINE_OPTIONS"
 _MAIN_CLASSES = "BEAM_SPARK_MAIN_CLASSES"
@@ -48,7 +48,7 @@ class HarnessProcess:
     Its stdout is copied to this process's stdout. Its stderr is not, since an SDK harness also
     sends its log lines to the logging service. The last lines of both are kept for error messages.
 
-    Threads: any. It has three of its own, which read the output and reap the process.
+    Threads: any. It has three threads, which read the output and reap the process.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ def _handed_over(texts: Mapping[str, str]) -> Iterator[tuple[Mapping[str, str], 
     files: list[int] = []
     with contextlib.ExitStack() as opened:
         for name, text in texts.items():
-            if len(text.encode()) <= _MOST_IN_A_VARIABLE:
+            if len(text.encode()) <= _MAX_IN_A_VARIABLE:
                 variables[name] = text
                 continue
             file = opened.enter_context(tempfile.TemporaryFile())

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 STRANGER = "the worker_id in this call's metadata belongs to no SDK harness of this runner"
-MOST_CALLS_OF_A_KIND = 16
+MAX_CALLS_OF_A_KIND = 16
 """The most calls of one method that a harness may have at a time. Beam's SDKs (2.77) have one
 stream of each kind, a second one of log lines while a container starts, and ten calls for files."""
 _DESCRIPTORS = "/org.apache.beam.model.fn_execution.v1.BeamFnControl/GetProcessBundleDescriptor"
@@ -55,7 +55,7 @@ class Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
     def _admit(self, call: tuple[str, str], context: Any) -> None:
         """Count a call until its end, or abort it."""
         with self._lock:
-            is_too_much = self._calls[call] >= MOST_CALLS_OF_A_KIND
+            is_too_much = self._calls[call] >= MAX_CALLS_OF_A_KIND
             if not is_too_much:
                 self._calls[call] += 1
         if is_too_much:
@@ -63,7 +63,7 @@ class Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
             name = f"the SDK harness {id_.rpartition('-')[0]}" if id_ else "SDK harnesses"
             context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{name} may have {MOST_CALLS_OF_A_KIND} calls of {method} at a time, and has them",
+                f"{name} may have {MAX_CALLS_OF_A_KIND} calls of {method} at a time, and has them",
             )
         if not context.add_callback(lambda: self._release(call)):
             self._release(call)

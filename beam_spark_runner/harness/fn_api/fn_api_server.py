@@ -24,7 +24,7 @@ from beam_spark_runner.harness.fn_api.services.state_service import StateService
 from beam_spark_runner.harness.fn_api.services.status_service import StatusService
 from beam_spark_runner.harness.fn_api.serving import stop_serving
 
-_MOST_CALLS = 4_096  # of all harnesses; a thread each, made when it is needed
+_MAX_CALLS = 4_096  # of all harnesses; a thread each, made when it is needed
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -45,10 +45,10 @@ class FnApiServer:
     def __init__(self) -> None:
         self._connections: dict[str, SdkConnection] = {}
         self._lock = threading.Lock()
-        self._threads = futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="fn-api")
+        self._threads = futures.ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="fn-api")
         self._server = grpc.server(
             self._threads,
-            maximum_concurrent_rpcs=_MOST_CALLS,
+            maximum_concurrent_rpcs=_MAX_CALLS,
             interceptors=[Doorman(self._is_known)],
             options=_OPTIONS,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 _LOGGER = logging.getLogger(__name__)
 _GRACE_S = 0.5  # for running calls
-_MOST_STOP_S = 5.0
+_MAX_STOP_S = 5.0
 
 
 def stop_serving(server: Any, threads: Executor) -> None:
@@ -17,6 +17,6 @@ def stop_serving(server: Any, threads: Executor) -> None:
     gRPC can lose the completion of a status that it sends while it shuts down (seen with 1.85):
     it then regards the call as open, and never reports its end. So the wait is limited.
     """
-    if not server.stop(_GRACE_S).wait(_MOST_STOP_S):
-        _LOGGER.info("gRPC has not reported the end of its server within %g s", _MOST_STOP_S)
+    if not server.stop(_GRACE_S).wait(_MAX_STOP_S):
+        _LOGGER.info("gRPC has not reported the end of its server within %g s", _MAX_STOP_S)
     threads.shutdown(wait=False)

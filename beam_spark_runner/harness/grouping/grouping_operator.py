@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue, create
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.core.user_calls import map_all
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
+from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks, per_chunk
 from beam_spark_runner.harness.failures import charge
@@ -171,7 +171,7 @@ class GroupsByWindow(GroupByKey):
         value_coder = coder.wrapped_value_coder.value_coder().value_coder()
         self._decode_value = value_coder.get_impl().decode
         self._decode_window = coder.window_coder.get_impl().decode
-        self._origin = functools.lru_cache(MOST_WINDOWS)(self._make_origin)
+        self._origin = functools.lru_cache(MAX_WINDOWS)(self._make_origin)
         self.takes_runs = (
             not grouping.is_keyed and grouping.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
         )

@@ -9,8 +9,8 @@ from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.semantics.window_states import WindowState
 
-_MOST_WINDOWS = 1000
-_MOST_BYTES = 16 << 20
+_MAX_WINDOWS = 1000
+_MAX_BYTES = 16 << 20
 
 MergeAccumulators = Callable[[Sequence[WindowedValue]], Sequence[Any]]
 """Maps elements KV<key, accumulators> to one merged accumulator each."""
@@ -50,7 +50,7 @@ class LongWindows:
         for each in windows:
             self._waiting.setdefault(each.coded_key, []).append(each)
             self._bytes += each.values.stored_bytes
-        if len(self._waiting) >= _MOST_WINDOWS or self._bytes >= _MOST_BYTES:
+        if len(self._waiting) >= _MAX_WINDOWS or self._bytes >= _MAX_BYTES:
             self.merge()
 
     def merge(self) -> None:

@@ -108,7 +108,7 @@ class _Parting:
             log.close()
 
     def _parts(self, sizes: Mapping[Any, int]) -> list[list[Any]]:
-        """Divide the windows into parts; a window as large as a part has one of its own."""
+        """Divide the windows into parts; a window as large as a part is one."""
         size_of_part = max(self._limit_bytes, sum(sizes.values()) // _PARTS)
         parts: list[list[Any]] = []
         open_part: list[Any] = []

@@ -14,7 +14,7 @@ from beam_spark_runner.semantics.strategy import Strategy
 
 MergeWindows = Callable[[Sequence[bytes]], Sequence[tuple[bytes, Sequence[bytes]]]]
 """Takes encoded windows of a key. Returns each merged window with the windows it is made of."""
-_MOST_ANSWERS = 256
+_MAX_ANSWERS = 256
 
 
 class Windowed(Protocol):
@@ -53,7 +53,7 @@ class SdkWindowFn(WindowFn):  # type: ignore[misc]
     def __init__(self, window_coder: Coder, merge: MergeWindows | None) -> None:
         self._coder = window_coder
         # Keys often have the same windows as others, and each call runs a bundle in the SDK.
-        self._merge = None if merge is None else functools.lru_cache(_MOST_ANSWERS)(merge)
+        self._merge = None if merge is None else functools.lru_cache(_MAX_ANSWERS)(merge)
 
     def assign(self, assign_context: WindowFn.AssignContext) -> Iterable[BoundedWindow]:
         """Never called: the SDK assigns windows."""

@@ -1,4 +1,4 @@
-"""Stores the windows of a grouping between epochs, each as a record of its own."""
+"""Stores the windows of a grouping between epochs, each as a separate record."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class LoadedWindow(NamedTuple):
         state: The loaded object, which the pane machine may have changed or replaced since.
         coded: Its encoding in the store.
         hold_us: The hold of the window's timer in the store; None: its trigger waits for a clock,
-            so that the timers must be written anew.
+            so that the timers must be written again.
     """
 
     state: WindowState
@@ -39,7 +39,7 @@ class StoredWindows:
     Each window has a cell in the store, and a timer for when it is due, with the window's watermark
     hold. The owner of the timer is the window, so that each of very many windows of a key
     becomes due without the others. The values are in the cell if they are few and small; else they
-    are in bags of their own.
+    are in separate bags.
 
     A window that is saved has been advanced to this epoch's time. One that is not saved remains in
     the store unchanged, due at the same time as before.

@@ -9,7 +9,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.beam.plugin.block_edges import KEY_ENDS, KEY_GOES_ON
+from beam_spark_runner.harness.beam.plugin.block_edges import KEY_CONTINUES, KEY_ENDS
 from beam_spark_runner.harness.codec.blocks import GroupToken, length_prefix
 from beam_spark_runner.harness.codec.columns import ElementWriter
 from beam_spark_runner.harness.fn_api.services.state_service import BundleState
@@ -19,7 +19,7 @@ from beam_spark_runner.portable.wire import PagedIterableCoder
 _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
 """Blocks grow from the first size to this one, so that the harness begins early, too."""
-_MOST_BLOCKS = 1024  # in one message
+_MAX_BLOCKS = 1024  # in one message
 
 
 class RemoteInput:
@@ -59,7 +59,7 @@ class RemoteInput:
     @property
     def is_full(self) -> bool:
         """Whether the buffered elements should be sent."""
-        return self._size >= self._block_bytes or len(self._blocks) >= _MOST_BLOCKS
+        return self._size >= self._block_bytes or len(self._blocks) >= _MAX_BLOCKS
 
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Encode elements; each has the timestamp, windows and pane of its origin."""
@@ -96,7 +96,7 @@ class RemoteInput:
     def take(self) -> tuple[list[beam_fn_api_pb2.Elements.Data], int]:
         """Remove and return the buffered blocks, and about how many bytes they have."""
         if self._out:
-            self._cut(KEY_GOES_ON if self._marks_keys else b"")
+            self._cut(KEY_CONTINUES if self._marks_keys else b"")
         taken = self._blocks, self._size
         if self._blocks:
             self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)

@@ -1,7 +1,7 @@
 """The timers that an SDK harness has set for the keys of a bundle.
 
 A harness sends timers when its bundle ends, and gets those that fire as the input of a later
-bundle. Pairs of key and window are independent: each has a queue of its own, so that one bundle
+bundle. Pairs of key and window are independent: each has its own queue, so that one bundle
 fires a timer of every pair.
 """
 

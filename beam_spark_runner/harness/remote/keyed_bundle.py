@@ -30,10 +30,10 @@ from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from beam_spark_runner.state.requests import StateRequests
 
-MOST_CALLS = 8192
+MAX_CALLS = 8192
 """The number of elements (counted per window) and timers after which a bundle ends: until then, the
 SDK keeps state in memory, and the runner the timers of these keys."""
-_MOST_INFOS = 1_000
+_MAX_INFOS = 1_000
 
 
 class OneBundle(Bundle, Protocol):
@@ -71,7 +71,7 @@ class UserState:
         self.cache_token = secrets.token_bytes(16)
 
     def forget_cached(self) -> None:
-        """Have the SDK read state anew in its next bundle.
+        """Have the SDK read state again in its next bundle.
 
         Of a state with several pages, the SDK caches the first page and the continuation token, but
         not the values that were appended since.
@@ -170,12 +170,12 @@ class RemoteKeyedBundle:
         else:
             moments.append(_Moment(until_us, [*values], [*origins]))
         self._calls += len(values)
-        if self._calls >= MOST_CALLS:
+        if self._calls >= MAX_CALLS:
             self._come_to_moments({self._key: until_us})
 
     def _push(self, values: list[Any], origins: list[WindowedValue]) -> int:
         """Push elements into the bundle; return their number, counted per window."""
-        if self._calls_of_bundle >= MOST_CALLS:
+        if self._calls_of_bundle >= MAX_CALLS:
             self._close()
         bundle = self._open()
         if self._expects_expiry:
@@ -229,7 +229,7 @@ class RemoteKeyedBundle:
         if self._policy.store is not None:
             self._holds_us[self._key] = hold_us
         interruption = self._policy.interruption
-        most = MOST_CALLS if interruption is None else interruption.batch
+        most = MAX_CALLS if interruption is None else interruption.batch
         if self._one_key_at_a_time or self._calls >= most:
             self._end_keys()
 
@@ -361,5 +361,5 @@ class RemoteKeyedBundle:
                     f"{family.transform}: {error} (SDK {self._sdk})"
                 ) from error
         self._taken.clear()
-        if len(self._infos) > _MOST_INFOS:
+        if len(self._infos) > _MAX_INFOS:
             self._infos = list(merge(self._infos))

@@ -23,9 +23,9 @@ from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import artifacts_of
 from beam_spark_runner.portable.environment_facts import has_our_package
 
-MOST_IDLE_S = 30.0
+MAX_IDLE_S = 30.0
 """How long an idle harness is kept for the next task, without --environment_cache_millis."""
-MOST_OF_OTHER_JOBS = 4
+MAX_OF_OTHER_JOBS = 4
 """How many idle harnesses of other jobs are kept when a job starts one."""
 
 
@@ -33,7 +33,7 @@ class SdkHarnesses:
     """All SDK harnesses of this process, and the port that they connect to.
 
     Threads: any. A harness that starts does not block calls for others; idle harnesses expire in
-    a thread of their own.
+    their own thread.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class SdkHarnesses:
             if kept.settings.job_id != job_id and not kept.users
         ]
         idle.sort(key=lambda key: self._kept[key].idle_since, reverse=True)
-        return idle[MOST_OF_OTHER_JOBS:]
+        return idle[MAX_OF_OTHER_JOBS:]
 
     def _drop(self, keys: "Iterable[_Key]") -> None:
         for key in list(keys):
@@ -194,7 +194,7 @@ class SdkHarnesses:
         while self._kept:
             now = time.monotonic()
             due = {
-                key: kept.idle_since + (kept.settings.cache_s or MOST_IDLE_S)
+                key: kept.idle_since + (kept.settings.cache_s or MAX_IDLE_S)
                 for key, kept in self._kept.items()
                 if not kept.users
             }

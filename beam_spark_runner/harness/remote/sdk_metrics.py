@@ -8,10 +8,10 @@ from apache_beam.portability.api import metrics_pb2
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.metric_values import counter_value, value_of
-from beam_spark_runner.portable.monitoring import MOST_METRICS, name_of
+from beam_spark_runner.portable.monitoring import MAX_METRICS, name_of
 
 _LOGGER = logging.getLogger(__name__)
-_MOST_NAMED = 1_000
+_MAX_NAMED = 1_000
 
 
 class HarnessMetrics:
@@ -39,8 +39,8 @@ class HarnessMetrics:
         for info in infos:
             if info.urn == LOG_MARK_URN:
                 continue
-            if len(found) >= MOST_METRICS:
-                self._warn(info, f"a bundle has more than {MOST_METRICS} metrics")
+            if len(found) >= MAX_METRICS:
+                self._warn(info, f"a bundle has more than {MAX_METRICS} metrics")
                 break
             try:
                 value_of(info)
@@ -60,7 +60,7 @@ class HarnessMetrics:
 
     def _warn(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
         name = name_of(info)
-        if name in self._named or len(self._named) >= _MOST_NAMED:
+        if name in self._named or len(self._named) >= _MAX_NAMED:
             return
         self._named.add(name)
         _LOGGER.warning(

@@ -26,9 +26,9 @@ from beam_spark_runner.state.stored_residuals import StoredKeyedValues, StoredTi
 Truncate = Callable[[Sequence[WindowedValue]], list[WindowedValue]]
 """Truncates sized restrictions by their provider; leaves out those that it drops."""
 
-_MOST_AT_ONCE = 64
-_LEAST_SLICE_US = 20_000
-_MOST_SLICE_US = 30_000_000
+_MAX_AT_ONCE = 64
+_MIN_SLICE_US = 20_000
+_MAX_SLICE_US = 30_000_000
 
 
 class EpochRestrictions(RestrictionInput):
@@ -118,7 +118,7 @@ class EpochRestrictions(RestrictionInput):
         self._begun.clear()  # restrictions that are pushed from now on are new
 
     def _run_all(self) -> None:
-        while due := list(itertools.islice(self._timers.due(), _MOST_AT_ONCE)):
+        while due := list(itertools.islice(self._timers.due(), _MAX_AT_ONCE)):
             pending = deque(self._without_truncating(due))
             while pending:
                 self._run(pending)
@@ -143,7 +143,7 @@ class EpochRestrictions(RestrictionInput):
     def _run(self, pending: deque[ResidualTimer]) -> None:
         """Run a bundle over at least one restriction, and more for a slice of the budget."""
         first = pending[0]
-        slice_us = max(_LEAST_SLICE_US, first.slice_us, self._left_us() // len(pending))
+        slice_us = max(_MIN_SLICE_US, first.slice_us, self._left_us() // len(pending))
         self._began_us, self._slice_us, self._least_us = self._spent_us(), slice_us, first.slice_us
         self._bundle = self._start_bundle()
         self._bundle.enter()
@@ -165,10 +165,10 @@ class EpochRestrictions(RestrictionInput):
         is_unclaimed = self._restriction_of(residual.element) in self._begun
         took_us = self._spent_us() - self._began_us  # until the bundle finished
         if is_unclaimed and took_us >= self._slice_us:
-            self._timers.slice_us = min(2 * took_us, _MOST_SLICE_US)
+            self._timers.slice_us = min(2 * took_us, _MAX_SLICE_US)
         else:
             half_us = self._least_us // 2
-            self._timers.slice_us = half_us if half_us > _LEAST_SLICE_US else 0
+            self._timers.slice_us = half_us if half_us > _MIN_SLICE_US else 0
         if is_unclaimed and not residual.delay_us:
             return residual._replace(delay_us=self._idle_us)
         return residual

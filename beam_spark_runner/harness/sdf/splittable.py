@@ -26,7 +26,7 @@ from beam_spark_runner.harness.sdf.timed_split import TimedSplit
 from beam_spark_runner.scheduling.rounds import may_leave_work
 from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
 
-_MOST_GATHERED = 1_000
+_MAX_GATHERED = 1_000
 _LARGE = 4 << 20  # the size of a restriction, from the SDK: mostly bytes
 
 
@@ -102,7 +102,7 @@ class SplittableInput(RestrictionInput):
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
         leaves_much = self._budget is not None and self._budget.leaves_much
-        if len(self._ready) > _MOST_GATHERED and not leaves_much:
+        if len(self._ready) > _MAX_GATHERED and not leaves_much:
             self._gathers, self._budget = False, None
         if not self._gathers:
             self._process()
@@ -229,7 +229,7 @@ def run_to_end(
             needed. Called with 0 between any two bundles.
     """
     while True:
-        # Every stage gets its turn: one that defers for ever must not keep others waiting.
+        # Every stage gets its turn: one that defers forever must not keep others waiting.
         if any([stage.run_due() for stage in stages]):
             wait_us(0)
             continue

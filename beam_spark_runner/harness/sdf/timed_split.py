@@ -12,7 +12,7 @@ _LITTLE = (0.0, 1 / 64, 1 / 16, 1 / 4)
 
 
 class TimedSplit:
-    """Splits a bundle when its time is spent, from a thread of its own.
+    """Splits a bundle when its time is spent, from its own thread.
 
     The rest of the current restriction is cut into pieces, as far as its tracker allows: first
     pieces from its end, one after another, then all that has not been claimed (or a little less,

@@ -45,7 +45,7 @@ _BINDS_CELL = ("STORE_DEREF", "DELETE_DEREF")
 
 
 class Closed:
-    """A function that is closed as long as the variables that it reads are not bound anew."""
+    """A function that is closed as long as the variables that it reads are not bound again."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}
@@ -66,7 +66,7 @@ class Closed:
             return None
 
     def holds(self) -> bool:
-        """Return whether the function is still closed: a program may have bound variables anew."""
+        """Return whether the function is still closed: a program may have bound variables again."""
         return all(
             variables.get(name, _NOTHING) is value
             for (_, name), (variables, value) in self._reads.items()

@@ -1,7 +1,7 @@
 """Keys in dictionaries: as equal as their encodings, which is Beam's equality, and not Python's.
 
 In Python ``True == 1 == 1.0`` and ``0.0 == -0.0``, and classes of users define equality as they
-please; their encodings differ, so that Beam takes them for different keys.
+please; their encodings differ, so that they are different keys in Beam.
 """
 
 from collections.abc import Hashable, Sequence

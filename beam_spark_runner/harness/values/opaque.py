@@ -1,7 +1,7 @@
 """Finds objects whose size in memory cannot be estimated from their encoded size.
 
 The runner bounds memory by encoded bytes: of rows, of groups, of elements that are read ahead.
-An object of a class with a ``__reduce__`` of its own may be far larger than its pickle. So only
+An object of a class with its own ``__reduce__`` may be far larger than its pickle. So only
 few such objects are decoded before user code has processed them, as in Beam's harness.
 """
 
@@ -32,12 +32,12 @@ def _is_opaque_type(kind: type) -> bool:
     )
 
 
-_MOST = 4  # in memory at once
+_MAX_IN_MEMORY = 4
 
 
 def decoded(coded: list[bytes], decode: Callable[[bytes], Any]) -> Sequence[Any]:
     """Decode the values of a group; each value on access if they are opaque."""
-    if len(coded) > _MOST and is_opaque(decode(coded[0])):
+    if len(coded) > _MAX_IN_MEMORY and is_opaque(decode(coded[0])):
         return OpaqueValues(coded, decode)
     return map_all(decode, coded)
 

@@ -218,7 +218,7 @@ class StreamedValues:
     """The iterable that a DoFn gets for a group too large for a list.
 
     It may be iterated repeatedly, and by several iterators at once, until the log is closed; then
-    iterating raises a GroupClosedError. Each iteration decodes the values anew.
+    iterating raises a GroupClosedError. Each iteration decodes the values again.
 
     Args:
         log: The log with the first values, to which those of ``source`` are appended as read.

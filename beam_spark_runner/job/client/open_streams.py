@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 _LOGGER = logging.getLogger(__name__)
-_MOST_END_S = 5.0
+_MAX_END_S = 5.0
 _STREAMS: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
@@ -37,5 +37,5 @@ def end_streams() -> None:
         has_ended = threading.Event()
         if stream.add_callback(has_ended.set):
             stream.cancel()
-            if not has_ended.wait(_MOST_END_S):
-                _LOGGER.warning("gRPC has not ended a stream within %g s", _MOST_END_S)
+            if not has_ended.wait(_MAX_END_S):
+                _LOGGER.warning("gRPC has not ended a stream within %g s", _MAX_END_S)

@@ -102,7 +102,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         """Wait for the end, or for ``duration`` milliseconds.
 
         With --drain_on_sigterm, the first SIGTERM drains the pipeline, and the second one ends this
-        program; the job goes on.
+        program; the job continues.
 
         Raises:
             RuntimeError: The pipeline failed or was cancelled; the text has the reason.

@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class MetricsPort:
-    """Serves metrics from its construction until ``close``, in threads of its own.
+    """Serves metrics from its construction until ``close``, in its own threads.
 
     It is constructed after Spark has started, as every server of this package: Spark's JVM begins
     with a fork, which is unsafe while other threads run.

@@ -42,7 +42,7 @@ class PreparedJob:
         packages: The sets of files that SDK harnesses need, by their digests.
         working_folder: The working directory of the program that built the pipeline. None: that
             was another process.
-        import_path: Where that program finds modules, besides its installed packages.
+        import_path: Where that program finds modules, in addition to its installed packages.
         main_classes: The classes of the main module of the program that built the pipeline; empty
             if that was another process.
         was_built_here: Whether the pipeline was built in this process. Only then may this process

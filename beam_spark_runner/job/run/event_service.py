@@ -15,8 +15,8 @@ from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.portable.test_stream import events_of, served_event, service_of
 from beam_spark_runner.scheduling.test_stream_events import End, Event
 
-_MOST_BYTES_AHEAD = 1 << 24  # without what gRPC itself buffers
-_MOST_EVENTS_AHEAD = 1000
+_MAX_BYTES_AHEAD = 1 << 24  # without what gRPC itself buffers
+_MAX_EVENTS_AHEAD = 1000
 _JOIN_S = 5.0
 _OPTIONS = [("grpc.max_receive_message_length", -1)]
 
@@ -117,8 +117,8 @@ class ServedEvents:
                     self._stopped.is_set()
                     or not self._arrived
                     or (
-                        self._bytes + size <= _MOST_BYTES_AHEAD
-                        and len(self._arrived) < _MOST_EVENTS_AHEAD
+                        self._bytes + size <= _MAX_BYTES_AHEAD
+                        and len(self._arrived) < _MAX_EVENTS_AHEAD
                     )
                 )
             )

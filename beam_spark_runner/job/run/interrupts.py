@@ -32,8 +32,8 @@ class FirstInterrupt:
         The block must cancel the pipeline before it passes the exception on. Unless the program
         catches it, no traceback is shown: its user knows what has ended it.
 
-        Without effect in other threads than the main one, and in programs that have a handler of
-        their own for Ctrl-C.
+        Without effect in other threads than the main one, and in programs that have their own
+        handler for Ctrl-C.
         """
         if (
             threading.current_thread() is not threading.main_thread()

@@ -49,7 +49,7 @@ _TEARDOWN_OF_CANCELLED_S = 1.5
 
 
 class Job:
-    """Runs a plan in a thread of its own.
+    """Runs a plan in its own thread.
 
     Threads: every method may be called from any thread.
 
@@ -230,7 +230,7 @@ class Job:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as at_end:
-            # Taken from the last to the first, whichever of them fail: nobody waits for ever.
+            # Taken from the last to the first, whichever of them fail: nobody waits forever.
             at_end.callback(self._ended.set)
             for step in (
                 self._end_record,  # late: DoFns may log while they are torn down

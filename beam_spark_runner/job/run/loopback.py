@@ -93,7 +93,7 @@ class LoopbackPool:
         self._server.start()
 
     def keep_lines(self, messages: JobMessages) -> None:
-        """Add the log lines of the harnesses to ``messages``, beside this process's logging."""
+        """Add the log lines of the harnesses to ``messages``, in addition to logging them here."""
         self._lines = LogHandler(_Kept(messages), running_transform)
         self._lines.addFilter(self._is_ours)
         logging.getLogger().addHandler(self._lines)

@@ -1,7 +1,7 @@
 """Lets jobs finish for which the program does not wait, before Python ends anything of theirs.
 
 When the main thread has ended, Python waits for all other threads. But no executor starts work any
-more by then, in particular none of gRPC's: a job that uses one would fail, or wait for ever.
+more by then, in particular none of gRPC's: a job that uses one would fail, or wait forever.
 """
 
 import threading

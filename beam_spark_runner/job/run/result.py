@@ -59,7 +59,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         """Wait for the end, or for ``duration`` milliseconds.
 
         Ctrl-C cancels the pipeline and its Spark jobs, and so does SIGTERM where
-        the program has no handler of its own for it. A second Ctrl-C ends the program at once.
+        the program has no other handler for it. A second Ctrl-C ends the program at once.
         With --drain_on_sigterm, the first SIGTERM drains a streaming pipeline instead.
 
         Raises:

@@ -44,23 +44,23 @@ class LiveTasks:
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
         self._stored: Mapping[TransformId, Deferrals] = {}
 
-    def begin(self, run: int, *, is_beside: bool = False) -> None:
+    def begin(self, run: int, *, is_additional: bool = False) -> None:
         """Drop the progress of earlier Spark jobs, unless the last one still runs.
 
         Their metrics are in their reports, or their attempts do not count.
 
         Args:
             run: The number of the next one; 0: none.
-            is_beside: Whether the last one still runs.
+            is_additional: Whether the last one still runs.
         """
         with self._lock:
-            if not is_beside:
+            if not is_additional:
                 self._runs.clear()
                 self._tasks.clear()
             self._runs.add(run)
 
     def commit(self, reports: Iterable[Report]) -> None:
-        """Replace the stored residuals of the epoch before by those of a committed epoch."""
+        """Replace the stored residuals of the previous epoch by those of a committed epoch."""
         stored = _summed(
             (name, left.count, left.hold_us)
             for report in reports
@@ -146,9 +146,9 @@ class TaskTelemetry:
         )
         self.route = self._server.route
 
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         """See ``Observer.began``."""
-        self._live.begin(run, is_beside=is_beside)
+        self._live.begin(run, is_additional=is_additional)
 
     def reported(self, reports: Sequence[Report]) -> None:
         """See ``Observer.reported``."""

@@ -1,6 +1,6 @@
 """Gives errors of user code the class that user code has raised, for a program's ``except``.
 
-An error that is a ``ValueError`` and a ``BundleFailedError`` has a class of its own, a subclass of
+An error that is a ``ValueError`` and a ``BundleFailedError`` has its own class, a subclass of
 both. Only classes that the program has imported are used: no module is imported because an error
 names it, and no code of the user's class is run, which may want other arguments, keep a list of
 its subclasses, or forbid them.

@@ -25,10 +25,10 @@ from beam_spark_runner.options.server_options import ServerConfig
 
 _CALLS_OF_A_CLIENT = 2  # the streams of its job's states and messages
 _MORE_CALLS = 500  # unary calls, and streams of ended jobs
-_MOST_MESSAGE_BYTES = 256 << 20
+_MAX_MESSAGE_BYTES = 256 << 20
 _KEEPALIVE_MS = 300_000
 _OPTIONS = [
-    ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.max_ping_strikes", 0),  # SDKs send pings while they have no open calls
     ("grpc.so_reuseport", 0),  # so that a port that is in use is an error

@@ -127,7 +127,7 @@ class JobServer:
         except Exception as error:  # of Py4J, whose message lacks the cause
             raise SparkSetupError(
                 f"the job server's Spark does not answer: {message_of(error)}",
-                "If its JVM has ended, start the job server anew.",
+                "If its JVM has ended, start the job server again.",
             ) from error
         session.pool = pool
         return session

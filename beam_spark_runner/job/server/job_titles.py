@@ -1,8 +1,8 @@
-"""What the server's log shows of a job beside its id. Clients choose the names of their jobs."""
+"""What the server's log shows of a job after its id. Clients choose the names of their jobs."""
 
 from urllib.parse import unquote
 
-_MOST_CHARACTERS = 60
+_MAX_CHARACTERS = 60
 
 
 def title_of(name: str, peer: str) -> str:
@@ -22,8 +22,8 @@ def title_of(name: str, peer: str) -> str:
 
 def short_name(name: str) -> str:
     """Return a name that cannot break or forge a line of the log."""
-    if len(name) > _MOST_CHARACTERS:
-        name = f"{name[:_MOST_CHARACTERS]}…"
+    if len(name) > _MAX_CHARACTERS:
+        name = f"{name[:_MAX_CHARACTERS]}…"
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in name
     )

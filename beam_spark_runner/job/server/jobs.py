@@ -35,9 +35,9 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)
 
-MOST_ENDED = 200
+MAX_ENDED = 200
 """The most ended jobs of which states and messages are stored; the oldest are dropped."""
-MOST_BYTES_OF_ENDED = 256 << 20
+MAX_BYTES_OF_ENDED = 256 << 20
 """The most memory of ended jobs, in bytes, unless one job alone needs more."""
 _PREPARED_FOR_S = 3600.0  # the longest pause of a client before it stages a file or calls Run
 _ENDING = "the job server is ending, and takes no more jobs"
@@ -244,9 +244,7 @@ class Jobs:
         """
         self._ended.append(job)
         kept = sum(each.kept_bytes for each in self._ended)
-        while len(self._ended) > MOST_ENDED or (
-            kept > MOST_BYTES_OF_ENDED and len(self._ended) > 1
-        ):
+        while len(self._ended) > MAX_ENDED or (kept > MAX_BYTES_OF_ENDED and len(self._ended) > 1):
             oldest = self._ended.popleft()
             kept -= oldest.kept_bytes
             del self._jobs[oldest.job_id]

@@ -20,9 +20,9 @@ class _StoppedError(BaseException):
 
 
 class LimitedCall(Generic[T]):
-    """A call about a client's pipeline, in a thread of its own.
+    """A call about a client's pipeline, in its own thread.
 
-    If the thread is not in Python code, as in a system call, it goes on after the call has ended
+    If the thread is not in Python code, as in a system call, it continues after the call has ended
     for its caller, until it returns to Python. It is a daemon, so that the server's end does not
     wait for it.
 
@@ -71,7 +71,7 @@ class LimitedCall(Generic[T]):
             self._why = why
         self._user.interrupt()
         if not self._has_left.wait(_LEAVES_WITHIN_S):
-            _LOGGER.error("a thread that prepares a pipeline goes on, although: %s", why)
+            _LOGGER.error("a thread that prepares a pipeline continues, although: %s", why)
         self._is_over.set()
 
     def _run(self) -> None:

@@ -25,8 +25,8 @@ from beam_spark_runner.job.access import REFUSED_BY_US
 from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError, SavepointExistsError
 
 _LOGGER = logging.getLogger(__name__)
-_MOST_OF_A_TEXT = 4_000
-_MOST_ENCODED = 6_000  # gRPC's clients take 8 KB of trailing metadata
+_MAX_TEXT_LENGTH = 4_000
+_MAX_ENCODED = 6_000  # gRPC's clients take 8 KB of trailing metadata
 _SENT_AS_THEY_ARE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
@@ -158,10 +158,10 @@ def _short_message(error: BaseException) -> str:
 
     gRPC percent-encodes all bytes but printable ASCII, so that the limit is that of encoded bytes.
     """
-    most = _MOST_OF_A_TEXT
+    most = _MAX_TEXT_LENGTH
     while True:
         text = message_of(error, most)
         encoded = len(quote(text, safe=_SENT_AS_THEY_ARE))
-        if encoded <= _MOST_ENCODED:
+        if encoded <= _MAX_ENCODED:
             return text
-        most = most * _MOST_ENCODED // (encoded + 1)
+        most = most * _MAX_ENCODED // (encoded + 1)

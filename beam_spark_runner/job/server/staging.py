@@ -31,8 +31,8 @@ from beam_spark_runner.portable.artifacts import described
 
 _PATIENCE_S = 600.0
 """The longest time for which a client may send nothing, or receive nothing, while it stages."""
-_MOST_DESCRIBED_BYTES = 16 << 20  # of all files of a pipeline: names and roles, which are kept
-_MOST_EMPTY = 10  # messages without data, one after another, within a file
+_MAX_DESCRIBED_BYTES = 16 << 20  # of all files of a pipeline: names and roles, which are kept
+_MAX_EMPTY = 10  # messages without data, one after another, within a file
 
 
 class StagedArtifacts:
@@ -68,7 +68,7 @@ class StagedArtifacts:
         self._area = area
         self._limit_bytes = limit_bytes
         self._room_bytes = limit_bytes
-        self._room_described = _MOST_DESCRIBED_BYTES
+        self._room_described = _MAX_DESCRIBED_BYTES
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._latest: PatientStream | None = None
@@ -107,7 +107,7 @@ class StagedArtifacts:
 
     def _stage(self, answers: Iterator[Any]) -> Iterator[Any]:
         self._room_bytes = self._limit_bytes
-        self._room_described = _MOST_DESCRIBED_BYTES
+        self._room_described = _MAX_DESCRIBED_BYTES
         if not self._wanted:
             # The TypeScript SDK sometimes waits forever if it gets no request at all.
             yield _resolve([])
@@ -160,7 +160,7 @@ class StagedArtifacts:
         self._room_described -= located.ByteSize()
         if self._room_described < 0:
             raise TooLargeError(
-                f"the names and roles of the files of this pipeline exceed {_MOST_DESCRIBED_BYTES} "
+                f"the names and roles of the files of this pipeline exceed {_MAX_DESCRIBED_BYTES} "
                 "bytes"
             )
         return located
@@ -235,7 +235,7 @@ def _chunks(answers: Iterator[Any]) -> Iterator[bytes]:
         if answer.is_last:
             return
         empty = 0 if data else empty + 1
-        if empty > _MOST_EMPTY:
+        if empty > _MAX_EMPTY:
             raise StagingError("the client sends messages without data in the middle of a file")
 
 

@@ -19,7 +19,7 @@ from beam_spark_runner.backchannel.log_lines import category_of, level_of, logge
 from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.rendering import (
-    MOST_OF_A_TRACEBACK,
+    MAX_TRACEBACK_LENGTH,
     class_name,
     message_of,
     valid_text,
@@ -27,10 +27,10 @@ from beam_spark_runner.core.rendering import (
 from beam_spark_runner.job.watching.event_log import EventLog
 
 SDK_LOGGER = "beam_spark_runner.sdk"
-MOST_MESSAGES = 10_000
-MOST_BYTES = 32 << 20
+MAX_MESSAGES = 10_000
+MAX_BYTES = 32 << 20
 """The most messages and bytes that are stored for one job; the oldest are dropped."""
-_BYTES_OF_A_MESSAGE = 300  # beside its serialised size: measured
+_BYTES_OF_A_MESSAGE = 300  # in addition to its serialised size: measured
 _PER_SECOND, _AT_ONCE = 1_000, 10_000  # rate limit of log lines, and its burst, of all workers
 
 _LOGGER = logging.getLogger(SDK_LOGGER)
@@ -63,7 +63,7 @@ class JobMessages:
         self._step_names = step_names
         self._of_job = f"{job_id}: " if job_id else ""
         self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(
-            MOST_MESSAGES, also, most_bytes=MOST_BYTES, size_of=size_of
+            MAX_MESSAGES, also, most_bytes=MAX_BYTES, size_of=size_of
         )
         self._number = 0
         self._left_out = 0
@@ -168,7 +168,7 @@ class JobMessages:
         It is the only message of the highest importance: Java's client takes the first of these for
         the reason, Python's the last. An SDK may log errors in a job that goes well.
         """
-        text = message_of(error, MOST_OF_A_TRACEBACK) or class_name(error)
+        text = message_of(error, MAX_TRACEBACK_LENGTH) or class_name(error)
         if self._of_job:
             _LOGGER.error("%s%s", self._of_job, text)
         self._keep(logging.ERROR, text)
@@ -194,7 +194,7 @@ class JobMessages:
                     message_id=str(self._number),
                     time=at or datetime.now(timezone.utc).isoformat(),
                     importance=importance,
-                    message_text=valid_text(text, MOST_OF_A_TRACEBACK),
+                    message_text=valid_text(text, MAX_TRACEBACK_LENGTH),
                 )
             )
 

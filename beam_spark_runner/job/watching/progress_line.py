@@ -1,6 +1,6 @@
 """The progress line of a pipeline on a terminal, and the lines that remain there.
 
-It is drawn by a thread of its own, whose errors never disturb the pipeline.
+It is drawn by its own thread, whose errors never disturb the pipeline.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class Line(Protocol):
 
 
 class TimedLine(ABC):
-    """A ``Line`` that a thread of its own brings up to date.
+    """A ``Line`` that its own thread brings up to date.
 
     Threads: any. No method raises, except ``show`` if ``parts`` does not return.
 
@@ -197,7 +197,7 @@ class LoggedLine(TimedLine):
     """Logs the line once a minute, if something has changed, and the lines that remain.
 
     For programs whose stderr is no terminal: what they print is left as it is, and what they log
-    says how the pipeline goes on.
+    says how far the pipeline is.
 
     Args:
         began_s, clock: See ``TimedLine``.

@@ -11,7 +11,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.watching.event_log import EventLog
-from beam_spark_runner.job.watching.messages import MOST_BYTES, MOST_MESSAGES, JobMessages, size_of
+from beam_spark_runner.job.watching.messages import MAX_BYTES, MAX_MESSAGES, JobMessages, size_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class JobRecord:
         self._title = f"{job_id} {title}".rstrip()
         self._began_s: float | None = None
         self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(
-            MOST_MESSAGES, most_bytes=MOST_BYTES, size_of=_size_of
+            MAX_MESSAGES, most_bytes=MAX_BYTES, size_of=_size_of
         )
         self.states: EventLog[StateChange] = EventLog(also=self.events)
         self.messages = JobMessages(step_names, also=self.events, job_id=job_id)

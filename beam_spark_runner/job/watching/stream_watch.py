@@ -112,7 +112,7 @@ class StreamWatch:
             has_age: Whether the line says how long ago the last epoch was committed.
         """
         status = self.status
-        # A TestStream has a clock of its own.
+        # A TestStream has its own clock.
         now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
         counts = element_counts(self._committed())
         emitted = sum(counts.get(collection, 0) for collection in self._emitted)

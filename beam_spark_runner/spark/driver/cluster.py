@@ -112,7 +112,7 @@ class SparkCluster:
 
     def reading(self, segment: Segment) -> AbstractContextManager[None]:
         """See ``Cluster``."""
-        return self._settings.materialiser.beside(segment)
+        return self._settings.materialiser.with_users_settings(segment)
 
     def helping(self, run: int, help_with: Callable[[Offer], JobResult] | None) -> HelpingJob:
         """See ``Cluster``."""

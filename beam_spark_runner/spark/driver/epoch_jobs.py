@@ -32,13 +32,13 @@ class Epochs:
     On classic Spark the levels are chained and planned once: the rows for the first level travel in
     a local property of the Spark job, and each job runs the same physical plan again. A client of
     Spark Connect cannot set such a property, nor can a program in which Python's threads have no
-    threads of their own in the JVM: there, the rows are part of the plan, which is made anew.
+    separate threads in the JVM: there, the rows are part of the plan, which is created again.
 
     Threads: the one that makes it.
 
     Args:
         spark: the session.
-        copier: copies physical plans; None: the plan of each Spark job is made anew.
+        copier: copies physical plans; None: the plan of each Spark job is created again.
         scope: names Spark jobs.
         check_cancelled: raises if the pipeline is to end.
         anchors: whether each partition stays on its host.

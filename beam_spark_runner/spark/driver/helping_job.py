@@ -22,7 +22,7 @@ class HelpingJob:
         offers: of the tasks of the pipeline.
         cancel: cancels the Spark jobs of the pipeline that run now.
         run: the number of the first Spark job.
-        help_with: runs the Spark job that helps, in a thread of its own; None: no job could help.
+        help_with: runs the Spark job that helps, in its own thread; None: no job could help.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Materialised(NamedTuple):
 class Materialiser(Protocol):
     """Runs frames and stores their rows."""
 
-    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+    def with_users_settings(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         """Let a segment read Spark tables with the user's settings, unless it reads rows, too."""
         ...
 
@@ -92,7 +92,7 @@ class CheckpointOnExecutors:
     reads them, and the segment is run again.
     """
 
-    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+    def with_users_settings(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         """See ``Materialiser``."""
         return contextlib.nullcontext()
 
@@ -127,7 +127,7 @@ class FilesInSharedStorage:
                 self._session.set_conf(key, value)
 
     @contextlib.contextmanager
-    def beside(self, segment: Segment) -> Iterator[None]:
+    def with_users_settings(self, segment: Segment) -> Iterator[None]:
         """See ``Materialiser``. Rows that are materialised inside are only read after it."""
         if not segment.tables or segment.reads:
             yield

@@ -1,6 +1,6 @@
 """Refuses to overwrite what the same pipeline reads, if a failure would lose it.
 
-Spark deletes files and tables without versions before it writes them anew. If executors are lost
+Spark deletes files and tables without versions before it writes them again. If executors are lost
 in between, the rows that were read are gone along with their source. Spark itself refuses it where
 one DataFrame reads and writes.
 """

@@ -1,4 +1,4 @@
-"""Physical plans that run once in each epoch, without being made anew."""
+"""Physical plans that run once in each epoch, without being created again."""
 
 import os
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -18,7 +18,7 @@ from beam_spark_runner.spark.pyspark_internals import (
 def threads_are_pinned() -> bool:
     """Whether each thread of Python has its own in the JVM, and with it its own local properties.
 
-    If not, the plan of each Spark job must be made anew.
+    If not, the plan of each Spark job must be created again.
     """
     return os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
 
@@ -26,7 +26,7 @@ def threads_are_pinned() -> bool:
 class PlanCopier:
     """Runs physical plans of one job again and again.
 
-    Threads: the one that makes it, which runs the plans; and one of its own, which copies them.
+    Threads: the one that makes it, which runs the plans; and its own, which copies them.
 
     Args:
         spark: the session, which is not a client of Spark Connect.

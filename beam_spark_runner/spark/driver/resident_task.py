@@ -21,7 +21,7 @@ from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.pyspark_internals import activate_session
 from beam_spark_runner.spark.worker.task_functions import serving_function
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """How much a level may emit for the next one."""
 _LOOK_EVERY_S = 0.2
 
@@ -31,7 +31,7 @@ class ResidentTask:
 
     It ends when it is idle, or has lasted for some time; the next epoch starts another one.
 
-    Threads: the one that makes it; and one of its own, which runs the Spark jobs.
+    Threads: the one that makes it; and its own, which runs the Spark jobs.
 
     Args:
         spark: the session, on a local master that repeats no tasks.
@@ -91,9 +91,9 @@ class ResidentTask:
     def _request(self, programs: Sequence[LevelProgram], rows: str) -> Request:
         for number, sent in enumerate(self._sent):
             if sent is programs:
-                return Request(number, None, rows, MOST_BYTES)
+                return Request(number, None, rows, MAX_BYTES)
         self._sent.append(programs)
-        return Request(len(self._sent) - 1, programs, rows, MOST_BYTES)
+        return Request(len(self._sent) - 1, programs, rows, MAX_BYTES)
 
     def _started(self) -> Connection:
         """Start a task, and return the connection to it.
@@ -132,7 +132,7 @@ class ResidentTask:
         self._job.result()
 
     def _serve(self, address: str) -> None:
-        """Run a Spark job with one task; in the thread of its own.
+        """Run a Spark job with one task; in its own thread.
 
         Args:
             address: the path of the socket at which this process listens.

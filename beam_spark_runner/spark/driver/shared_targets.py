@@ -24,7 +24,7 @@ def check_targets(writes: Iterable[OpenWrite]) -> list[TableError]:
         problem = (
             f"it writes {write.write}, which {other.step} writes, too: several writes may only "
             "append to one target, and their rows must have the same columns. Flatten the "
-            "collections, or write them in pipelines of their own"
+            "collections, or write them in separate pipelines"
         )
         errors.append(TableError(problem, write.step))
     return errors

@@ -142,7 +142,7 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
 def _line(text: str) -> str:
     """Return the line with the original error."""
     _, is_traceback, traceback = text.rpartition("Traceback (most recent call last):\n")
-    if is_traceback:  # its last line; indented are the frames before, and the JVM's after it
+    if is_traceback:  # its last line; frames are indented, as are the JVM's after it
         raised = re.search(r"^[\w.]+(: .*)?$", traceback, re.MULTILINE)
         if raised is not None:
             return raised[0]

@@ -138,7 +138,7 @@ class OpenWrite:
         write, mode = self.write, self.write.mode
         if is_again and mode in ("error", "ignore"):
             # There was no target. What is there now is what the failed write has left, such as an
-            # empty folder: Spark would take that for an error, or for nothing more to do.
+            # empty folder: Spark would treat that as an error, or as nothing more to do.
             mode = "overwrite"
         writer = frame.write.mode(mode).options(**write.options)
         if write.format:
@@ -257,7 +257,7 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
     except Exception as error:
         if says_it_exists(error):
             return ""
-        # Each database has words of its own for a table that it does not have.
+        # Each database has its own words for a table that it does not have.
         may_be_missing = is_about_nothing_there(error) or not (write.path or write.table)
         if lacks_connector(error) or is_about_connection(error) or not may_be_missing:
             reason = reason_for(error, write.format, write.options, str(session.spark.version))

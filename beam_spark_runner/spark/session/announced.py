@@ -22,7 +22,7 @@ def session_to_open(config: SparkSettings, given: Any) -> str:
     """
     master = config.spark_master_url
     if given is not None or pyspark_internals.has_context() or (_CONNECT in sys.modules):
-        return "opening a Spark session"  # beside one that exists
+        return "opening a Spark session"  # while another one exists
     if master is not None and master.startswith("sc://"):
         return f"connecting to {without_token(master)}"
     with contextlib.suppress(Exception):  # that of the start is reported

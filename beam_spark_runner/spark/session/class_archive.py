@@ -1,7 +1,7 @@
 """A file with the classes that Spark loads, from which a JVM starts in less CPU time.
 
 Java calls it a dynamic archive of class data sharing (JEP 350). The program that first finds none
-has one made at its end, by ``make_class_archive`` in a process of its own with low priority.
+has one made at its end, by ``make_class_archive`` in a separate process with low priority.
 """
 
 import atexit
@@ -23,13 +23,13 @@ from beam_spark_runner.harness.private_folder import private_folder
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_JAVA = 13
-_MOST_KEPT = 2
+_MAX_KEPT = 2
 _CONCERNS_ARCHIVES = re.compile(
     r"SharedArchiveFile|ArchiveClassesAtExit|Xshare|SharedClassListFile"
 )
 _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""A JVM that cannot use an archive goes on without it, and prints warnings about it."""
+"""A JVM that cannot use an archive continues without it, and prints warnings about it."""
 
 
 def flags_with_archive(folder: str, java: str, given: Mapping[str, str]) -> list[str]:
@@ -139,5 +139,5 @@ def _start_making(archive: Path, pid: int) -> None:
 def remove_old(archives: Iterable[Path]) -> None:
     """Remove all archives but the two that were used or made last."""
     by_age = sorted(archives, key=lambda each: each.stat().st_mtime, reverse=True)
-    for each in by_age[_MOST_KEPT:]:
+    for each in by_age[_MAX_KEPT:]:
         each.unlink(missing_ok=True)

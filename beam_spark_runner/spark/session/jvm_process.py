@@ -21,7 +21,7 @@ def start_jvm(conf: SparkConf) -> None:
 
     A handler of a signal, as that of Ctrl-C, may raise an exception meanwhile, after which PySpark
     removes the folder in which the JVM is about to write its port (or not, if another exception
-    interrupts that). Then the JVM would run for ever, since it only watches for the end of this
+    interrupts that). Then the JVM would run forever, since it only watches for the end of this
     process after that.
 
     Args:
@@ -33,7 +33,7 @@ def start_jvm(conf: SparkConf) -> None:
     outputs: list[JvmErrors] = []
 
     def start(*command: Any, **settings: Any) -> "subprocess.Popen[bytes]":
-        # In a session of its own, the JVM does not get Ctrl-C. PySpark would have a function of
+        # In its own session, the JVM does not get Ctrl-C. PySpark would have a function of
         # Python called between fork and exec, which is unsafe while gRPC's threads run.
         settings.pop("preexec_fn", None)
         settings["start_new_session"] = True
@@ -71,7 +71,7 @@ def start_jvm(conf: SparkConf) -> None:
 def end_jvm(within_s: float = _ENDS_WITHIN_S) -> None:
     """End the JVM that ``start_jvm`` has started, so that its memory is free; another may follow.
 
-    Nothing is done if there is none: ``spark-submit`` and programs have JVMs of their own.
+    Nothing is done if there is none: ``spark-submit`` and programs have their own JVMs.
 
     Args:
         within_s: the time after which it is killed.

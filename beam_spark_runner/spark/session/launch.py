@@ -53,7 +53,7 @@ def start_classic(
     serves_many: bool = False,
     class_archive: str | None = None,
 ) -> Any:
-    """Build a SparkSession with a context of its own.
+    """Build a SparkSession with its own context.
 
     Args:
         master: a Spark master. None: that of ``spark-submit`` or the user's Spark
@@ -147,7 +147,7 @@ def _conf_of_jvm(master: str | None, settings: Mapping[str, str]) -> SparkConf:
 
 
 def _forget_in_jvm(settings: Mapping[str, str]) -> None:
-    """Keep the JVM from taking settings for defaults of its later sessions.
+    """Keep the JVM from using settings as defaults of its later sessions.
 
     They reach a new JVM by ``spark-submit``, which makes them properties of the JVM. A property
     with another value is the user's, from PYSPARK_SUBMIT_ARGS.

@@ -40,7 +40,7 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
     SPARK_REMOTE names; the master that spark-submit or the user's Spark
     configuration chose; ``local[*]``.
 
-    A Spark that is started here goes on after its last pipeline, for the next one. If that asks
+    A Spark that is started here continues after its last pipeline, for the next one. If that asks
     for another Spark, the former one ends first.
 
     Args:
@@ -169,15 +169,14 @@ def _prepared_isolated(
         return _prepared(own, config, owner, is_shared=True, program=spark)
     if spark in _BUSY:
         raise SparkSetupError(
-            "another pipeline runs in this SparkSession, and Spark cannot create a second session "
-            "beside it.",
+            "another pipeline runs in this SparkSession, and Spark cannot create a second one.",
             "Wait for that pipeline, or use another session: one whose URL has no session_id.",
         )
     return _prepared(spark, config, owner, is_shared=True, restores=True)
 
 
 def _second_session(spark: Any) -> Any:
-    """Return a session beside ``spark`` on the same Spark, or None where none can be had."""
+    """Return another session on the same Spark as ``spark``, or None where none can be had."""
     if not is_connect(spark):
         return spark.newSession()
     spark.version  # noqa: B018  (a session that was never used cannot be cloned)

@@ -102,7 +102,7 @@ class OwnSpark:
         return f"another value of {min(names)[0]} is wanted" if names else None
 
     def is_used_otherwise(self) -> bool:
-        """Whether the program has run Spark jobs of its own in it since its last pipeline."""
+        """Whether the program has run its own Spark jobs in it since its last pipeline."""
         return self._jobs_so_far() != self._jobs
 
     def stop_waiting(self) -> None:
@@ -181,7 +181,7 @@ def keep(spark: Any, config: SparkSettings) -> None:
 def prepare_for(config: SparkSettings, *, is_given: bool) -> None:
     """End the runner's Spark if it is idle, and a pipeline needs another one.
 
-    If the program runs jobs of its own in it, or has stopped it, it is the program's from now on.
+    If the program runs its own jobs in it, or has stopped it, it is the program's from now on.
 
     Args:
         config: The options of the pipeline.
@@ -255,7 +255,7 @@ def _end_idle(own: OwnSpark) -> None:
         if own is not _own or own.users or own.has_stopped():
             return
         if not own.has_died() and own.is_used_otherwise():
-            _LOGGER.info("the program has run Spark jobs of its own: Spark is not stopped")
+            _LOGGER.info("the program has run its own Spark jobs: Spark is not stopped")
             _let_go()
             return
         _LOGGER.info("Spark is stopped: no pipeline has run for --spark_session_idle_timeout")

@@ -150,7 +150,7 @@ def _write(path: Path, files: Sequence[_File], pythons: Sequence[str]) -> None:
             for each in files:
                 if each.target not in seen:
                     seen.add(each.target)
-                    # With its modification time, so that the bytecode beside it is valid.
+                    # With its modification time, so that the bytecode next to it is valid.
                     tar.add(each.source, f"{_PACKAGES}/{each.target}", recursive=False)
         os.replace(temporary, path)
     except BaseException:

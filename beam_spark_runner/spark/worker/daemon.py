@@ -32,7 +32,7 @@ def load() -> None:
 
 
 def unshare_randomness() -> None:
-    """Seed numpy's generator anew in each worker, as Python does with its own."""
+    """Seed numpy's generator again in each worker, as Python does with its own."""
     with contextlib.suppress(ImportError):
         import numpy as np
 

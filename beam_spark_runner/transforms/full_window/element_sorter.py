@@ -14,8 +14,8 @@ from beam_spark_runner.transforms.full_window.coding import ElementCodec
 from beam_spark_runner.transforms.full_window.runs import RecordBlock
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 
-_MOST_ORIGINS = 1_000  # in the table; their numbers must fit into the int16 of a record
-_MOST_OF_CHUNK = 16  # a chunk with more origins has hardly any elements that share one
+_MAX_ORIGINS = 1_000  # in the table; their numbers must fit into the int16 of a record
+_MAX_ORIGINS_OF_CHUNK = 16  # a chunk with more origins has hardly any elements that share one
 
 
 class ElementSorter:
@@ -76,11 +76,11 @@ class ElementSorter:
         """Return the number of each origin in the table; empty: not all can be in the table."""
         places: dict[int, int] = {}
         for origin in distinct(origins):
-            if len(places) == _MOST_OF_CHUNK or len(origin.windows) != 1:
+            if len(places) == _MAX_ORIGINS_OF_CHUNK or len(origin.windows) != 1:
                 return []
             coded = self._codec.encode_origin(origin)
             if coded not in self._numbers:
-                if len(self._origins) == _MOST_ORIGINS:
+                if len(self._origins) == _MAX_ORIGINS:
                     return []
                 self._origins.append(self._codec.decode_origin(coded))
                 self._numbers[coded] = len(self._origins)

@@ -1,7 +1,7 @@
 """Passes the records of a partition to the function of ``map_partition``, and its results back.
 
-A bundle gets its elements by calls, but the function pulls them from an iterator. So it needs a
-stack of its own: that of a greenlet or, without the package ``greenlet``, of a thread.
+A bundle gets its elements by calls, but the function pulls them from an iterator. So it needs
+its own stack: that of a greenlet or, without the package ``greenlet``, of a thread.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_MOST_EQUAL = 0.1  # share of equal prefixes above which all keys are sorted as a whole
+_MAX_EQUAL = 0.1  # share of equal prefixes above which all keys are sorted as a whole
 _PREFIX = 8  # bytes
 _MASKS = np.array([~(~0 << 8 * n) << 8 * (_PREFIX - n) for n in range(_PREFIX + 1)], np.uint64)
 _PLACE_BYTES = 8 + 2 * 8  # memory of a number or an offset, and of sorting it
@@ -149,7 +149,7 @@ class _Strings:
         order: Places = np.argsort(~prefixes if descends else prefixes, kind="stable")
         prefixes = prefixes[order]
         is_as_before = prefixes[1:] == prefixes[:-1]
-        if np.count_nonzero(is_as_before) > _MOST_EQUAL * len(order):
+        if np.count_nonzero(is_as_before) > _MAX_EQUAL * len(order):
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
             column = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(order), buffers)
             return _places_of_column(column, descends=descends)

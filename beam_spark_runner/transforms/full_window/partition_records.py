@@ -11,7 +11,8 @@ CAPACITY = 100
 class AbandonedPartitionError(BaseException):
     """Ends the function of ``map_partition`` if its bundle ends before all records were read.
 
-    It is not an ``Exception``, so that code that handles errors of single records does not go on.
+    It is not an ``Exception``, so that code that handles errors of single records does not
+    continue.
     """
 
 

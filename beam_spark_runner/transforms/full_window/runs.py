@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_spark_runner.transforms.full_window.ordering import Places
 
-_BESIDE_BYTES = 8 + 2 + 3 * 8  # length and number; during a sort: offset, index and sum
+_EXTRA_BYTES = 8 + 2 + 3 * 8  # length and number; during a sort: offset, index and sum
 _SCHEMA = pa.schema([("coded", pa.large_binary()), ("number", pa.int16())])
 
 
@@ -60,7 +60,7 @@ class WaitingRecords:
 
         The batch that ``in_order`` yields is not included.
         """
-        return len(self._bytes) + len(self._lengths) * _BESIDE_BYTES
+        return len(self._bytes) + len(self._lengths) * _EXTRA_BYTES
 
     def extend(self, block: RecordBlock) -> None:
         """Add records."""

@@ -14,11 +14,11 @@ from beam_spark_runner.transforms.full_window.ordering import Keys, Objects, Pla
 from beam_spark_runner.transforms.full_window.runs import RecordBlock, SortedRun, WaitingRecords
 
 DEFAULT_MEMORY_BYTES = 128 << 20
-_LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 256 << 10
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 4 << 10, 256 << 10
 _BLOCKS_IN_MEMORY = 64  # the memory limit divided by the size of a block
 _DECODED = 4  # bytes in memory of a decoded record with its key, for each byte on disk
 _NEW_RECORDS = 1_000  # fewer records are sorted faster as objects
-_LEAST_RUNS = 4  # runs that are merged at once
+_MIN_RUNS = 4  # runs that are merged at once
 _CHUNK = 128  # records that are yielded at once
 
 Decode: TypeAlias = Callable[[RecordBlock], tuple[list[Any], list[Any]]]
@@ -56,9 +56,9 @@ class ExternalSorter:
         self._descends = descends
         self._limit = memory_bytes
         self._block_bytes = max(
-            _LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, memory_bytes // _BLOCKS_IN_MEMORY)
+            _MIN_BLOCK_BYTES, min(_MAX_BLOCK_BYTES, memory_bytes // _BLOCKS_IN_MEMORY)
         )
-        self._most_runs = max(_LEAST_RUNS, memory_bytes // (_DECODED * self._block_bytes))
+        self._most_runs = max(_MIN_RUNS, memory_bytes // (_DECODED * self._block_bytes))
         self._new_keys: list[Any] = []  # of new records, which ``_settle`` has not moved yet
         self._new, self._new_bytes = RecordBlock([], []), 0
         self._keys, self._waiting = Keys(), WaitingRecords()

@@ -1,6 +1,6 @@
 """Runs the function of ``map_partition`` in a greenlet of the bundle's thread.
 
-A greenlet has a stack of its own, and switching to it does not need to wake another thread.
+A greenlet has its own stack, and switching to it does not need to wake another thread.
 """
 
 import contextvars

@@ -1,4 +1,4 @@
-"""Runs the function of ``map_partition`` in a thread of its own.
+"""Runs the function of ``map_partition`` in its own thread.
 
 Each block of records costs two switches between threads, but SDK harnesses need no further package.
 """
@@ -22,7 +22,7 @@ _LOOK_EVERY_S = 1.0  # an exception that another thread raises in this one comes
 class ThreadedHandover:
     """A ``Handover`` between two threads.
 
-    Threads: the bundle's thread calls the methods. ``run`` runs in a thread of its own, which ends
+    Threads: the bundle's thread calls the methods. ``run`` runs in its own thread, which ends
     with it, or at its next record or result after ``abandon``.
 
     Args:

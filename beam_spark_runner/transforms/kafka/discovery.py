@@ -28,7 +28,7 @@ from beam_spark_runner.transforms.kafka.topics import Topics, refuse_missing, wa
 _FIRST_TIMEOUT_S = 30.0
 _LATER_TIMEOUT_S = 3.0
 _GONE_S = 60  # as for its partitions: see ``consumers``
-_LEAST_LOOKS = 3  # of which none has found the topic
+_MIN_LOOKS = 3  # of which none has found the topic
 _LONGEST_GAP_S = 600  # between two of these
 
 
@@ -130,7 +130,7 @@ class KnownPartitions(NamedTuple):
     def is_gone(self, topic: str) -> bool:
         """Whether a topic was missing for so long that another one of its name is not read."""
         first_s, last_s, looks = self.missing.get(topic, (0, 0, 0))
-        return last_s - first_s >= _GONE_S and looks >= _LEAST_LOOKS
+        return last_s - first_s >= _GONE_S and looks >= _MIN_LOOKS
 
     def after(self, found: Mapping[str, int], now_s: int) -> "KnownPartitions":
         """Return what is known after a query.
@@ -287,7 +287,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         for topic in after.missing:
             if after.is_gone(topic) and not before.is_gone(topic):
                 LOG.warning(
-                    "%s: topic %s does not exist any more. If it is made anew, it is not read",
+                    "%s: topic %s does not exist any more. If it is created again, it is not read",
                     *(self._sought.transform, topic),
                 )
 
@@ -307,8 +307,8 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
                 for number in range(known.counts.get(topic, 0), count)
             ]
             # Partitions that were added later are read from their first record.
-            begins_anew = not known.has_begun or sought.start.time_ms is not None
-            start = sought.start if begins_anew else Position(EARLIEST)
+            has_position = not known.has_begun or sought.start.time_ms is not None
+            start = sought.start if has_position else Position(EARLIEST)
             found = sought.elements(asks, new, start, watermark.micros) if new else []
             if found and known.has_begun:
                 names = ", ".join(f"{each.topic}[{each.partition}]" for each in found)

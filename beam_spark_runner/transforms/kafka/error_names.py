@@ -34,12 +34,12 @@ PASSING = frozenset(
         "COORDINATOR_LOAD_IN_PROGRESS",
     }
 )
-"""Transient errors besides those that are ``retriable()``: a broker is starting, leaders change."""
+"""Transient errors that are not ``retriable()``: a broker is starting, leaders change."""
 
 ADVICE = {
     "MSG_SIZE_TOO_LARGE": "increase message.max.bytes in producer_config, and max.message.bytes of "
     "the topic",
-    "_MSG_TIMED_OUT": "no broker has taken it for message.timeout.ms: are the brokers reachable?",
+    "_MSG_TIMED_OUT": "not accepted within message.timeout.ms: are the brokers reachable?",
     "_UNKNOWN_TOPIC": "create the topic first",
     "UNKNOWN_TOPIC_OR_PART": "create the topic first",
     UNKNOWN_PARTITION: "the topic has fewer partitions",

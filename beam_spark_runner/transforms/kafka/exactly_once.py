@@ -22,8 +22,8 @@ from beam_spark_runner.transforms.kafka.transactions import (
     ShardWriters,
 )
 
-_MOST_RECORDS = 1000
-_MOST_BYTES = 1 << 20
+_MAX_RECORDS = 1000
+_MAX_BYTES = 1 << 20
 _TRANSACTION_BYTES = 16 << 20
 BATCH_TYPE = tuple[str, str, int, list[Outgoing]]
 """The type hint of ``Batch``es, which are encoded as tuples."""
@@ -168,7 +168,7 @@ def _in_batches(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
     for record in records:
         batch.append(record)
         size += _size(record)
-        if len(batch) >= _MOST_RECORDS or size >= _MOST_BYTES:
+        if len(batch) >= _MAX_RECORDS or size >= _MAX_BYTES:
             yield batch
             batch, size = [], 0
     if batch:

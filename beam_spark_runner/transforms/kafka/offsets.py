@@ -123,8 +123,8 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         return self._stop is not None
 
 
-_LEAST_IN_A_PIECE = 20_000
-_MOST_PIECES = 32
+_MIN_IN_A_PIECE = 20_000
+_MAX_PIECES = 32
 
 
 class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
@@ -148,9 +148,9 @@ class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore
     def split(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> list[OffsetInterval]:
         """Split a large range with an end into pieces, which several tasks can read."""
         start, stop = restriction
-        if stop is None or stop - start < 2 * _LEAST_IN_A_PIECE:
+        if stop is None or stop - start < 2 * _MIN_IN_A_PIECE:
             return [restriction]
-        count = min(_MOST_PIECES, (stop - start) // _LEAST_IN_A_PIECE)
+        count = min(_MAX_PIECES, (stop - start) // _MIN_IN_A_PIECE)
         cuts = [start + (stop - start) * number // count for number in range(count + 1)]
         return [OffsetInterval(*pair) for pair in itertools.pairwise(cuts)]
 

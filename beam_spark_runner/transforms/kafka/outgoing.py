@@ -24,9 +24,9 @@ It is a tuple because the coder of tuples is the same in all versions."""
 
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
-_MOST_MS = 2**63 - 1
-_MOST_PARTITION = 2**31 - 1
-_OF_EACH_RECORD = 36  # bytes that librdkafka counts besides key, value and headers
+_MAX_MS = 2**63 - 1
+_MAX_PARTITION = 2**31 - 1
+_OF_EACH_RECORD = 36  # bytes that librdkafka counts in addition to key, value and headers
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Conversion:
         value = self._bytes("value", value, self.value_serializer)
         partition, timestamp, headers = None, None, []
         if is_record:
-            partition = self._number(topic, "partition", element.partition, 0, _MOST_PARTITION)
-            timestamp = self._number(topic, "timestamp", element.timestamp, 1, _MOST_MS)
+            partition = self._number(topic, "partition", element.partition, 0, _MAX_PARTITION)
+            timestamp = self._number(topic, "timestamp", element.timestamp, 1, _MAX_MS)
             headers = [self._header(topic, each) for each in element.headers]
         record = topic, partition, key, value, timestamp, headers
         if self.most_bytes is not None and (size := size_of(record)) > self.most_bytes:
@@ -104,7 +104,7 @@ class Conversion:
         )
 
     def _number(self, topic: str, name: str, given: Any, least: int, most: int) -> int | None:
-        # librdkafka takes the timestamp 0 for the current time, and a negative partition for None.
+        # librdkafka treats the timestamp 0 as the current time, and a negative partition as None.
         if given is None:
             return None
         if not isinstance(given, bool) and isinstance(given, Integral):

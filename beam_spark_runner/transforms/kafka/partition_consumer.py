@@ -1,4 +1,4 @@
-"""Reads one partition with a client of its own."""
+"""Reads one partition with its own client."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

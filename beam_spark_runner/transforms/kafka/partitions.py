@@ -27,7 +27,7 @@ from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeErro
 from beam_spark_runner.transforms.kafka.reading import Reading, RecordConverter
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 
-_MOST_AT_ONCE = 1000
+_MAX_AT_ONCE = 1000
 _CHUNK = 128  # records that are sent together; librdkafka limits their bytes
 _WAIT_S = 0.02  # for a consumer whose fetch requests are under way
 _STEP_S = 0.1  # of longer waits: in between, a restriction may be split
@@ -95,7 +95,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             while not self._is_done(tracker, claimed):
                 wait_s = _WAIT_S if consumer.has_answered else _STEP_S
                 try:
-                    records = consumer.take(_MOST_AT_ONCE, wait_s)
+                    records = consumer.take(_MAX_AT_ONCE, wait_s)
                 except OutOfRangeError as error:
                     self._go_to_an_offset_that_exists(consumer, topic, number, error)
                     records = []
@@ -128,7 +128,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     if self._consumers.is_gone(topic, number):
                         LOG.warning(
                             "%s: %s[%d] does not exist any more: it ends at offset %d. If it is "
-                            "made anew, it is not read",
+                            "created again, it is not read",
                             *(self._reading.transform, topic, number, claimed),
                         )
                         tracker.try_claim(NO_MORE)
@@ -234,19 +234,19 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         where = f"{topic}[{number}]: there is no offset {position}; it has {low} to {end - 1}"
         if reading.reset is None:
             raise KafkaAccessError(
-                f"{where}. Records were deleted before they were read, or the topic was made anew. "
-                "With auto.offset.reset=earliest in consumer_config, reading goes on with what is "
-                f"left ({error})",
+                f"{where}. Records were deleted before they were read, or the topic was created "
+                "again. With auto.offset.reset=earliest in consumer_config, reading continues with "
+                f"what is left ({error})",
                 reading.transform,
             )
         target = low if reading.reset == "earliest" else end
         if target < position:
             raise KafkaAccessError(
-                f"{where}. The topic is shorter than it was: it was made anew, or a broker has "
+                f"{where}. The topic is shorter than it was: it was created again, or a broker has "
                 "lost its end. Start without the checkpoint to read it from its beginning",
                 reading.transform,
             )
-        LOG.warning("%s; going on with %d (auto.offset.reset)", where, target)
+        LOG.warning("%s; continuing with %d (auto.offset.reset)", where, target)
         consumer.seek(target)
 
 

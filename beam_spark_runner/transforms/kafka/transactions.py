@@ -1,8 +1,8 @@
 """Writes numbered batches of records once each: records and their numbers in one transaction.
 
 The offset that the consumer group of a shard has committed is the number of the next record to
-write; its metadata identifies the writer of the records before. A batch that is processed again has
-lower numbers, and is skipped.
+write; its metadata identifies the writer of the earlier records. A batch that is processed again
+has lower numbers, and is skipped.
 
 Source: Java ``KafkaExactlyOnceSink``.
 """
@@ -314,7 +314,7 @@ class ShardWriters:
             idle = [each for each, (_, since_s) in self._parked.items() if since_s < old_s]
             closing = [self._parked.pop(each)[0] for each in idle]
             found, _ = self._parked.pop(shard, (None, 0.0))
-        if found is not None and found.after < after:  # another process went on since
+        if found is not None and found.after < after:  # another process has continued since
             closing.append(found)
             found = None
         for each in closing:

@@ -152,6 +152,6 @@ def _spark_type(type_: Any, path: str) -> SparkType:
             what = "Any, or a Python class without a schema," if "any" in urn else urn
             raise ValueError(
                 f"column {path}: {what} has no counterpart in Spark; give WriteToSpark a schema, "
-                "such as schema='id BIGINT, at TIMESTAMP_NTZ', or convert the values before"
+                "such as schema='id BIGINT, at TIMESTAMP_NTZ', or convert the values first"
             )
     raise ValueError(f"column {path}: its type has no counterpart in Spark: {type_}")

@@ -11,8 +11,8 @@ from tests.spark.random_pipelines.kinds import IN_THE_GLOBAL_WINDOW, KINDS
 from tests.spark.random_pipelines.steps import ASIDE, WINDOWINGS
 
 MANY, SOME = 80, 20
-_MOST_ELEMENTS = 1_000
-_MOST_STEPS = 4
+_MAX_ELEMENTS = 1_000
+_MAX_STEPS = 4
 _SHARE_SHOWN = 0.6
 
 
@@ -95,7 +95,7 @@ class _Drawing:
         else:
             self._create(SOME if hand else chance.choice([0, 1, 5, SOME]))
         pending = list(hand)
-        for left in reversed(range(chance.randint(1, _MOST_STEPS))):
+        for left in reversed(range(chance.randint(1, _MAX_STEPS))):
             if pending and chance.randint(0, left) < len(pending):
                 self._add_wanted(pending.pop())
             else:
@@ -179,7 +179,7 @@ class _Drawing:
             if not beside:
                 return False
             inputs.append(chance.choice(beside))
-        if size > _MOST_ELEMENTS and not must:
+        if size > _MAX_ELEMENTS and not must:
             return False
         windowing = known.windowing
         arg: Any = chance.randint(1, 5)

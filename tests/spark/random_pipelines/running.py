@@ -19,7 +19,7 @@ from tests.spark.main_module import classes_of_main
 from tests.spark.random_pipelines.kinds import KINDS
 from tests.spark.random_pipelines.recipes import Recipe, Step
 
-_MOST_LINES = 12  # of what differs
+_MAX_LINES = 12  # of what differs
 SMALL_MEMORY = (
     "--group_memory_bytes=100",
     "--spark_conf=spark.sql.execution.arrow.maxRecordsPerBatch=8",
@@ -164,4 +164,4 @@ def _steps(recipe: Recipe, last: int) -> str:
 
 def _of(label: str, lines: Counter[str]) -> str:
     some = sorted(line for line in lines.elements() if line.startswith(label))
-    return "\n    ".join([f"{len(some)} elements", *some[:_MOST_LINES]])
+    return "\n    ".join([f"{len(some)} elements", *some[:_MAX_LINES]])

@@ -7,7 +7,7 @@ from tests.spark.random_streams.recipes import Pack, Recipe
 from tests.spark.random_streams.running import Dropped, Given, Outputs, label_of
 from tests.spark.random_streams.steps import GROUPINGS
 
-_MOST_LINES = 12  # of what differs
+_MAX_LINES = 12  # of what differs
 
 
 def check_same(
@@ -52,7 +52,7 @@ def check_same_unions(
         if (here := _unions(ours[label])) != (there := _unions(theirs[label])):
             differs = [key for key in here.keys() | there.keys() if here[key] != there[key]]
             lines = [f"{key}: {here[key]}, {who} {there[key]}" for key in sorted(differs)]
-            found.append("\n    ".join([_steps(recipe, len(recipe.steps)), *lines[:_MOST_LINES]]))
+            found.append("\n    ".join([_steps(recipe, len(recipe.steps)), *lines[:_MAX_LINES]]))
     if found:
         raise AssertionError("\n".join([_script(pack), *found]))
 
@@ -102,4 +102,4 @@ def _steps(recipe: Recipe, last: int) -> str:
 
 def _lines(elements: Counter[Given]) -> str:
     some = sorted(map(str, elements.elements()))
-    return "\n    ".join([f"{len(some)} elements", *some[:_MOST_LINES]])
+    return "\n    ".join([f"{len(some)} elements", *some[:_MAX_LINES]])

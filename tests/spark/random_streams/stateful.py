@@ -23,7 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 Numbers = tuple[int, ...]
 PAIR = tuple[str, tuple[int, ...]]
-AFTER, EVERY, MOST_ROUNDS, ON_CLOCK, MOST_POLLS = 3, 4, 3, 6.5, 3
+AFTER, EVERY, MAX_ROUNDS, ON_CLOCK, MAX_POLLS = 3, 4, 3, 6.5, 3
 """Seconds after the last element; between rounds; how many rounds; of processing time; how often a
 timer polls."""
 
@@ -136,7 +136,7 @@ class InRounds(beam.DoFn):  # type: ignore[misc]
         kept.clear()
         rounds.add(1)
         last = window.max_timestamp().micros // 1000  # the wire knows milliseconds
-        if rounds.read() < MOST_ROUNDS and at.micros // 1000 < last:
+        if rounds.read() < MAX_ROUNDS and at.micros // 1000 < last:
             each.set(_within(window, at.micros + EVERY * 1_000_000))
         else:
             rounds.clear()
@@ -211,7 +211,7 @@ class Polling(beam.DoFn):  # type: ignore[misc]
         again: Any = beam.DoFn.TimerParam(AGAIN),
     ) -> Iterator[WindowedValue]:
         asked.add(1)
-        if asked.read() < MOST_POLLS:
+        if asked.read() < MAX_POLLS:
             again.set(Timestamp(time.time() + ON_CLOCK))
             return
         pair = key, tuple(sorted(kept.read()))

@@ -11,7 +11,7 @@ import pytest
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows, TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport, worker
 from beam_spark_runner.backchannel.driver import BackchannelServer
-from beam_spark_runner.backchannel.outbox import MOST_LINES
+from beam_spark_runner.backchannel.outbox import MAX_LINES
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.framing import framed
@@ -185,15 +185,15 @@ def test_a_flood_is_counted(tmp_path: Path) -> None:
     heard: Heard = []
     with serving("socket", tmp_path, heard) as server:
         channel = Backchannel(server.route, connect)
-        for number in range(MOST_LINES + 1_500):
+        for number in range(MAX_LINES + 1_500):
             channel.log(entry(f"line {number}"))
         channel.leave_out(1_000_000)
         go.set()
         server.expect(*channel.messages_sent())
         assert server.settle()
         lines = len(messages(heard))
-        assert lines >= MOST_LINES
-        assert lines + sum(frame.left_out for _, frame in heard) == (MOST_LINES + 1_500 + 1_000_000)
+        assert lines >= MAX_LINES
+        assert lines + sum(frame.left_out for _, frame in heard) == (MAX_LINES + 1_500 + 1_000_000)
         channel.close()
 
 

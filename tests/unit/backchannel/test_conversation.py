@@ -64,16 +64,16 @@ def test_it_connects_with_the_first_message_and_sends_all_that_wait_at_once() ->
 
 def test_lines_beyond_the_bound_are_counted() -> None:
     talk = begun()
-    for _ in range(outbox.MOST_LINES + 3):
+    for _ in range(outbox.MAX_LINES + 3):
         talk.log(0.0, b"line")
     talk.next_action(0.0)
     talk.connected(0.0)
     frame = send(talk).frame
-    assert (len(frame.log_entries), frame.left_out) == (outbox.MOST_LINES, 3)
+    assert (len(frame.log_entries), frame.left_out) == (outbox.MAX_LINES, 3)
 
 
 def test_many_bytes_of_lines_are_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_BYTES_OF_LINES", 10)
+    monkeypatch.setattr(outbox, "MAX_BYTES_OF_LINES", 10)
     talk = connected()
     for line in (b"123456789012", b"1234", b"123456", b"1"):
         talk.log(0.1, line)

@@ -16,11 +16,11 @@ from beam_spark_runner.backchannel.conversation import (
     Send,
     Sleep,
 )
-from beam_spark_runner.core.story import MOST_EVENTS
+from beam_spark_runner.core.story import MAX_EVENTS
 from tests.unit.backchannel.served import Callbacks
 
 CONVERSATIONS = 1_500
-MOST_LINES, MOST_BYTES = 6, 40
+MAX_LINES, MAX_BYTES = 6, 40
 
 
 class World:
@@ -140,7 +140,7 @@ class World:
             case Send(frame):
                 assert self.is_connected
                 assert not was_over
-                assert len(frame.log_entries) == 1 or sum(map(len, frame.log_entries)) <= MOST_BYTES
+                assert len(frame.log_entries) == 1 or sum(map(len, frame.log_entries)) <= MAX_BYTES
                 self.sends = frame
             case Sleep(seconds):
                 assert not was_over
@@ -213,8 +213,8 @@ class World:
     # What holds after each step, and at the end.
 
     def check(self) -> None:
-        assert len(self.talk.story) <= MOST_EVENTS
-        assert len(self.talk._outbox._lines) <= MOST_LINES
+        assert len(self.talk.story) <= MAX_EVENTS
+        assert len(self.talk._outbox._lines) <= MAX_LINES
         assert self.talk.messages_sent == (0 if self.talk.is_lost else self.given)
         counts = [frame.messages_sent for frame in self.frames]
         assert counts == sorted(set(counts))
@@ -258,8 +258,8 @@ def steps_of(world: World) -> list[Callable[[], None]]:
 
 @pytest.mark.parametrize("block", range(5))
 def test_what_holds_in_any_conversation(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_LINES", MOST_LINES)
-    monkeypatch.setattr(outbox, "MOST_BYTES_OF_LINES", MOST_BYTES)
+    monkeypatch.setattr(outbox, "MAX_LINES", MAX_LINES)
+    monkeypatch.setattr(outbox, "MAX_BYTES_OF_LINES", MAX_BYTES)
     seen = {"lost": 0, "closed": 0, "run": 0, "dropped": 0, "torn down": 0}
     for seed in range(block * CONVERSATIONS // 5, (block + 1) * CONVERSATIONS // 5):
         world = World(seed)

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import pytest
 
 from beam_spark_runner.core.rendering import (
-    MOST_CHARACTERS,
-    MOST_OF_A_TRACEBACK,
+    MAX_CHARACTERS,
+    MAX_TRACEBACK_LENGTH,
     RenderedError,
     class_name,
     message_of,
@@ -141,12 +141,12 @@ def test_a_group_shows_its_members() -> None:
 
 def test_texts_are_bounded() -> None:
     found = rendered(ValueError("a" * 10_000_000 + "the end"))
-    assert len(found.message) < MOST_CHARACTERS + 100
-    assert len(found.traceback_text) < MOST_OF_A_TRACEBACK + 100
+    assert len(found.message) < MAX_CHARACTERS + 100
+    assert len(found.traceback_text) < MAX_TRACEBACK_LENGTH + 100
     assert found.message.startswith("aaa")
     assert found.message.endswith("the end")
-    assert f"({10_000_007 - MOST_CHARACTERS:,} characters are left out)" in found.message
-    assert len(rendered(Unprintable(*["b" * 1_000] * 1_000)).message) < MOST_CHARACTERS + 100
+    assert f"({10_000_007 - MAX_CHARACTERS:,} characters are left out)" in found.message
+    assert len(rendered(Unprintable(*["b" * 1_000] * 1_000)).message) < MAX_CHARACTERS + 100
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """The last events of a machine, for its errors."""
 
-from beam_spark_runner.core.story import MOST_EVENTS, Story
+from beam_spark_runner.core.story import MAX_EVENTS, Story
 
 
 def test_the_oldest_events_are_forgotten() -> None:
     story = Story(0.0)
-    for number in range(MOST_EVENTS + 5):
+    for number in range(MAX_EVENTS + 5):
         story.note(number, f"event {number}")
-    assert len(story) == MOST_EVENTS
+    assert len(story) == MAX_EVENTS
     assert str(story).startswith("5.0 s: event 5, 6.0 s: event 6, ")
     assert str(story).endswith("24.0 s: event 24")
 

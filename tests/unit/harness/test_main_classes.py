@@ -153,7 +153,7 @@ def test_classes_that_cannot_be_sent_say_why(program: Any) -> None:
     exec("class Large:\n    def read(self):\n        return data", vars(program))
     program.data = os.urandom(2 << 20)
     worker = in_worker(coded_main_classes())
-    with pytest.raises(AttributeError, match=r"Reads .* cannot be pickled: .* module of its own"):
+    with pytest.raises(AttributeError, match=r"Reads .* cannot be pickled: .* separate module"):
         _ = worker.Reads
     with pytest.raises(AttributeError, match=r"Large .* it has [\d,]+ bytes"):
         _ = worker.Large

@@ -216,7 +216,7 @@ def test_what_cannot_be_sent_says_why(program: Any) -> None:
     exec("def read():\n    return next(lines)", vars(program))
     reads = dill_pickler.dumps(program.read)
     job = Job(coded_main_names({"read", "data", "numbers"}))
-    with pytest.raises(AttributeError, match=r"lines .* cannot be pickled: .* module of its own"):
+    with pytest.raises(AttributeError, match=r"lines .* cannot be pickled: .* separate module"):
         _ = job.main.lines
     for name in ("data", "numbers"):
         with pytest.raises(AttributeError, match=rf"{name} .* it has more than 1,048,576 bytes"):
@@ -236,7 +236,7 @@ def test_what_cannot_be_unpickled_says_what_to_do(program: Any) -> None:
     program.gone = Gone()
     coded = coded_main_names({"gone"})
     for _ in range(2):  # another task of the job finds them missing, too
-        with pytest.raises(pickle.UnpicklingError, match=r"no number.*module of its own"):
+        with pytest.raises(pickle.UnpicklingError, match=r"no number.*separate module"):
             Job(coded)
 
 

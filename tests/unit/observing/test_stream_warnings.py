@@ -121,7 +121,7 @@ def test_timers_that_go_on_firing_after_the_end_of_input() -> None:
         warned.step("Loop", firing(MAX_US, second * 1_000_000))
     (found,) = warned.texts
     assert found.startswith(
-        "Loop: its input has ended, but its timers have continued to fire for 60 s, up to "
+        "Loop: its input has ended, but its timers have kept firing for 60 s, up to "
         "1970-01-01T00:00:01Z"
     )
 

@@ -16,7 +16,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options import server_options as server_options
 from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.server_options import ServerConfig, parse_server_options
-from beam_spark_runner.options.values import MOST_BYTES
+from beam_spark_runner.options.values import MAX_BYTES
 
 UNITS = {"SECONDS", "MILLISECONDS", "BYTES", "SIZE", "TIMERS", "PORT"}
 BEAMS = [
@@ -74,7 +74,7 @@ def check(option: str, found: Read) -> None:
         assert len(found) < 6_000  # argparse shows all of a value
         return
     for name, value in numbers_in(found):
-        assert 0 <= value <= MOST_BYTES, name
+        assert 0 <= value <= MAX_BYTES, name
         if name.endswith("_s"):
             assert value < threading.TIMEOUT_MAX, name
     if isinstance(found, RunnerConfig):

@@ -19,7 +19,7 @@ from beam_spark_runner.portable.monitoring import (
 from tests.unit.portable.test_monitoring import STEPS, coded, counter, histogram
 
 HUGE = b"\x80\x80\x80\x80\x01"  # 2^28
-MOST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 
 
 def trie(**fields: Any) -> bytes:
@@ -70,7 +70,7 @@ MALFORMED = [
     pytest.param(HISTOGRAM, buckets(-1), "-1 buckets", id="-1 buckets"),
     pytest.param(HISTOGRAM, buckets(1, (1,) * 4), "4 of them", id="more counts than buckets"),
     pytest.param(HISTOGRAM, buckets(1, (-1,)), "negative", id="a negative count"),
-    pytest.param(HISTOGRAM, buckets(2, (MOST, 1)), "63 bits", id="counts that overflow"),
+    pytest.param(HISTOGRAM, buckets(2, (MAX_INT64, 1)), "63 bits", id="counts that overflow"),
     pytest.param(HISTOGRAM, buckets(1, width=0.0), "width 0", id="buckets without width"),
     pytest.param(HISTOGRAM, buckets(1, start=float("nan")), "nan", id="buckets from nowhere"),
 ]
@@ -149,7 +149,7 @@ def test_histograms_that_do_not_fit_together(caplog: pytest.LogCaptureFixture) -
 
 
 def test_counts_of_histograms_do_not_overflow() -> None:
-    full = coded(info(HISTOGRAM, buckets(1, (MOST,)), urn=mi.USER_HISTOGRAM_URN))
+    full = coded(info(HISTOGRAM, buckets(1, (MAX_INT64,)), urn=mi.USER_HISTOGRAM_URN))
     assert merge([full, full]) == merge([full])
 
 
@@ -157,7 +157,7 @@ def test_counts_of_distributions_do_not_overflow() -> None:
     payload = b"\xff" * 8 + b"\x7f" + b"\x0e\x0e\x0e"  # 2^63 - 1 values
     full = coded(info(DISTRIBUTION, payload, urn=mi.USER_DISTRIBUTION_URN))
     (found,) = to_metric_results(merge([full, full]), step_names=STEPS).query()["distributions"]
-    assert (found.committed.count, found.committed.sum) == (MOST, 28)
+    assert (found.committed.count, found.committed.sum) == (MAX_INT64, 28)
 
 
 def test_a_trie_without_a_bound_has_that_of_beam() -> None:
@@ -169,7 +169,7 @@ def test_a_trie_without_a_bound_has_that_of_beam() -> None:
 def test_a_job_keeps_a_limited_number_of_metrics(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(monitoring, "MOST_METRICS", 3)
+    monkeypatch.setattr(monitoring, "MAX_METRICS", 3)
     kept = merge(counter(1, name=f"c{number}") for number in range(5))
     assert kept == tuple(counter(1, name=f"c{number}") for number in range(3))
     assert "more than 3 metrics" in caplog.text
@@ -179,7 +179,7 @@ def test_a_job_keeps_a_limited_number_of_metrics(
 def test_a_job_keeps_a_limited_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(monitoring, "MOST_METRICS_BYTES", 2 * len(counter(1)) + 10)
+    monkeypatch.setattr(monitoring, "MAX_METRICS_BYTES", 2 * len(counter(1)) + 10)
     assert merge([counter(1, "a"), counter(1, "b"), counter(1, "c")]) == (
         counter(1, "a"),
         counter(1, "b"),

@@ -94,7 +94,7 @@ def test_a_damaged_manifest_is_named_with_the_one_before() -> None:
     with pytest.raises(CorruptManifestError) as raised:
         newest(files, "main")
     assert manifest_name("main", 2) in str(raised.value)
-    assert f"the one before it is {manifest_name('main', 1)}" in str(raised.value)
+    assert f"the previous one is {manifest_name('main', 1)}" in str(raised.value)
 
 
 def test_a_damaged_manifest_without_one_before_is_named() -> None:

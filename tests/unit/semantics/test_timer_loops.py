@@ -1,6 +1,6 @@
 """A timer that always sets itself again is noticed, once all input of its key is there."""
 
-from beam_spark_runner.semantics.timer_loops import MOST_SET_AGAIN, PATIENCE_US, TimerLoops
+from beam_spark_runner.semantics.timer_loops import MAX_SET_AGAIN, PATIENCE_US, TimerLoops
 from beam_spark_runner.semantics.timers import (
     END_OF_TIME,
     Domain,
@@ -38,7 +38,7 @@ class Said:
 def test_it_is_said_once_after_many_firings_and_a_minute() -> None:
     said, queue = Said(), TimerQueue()
     queue.set(tick(1), expires_us=FAR_US)
-    fire(queue, END_OF_TIME, said.loops, MOST_SET_AGAIN + 1)
+    fire(queue, END_OF_TIME, said.loops, MAX_SET_AGAIN + 1)
     said.now_us = PATIENCE_US - 1
     fire(queue, END_OF_TIME, said.loops, 10)
     assert said.families == []
@@ -76,5 +76,5 @@ def test_the_next_key_begins_anew() -> None:
         said.now_us = now_us
         queue.restart()
         queue.set(tick(1), expires_us=FAR_US)
-        fire(queue, END_OF_TIME, said.loops, MOST_SET_AGAIN + 5)
+        fire(queue, END_OF_TIME, said.loops, MAX_SET_AGAIN + 5)
     assert said.families == []

@@ -28,7 +28,7 @@ from tests.unit.simulation.pipeline import Pipeline
 from tests.unit.simulation.storage import Answers
 
 Tasks = dict[tuple[int, int], Attempt]
-_MOST_TRIES = 4
+_MAX_TRIES = 4
 
 
 class Surroundings(Protocol):
@@ -126,7 +126,7 @@ class SimulatedCluster:
         return made
 
     def _made_shard(self, resharding: Resharding, number: int) -> NewShard:
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             moving = self._world.begin_moving(resharding, number)
             self._wait_for([moving], lambda moving=moving: moving.has_ended)  # type: ignore[misc]
             if moving.report is not None:
@@ -155,7 +155,7 @@ class SimulatedCluster:
         self, level: int, first: int, partition: int, mark: reports_pb2.AttemptMark, fed: "_Fed"
     ) -> None:
         driver, head = self._driver, _head_in(mark.epoch, level, partition)
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             task, read = self._input(level, first, partition, mark, fed)
             copies = 2 if driver.random.random() < driver.faults else 1
             begun = [self._world.begin(level, task, head, read) for _ in range(copies)]

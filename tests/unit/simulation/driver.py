@@ -157,7 +157,7 @@ class Driver:
 
 
 class _Nobody:
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         pass
 
     def reported(self, reports: Sequence[Report]) -> None:

@@ -11,7 +11,7 @@ from tests.unit.simulation.pipelines import pipeline
 from tests.unit.simulation.world import World
 
 _LENGTH = 10
-_MOST_STEPS = 5_000
+_MAX_STEPS = 5_000
 SEEDS = range(6)
 
 
@@ -25,7 +25,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 def go_on(world: World, driver: Driver, until: Callable[[], bool]) -> None:
     """Let one driver go on until something has happened, which must be before its end."""
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if until():
             return
         assert driver in world.drivers, f"it has ended: {driver.end}"
@@ -39,7 +39,7 @@ def test_a_task_is_lost_after_its_report(world: World) -> None:
     go_on(world, driver, lambda: len(world.chain) >= 2)
     epochs = len(world.chain)
     driver.faults = 1.0  # at each level, a task of the level before is lost
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if driver.end:
             break
         world.step_of(driver)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
 from tests.unit.simulation.shares import SCHEDULES, timeout_s
-from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
+from tests.unit.simulation.world import MAX_DRIVERS, MAX_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ DOINGS = {
     False: ("start", "job", "commit", "sweep"),
     True: ("start", "move", "job", "commit", "sweep"),
 }
-_MOST_DISTURBED = 2_000  # steps of one schedule
+_MAX_DISTURBED = 2_000  # steps of one schedule
 
 FOUND = {
     (0, 30): "a driver died before it had deleted, and the next ones committed few epochs each",
@@ -37,7 +37,7 @@ def disturb(world: World, random: Random, *, migrates: bool) -> None:
     match random.randrange(11 if migrates else 10):
         case 0 if drivers:
             world.kill(random.choice(drivers))
-        case 1 if len(drivers) < MOST_DRIVERS:
+        case 1 if len(drivers) < MAX_DRIVERS:
             world.start()
         case 2 if drivers:
             random.choice(drivers).pauses_in = random.choice(DOINGS[migrates])
@@ -60,8 +60,8 @@ def disturb(world: World, random: Random, *, migrates: bool) -> None:
                 world.step_stray()
         case 9:
             world.deltas.fault = random.choice(("full", "hidden", "stored"))
-        case 10 if len(drivers) < MOST_DRIVERS:
-            world.start(random.randrange(1, MOST_PARTITIONS + 1))
+        case 10 if len(drivers) < MAX_DRIVERS:
+            world.start(random.randrange(1, MAX_PARTITIONS + 1))
 
 
 def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> int:
@@ -77,7 +77,7 @@ def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> 
     world = World(pipeline(seed, length), seed, folder / str(seed))
     rate = random.choice((0.01, 0.03, 0.1))
     try:
-        while not world.is_done and world.steps < _MOST_DISTURBED:
+        while not world.is_done and world.steps < _MAX_DISTURBED:
             if random.random() < rate:
                 disturb(world, random, migrates=migrates)
             else:

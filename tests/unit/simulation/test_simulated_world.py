@@ -18,7 +18,7 @@ from tests.unit.simulation.driver import Driver
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
 from tests.unit.simulation.shares import DRAWN, timeout_s
-from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
+from tests.unit.simulation.world import MAX_DRIVERS, MAX_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
@@ -69,13 +69,13 @@ class Worlds(RuleBasedStateMachine):
     def a_driver_dies(self, which: int) -> None:
         self.world.kill(self.some(which))
 
-    @precondition(lambda self: len(self.world.drivers) < MOST_DRIVERS)
+    @precondition(lambda self: len(self.world.drivers) < MAX_DRIVERS)
     @rule()
     def another_driver_starts(self) -> None:
         self.world.start()
 
-    @precondition(lambda self: len(self.world.drivers) < MOST_DRIVERS)
-    @rule(partitions=st.integers(1, MOST_PARTITIONS))
+    @precondition(lambda self: len(self.world.drivers) < MAX_DRIVERS)
+    @rule(partitions=st.integers(1, MAX_PARTITIONS))
     def a_driver_starts_with_other_partitions(self, partitions: int) -> None:
         self.world.start(partitions)
 

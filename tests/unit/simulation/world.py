@@ -36,12 +36,12 @@ from tests.unit.simulation.stages import stored_slices
 from tests.unit.simulation.storage import Answers, Deltas, Files
 from tests.unit.state.sorted_records import count_values
 
-MOST_DRIVERS = 3
-MOST_PARTITIONS = 4
+MAX_DRIVERS = 3
+MAX_PARTITIONS = 4
 _HOSTS = 2
 _STEP_US = 5_000
 _LONGEST_SLEEP_US = 60_000_000
-_MOST_STEPS = 50_000
+_MAX_STEPS = 50_000
 
 
 class World:
@@ -179,7 +179,7 @@ class World:
         first, driver = self.steps, self.start()
         while driver in self.drivers:
             self.step_of(driver)
-            assert self.steps - first < _MOST_STEPS, "the pipeline does not come to its end"
+            assert self.steps - first < _MAX_STEPS, "the pipeline does not come to its end"
         assert driver.end == "done", driver.end
         assert self.is_done
         self._check_files()

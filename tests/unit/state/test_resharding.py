@@ -91,7 +91,7 @@ def moved(
                 (STAGE, stage),
                 share,
                 by_id=by_id,
-                besides=("apart",),
+                left_out=("apart",),
                 transforms=transforms,
             )
     return new

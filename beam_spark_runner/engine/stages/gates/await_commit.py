@@ -10,7 +10,7 @@ from beam_spark_runner.plan.model import Stored
 
 
 class AwaitCommit(Gate):
-    """Stores the elements of an epoch, and pushes those of the epoch before.
+    """Stores the elements of an epoch, and pushes those of the previous epoch.
 
     Args:
         context: the stage.

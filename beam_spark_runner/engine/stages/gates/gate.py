@@ -21,7 +21,7 @@ class Gate:
     """
 
     def begin(self) -> None:
-        """Push what has become ready since the epoch before."""
+        """Push what has become ready since the previous epoch."""
 
     def due(self) -> None:
         """Process what is due at the watermark and the clock of the epoch."""

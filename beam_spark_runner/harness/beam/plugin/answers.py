@@ -1,7 +1,7 @@
 """Makes an SDK harness send exceptions of user code as text that gRPC can transmit.
 
 Beam's harness sends the formatted traceback. If that is no valid Unicode, the response cannot be
-serialised, and the runner would wait for it for ever.
+serialised, and the runner would wait for it forever.
 """
 
 import functools

@@ -49,7 +49,7 @@ KEYED_SOURCE_URN = "beam_spark_runner:keyed_block_source:v1"
 BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
 LOG_MARK_URN = "beam_spark_runner:log_mark:v1"
 """The urn of a MonitoringInfo with an integer: see ``SdkLogging.end_bundle``."""
-KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
+KEY_CONTINUES, KEY_ENDS = b"\0", b"\1"
 """The first byte of each block for a keyed stage: whether the key ends with the block."""
 _AT_ONCE = 128
 _WAITING_BYTES = 1 << 16
@@ -90,7 +90,7 @@ def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
     To be called after ``use_blocks``.
 
     Returns:
-        Whether it has: then each block must begin with ``KEY_GOES_ON`` or ``KEY_ENDS``.
+        Whether it has: then each block must begin with ``KEY_CONTINUES`` or ``KEY_ENDS``.
     """
     sources = [each for each in descriptor.transforms.values() if each.spec.urn == BLOCK_SOURCE_URN]
     if not sources:

@@ -20,7 +20,7 @@ PAGE_BYTES = 1 << 20
 _SIDE_INPUTS = frozenset({"iterable_side_input", "multimap_side_input", "multimap_keys_side_input"})
 """The types of ``StateKey`` that refer to side inputs. SDKs send that of a multimap's keys with
 their values only to runners that offer it among their capabilities, as this one does not."""
-_MOST_OPEN = 32
+_MAX_OPEN = 32
 _SHARED = threading.Lock()
 """Held for each use of what bundles share, which serves one thread at a time: user state, whose
 bundles in one task may share a shard, and lookups. A lookup may have any number of values, so this
@@ -68,7 +68,7 @@ class Pages:
         if rest.has_ended:
             return page, b""
         self._open[key, number + 1] = rest
-        while len(self._open) > _MOST_OPEN:
+        while len(self._open) > _MAX_OPEN:
             self._open.popitem(last=False)
         return page, b"%d" % (number + 1)
 

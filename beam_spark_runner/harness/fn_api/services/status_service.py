@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-MOST_CHARACTERS = 20_000
+MAX_CHARACTERS = 20_000
 
 
 class StatusStream:
@@ -27,7 +27,7 @@ class StatusStream:
         """Return the status of the harness, usually the stacks of its threads.
 
         Returns:
-            The text, cut off after ``MOST_CHARACTERS``; None if the harness has no status stream,
+            The text, cut off after ``MAX_CHARACTERS``; None if the harness has no status stream,
             or does not answer in time.
         """
         if not self._is_open.is_set():
@@ -43,7 +43,7 @@ class StatusStream:
         finally:
             self._waiting.pop(id_, None)
         text: str = answer.error or answer.status_info
-        return text[:MOST_CHARACTERS]
+        return text[:MAX_CHARACTERS]
 
     def serve(
         self, responses: Iterator[beam_fn_api_pb2.WorkerStatusResponse]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.spark.random_streams.model.times import END, Element, Now, last_of
-from tests.spark.random_streams.stateful import AFTER, EVERY, MOST_POLLS, MOST_ROUNDS, ON_CLOCK
+from tests.spark.random_streams.stateful import AFTER, EVERY, MAX_POLLS, MAX_ROUNDS, ON_CLOCK
 
 
 @dataclass
@@ -94,14 +94,14 @@ class States:
     def _wake(self, cell: _Cell, key: str, window: Any, now: Now) -> Iterator[Element]:
         at, cell.due = cell.at, None
         if self._kind == "polling":
-            cell.rounds = (cell.rounds + 1) % MOST_POLLS
+            cell.rounds = (cell.rounds + 1) % MAX_POLLS
             if cell.rounds:
                 cell.due = min(now.clock + int(ON_CLOCK * 1000), END)
                 return
         if self._kind == "in rounds":
             cell.rounds += 1
             yield Element(key, (*sorted(set(cell.numbers)), -cell.rounds), at, window)
-            if cell.rounds < MOST_ROUNDS and at < last_of(window):
+            if cell.rounds < MAX_ROUNDS and at < last_of(window):
                 cell.due = cell.at = min(at + EVERY * 1000, last_of(window))
             else:
                 cell.rounds = 0

@@ -30,7 +30,7 @@ from tests.unit.engine.task.epochs_of_tasks import programs_of, rows_of
 from tests.unit.engine.task.exchanges import exchanged
 
 JOB = "chained tasks"
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 GROUPS: list[tuple[int, list[int]]] = []
 EPOCH = reports_pb2.Epoch(number=1, clock_stands=True)
 
@@ -66,7 +66,7 @@ def decoded(batches: list[pa.RecordBatch]) -> list[Report]:
 def test_each_task_of_each_level_runs_and_all_agree(tmp_path: Path) -> None:
     first, second = chain = programs(tmp_path)
     rows = rows_of(chain, EPOCH, *range(10), watermark_us=MAX_US)
-    reports = decoded(run_chained(chain, rows, MOST_BYTES))
+    reports = decoded(run_chained(chain, rows, MAX_BYTES))
     assert sorted((each.level, each.partition) for each in reports) == [(0, 0), (1, 0), (1, 1)]
     assert judge(reports, {1: 2}, first=0, materialised={}) == Accepted()
     assert sorted(GROUPS) == [(key, [key, key + 5]) for key in range(5)]

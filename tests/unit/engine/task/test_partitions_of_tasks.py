@@ -47,9 +47,9 @@ def stage(
 
 
 def level(*stages: StageProgram, is_round: bool = False) -> LevelProgram:
-    goes_on = frozenset({7})
+    passed_on = frozenset({7})
     return replace(
-        level_named("job"), stages=stages, batch=BatchPart(is_round=is_round), goes_on=goes_on
+        level_named("job"), stages=stages, batch=BatchPart(is_round=is_round), passed_on=passed_on
     )
 
 

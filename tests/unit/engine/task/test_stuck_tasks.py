@@ -136,8 +136,8 @@ def test_setup_that_does_not_end_is_of_the_stage() -> None:
 def test_what_is_reported_may_still_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stuck_s: float
 ) -> None:
-    monkeypatch.setattr(lull, "MOST_SILENT_US", 300_000)
-    monkeypatch.setattr(lull_watch, "_MOST_S", 0.1)
+    monkeypatch.setattr(lull, "MAX_SILENT_US", 300_000)
+    monkeypatch.setattr(lull_watch, "_MAX_S", 0.1)
 
     class GoesOn(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -7,7 +7,7 @@ import apache_beam as beam
 
 from tests.unit.harness.beam.chains import MIXED, STEPS, WITH_RESOURCES, Step
 
-MOST_OF_ONE = 100  # elements of a collection for each element of the source
+MAX_OF_ONE = 100  # elements of a collection for each element of the source
 WATCHING = "keeping windows"
 
 
@@ -81,7 +81,7 @@ def _may_follow(read: Collection, step: Step) -> bool:
     return (
         read.of in step.takes
         and (read.is_in_order or not needs_order)
-        and read.factor * step.factor <= MOST_OF_ONE
+        and read.factor * step.factor <= MAX_OF_ONE
     )
 
 

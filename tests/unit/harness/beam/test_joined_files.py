@@ -211,10 +211,10 @@ def test_row_groups_that_are_read_with_another_type_stay_apart(
 
 
 def test_large_files_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_sinks, "_MOST_JOINED_BYTES", 6)
+    monkeypatch.setattr(file_sinks, "_MAX_JOINED_BYTES", 6)
     assert len(Write(text(tmp_path)).run()) == 1
     assert len(Write(text(tmp_path), ("a", "b", "cd")).run()) == 3
-    monkeypatch.setattr(file_sinks, "_MOST_JOINED_FILES", 2)
+    monkeypatch.setattr(file_sinks, "_MAX_JOINED_FILES", 2)
     assert len(Write(text(tmp_path)).run()) == 3
 
 

@@ -247,7 +247,7 @@ def test_the_last_setting_counts(
 def test_timers_that_set_themselves_again_at_the_end_of_time_are_counted(
     running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timer_loops, "MOST_SET_AGAIN", 20)
+    monkeypatch.setattr(timer_loops, "MAX_SET_AGAIN", 20)
     monkeypatch.setattr(timer_loops, "PATIENCE_US", 0)
     said: list[str] = []
     stage = running(Loops(), FixedWindows(100))
@@ -289,7 +289,7 @@ class Polls(beam.DoFn):  # type: ignore[misc]
 def test_timers_that_poll_leave_the_processor_to_others_and_are_counted(
     running: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timer_loops, "MOST_SET_AGAIN", 4)
+    monkeypatch.setattr(timer_loops, "MAX_SET_AGAIN", 4)
     monkeypatch.setattr(timer_loops, "PATIENCE_US", 0)
     said: list[str] = []
     pauses_s: list[float] = []

@@ -36,7 +36,7 @@ def until_stopped(samplings: Sampling) -> None:
 def test_it_goes_on_if_the_next_bundle_begins_soon(
     monkeypatch: pytest.MonkeyPatch, soon: bool
 ) -> None:
-    monkeypatch.setattr(sampling, "_GOES_ON_S", 60 if soon else 0.001)
+    monkeypatch.setattr(sampling, "_LINGERS_S", 60 if soon else 0.001)
     sampler = statesampler.StateSampler("stage", CounterFactory())
     samplings = Sampling(sampler)
     before = set(threading.enumerate())
@@ -50,7 +50,7 @@ def test_it_goes_on_if_the_next_bundle_begins_soon(
     if soon:
         third = bundle(sampler, samplings) - before
         assert third == second  # nothing was started for it
-        monkeypatch.setattr(sampling, "_GOES_ON_S", 0)
+        monkeypatch.setattr(sampling, "_LINGERS_S", 0)
         with samplings._changed:
             samplings._changed.notify_all()
     until_stopped(samplings)
@@ -58,7 +58,7 @@ def test_it_goes_on_if_the_next_bundle_begins_soon(
 
 
 def test_a_bundle_that_comes_while_it_stops_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_GOES_ON_S", 0)
+    monkeypatch.setattr(sampling, "_LINGERS_S", 0)
     sampler = statesampler.StateSampler("stage", CounterFactory())
     samplings = Sampling(sampler)
     before = set(threading.enumerate())
@@ -82,7 +82,7 @@ def test_it_is_not_stopped_during_a_long_bundle(monkeypatch: pytest.MonkeyPatch)
         return rest_s()
 
     monkeypatch.setattr(samplings, "_rest_s", look)
-    monkeypatch.setattr(sampling, "_GOES_ON_S", 0.001)
+    monkeypatch.setattr(sampling, "_LINGERS_S", 0.001)
     for _ in range(3):
         with samplings._changed:
             samplings._changed.notify_all()

@@ -44,7 +44,7 @@ def test_elements_are_decoded_as_they_were(elements: list[WindowedValue]) -> Non
 
 @pytest.mark.parametrize("most", [1_000, 1])
 def test_elements_share_their_windows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(windowed, "_MOST_WINDOWS", most)
+    monkeypatch.setattr(windowed, "_MAX_WINDOWS", most)
     starts = [0, 0, 60, 60, 0]
     elements = [
         create(b"a", n * 1000, (IntervalWindow(start, start + 60),), PANE_INFO_UNKNOWN)
@@ -65,7 +65,7 @@ def test_windows_without_bytes() -> None:
 
 @pytest.mark.parametrize("most", [1_000, 1])
 def test_known_windows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(windowed, "_MOST_WINDOWS", most)
+    monkeypatch.setattr(windowed, "_MAX_WINDOWS", most)
     coder = IntervalWindowCoder()
     known = KnownWindows(coder)
     for start in (0, 60, 0, 120, 60):

@@ -14,7 +14,7 @@ def test_a_server_of_whose_end_nobody_is_told_is_left(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(serving, "_MOST_STOP_S", 0.01)
+    monkeypatch.setattr(serving, "_MAX_STOP_S", 0.01)
     serving.stop_serving(SimpleNamespace(stop=lambda grace: threading.Event()), Executor())
     (record,) = caplog.records
     assert record.levelno == logging.INFO

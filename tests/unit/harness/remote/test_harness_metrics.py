@@ -29,7 +29,7 @@ def test_malformed_ones_are_left_out_and_named_once(caplog: pytest.LogCaptureFix
 def test_a_bundle_has_a_limited_number_of_metrics(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(harness_metrics, "MOST_METRICS", 2)
+    monkeypatch.setattr(harness_metrics, "MAX_METRICS", 2)
     assert len(HarnessMetrics("sdk").sound([GOOD] * 5)) == 2
     assert "more than 2 metrics" in caplog.text
 

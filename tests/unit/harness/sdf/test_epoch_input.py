@@ -242,7 +242,7 @@ def test_a_drain_truncates_each_restriction_once() -> None:
 
 def test_what_is_truncated_has_no_slice_of_its_own_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the restrictions that ran just before have: so it shares its first bundle."""
-    monkeypatch.setattr(epoch_input, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(epoch_input, "_MAX_AT_ONCE", 2)
     monkeypatch.setattr(
         epoch_input,
         "TimedSplit",

@@ -215,7 +215,7 @@ def test_what_clients_abandon_is_deleted(tmp_path: Path, monkeypatch: pytest.Mon
 def test_only_the_latest_ended_jobs_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_module, "MOST_ENDED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_ENDED", 2)
     with served(config(tmp_path)) as (jobs, gate):
         gate.let_through(4)
         ids = [jobs.run(jobs.prepare(request())) for _ in range(4)]
@@ -243,7 +243,7 @@ def test_a_pipeline_that_is_refused_is_no_job(tmp_path: Path) -> None:
 def test_a_job_that_ran_long_is_known_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_module, "MOST_ENDED", 3)
+    monkeypatch.setattr(jobs_module, "MAX_ENDED", 3)
     with served(config(tmp_path)) as (jobs, gate):
         long = jobs.run(jobs.prepare(request()))
         gate.wait_for(1)
@@ -261,7 +261,7 @@ def test_a_job_that_ran_long_is_known_after_its_end(
 def test_a_server_ends_though_it_forgets_jobs_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_module, "MOST_ENDED", 1)
+    monkeypatch.setattr(jobs_module, "MAX_ENDED", 1)
     with served(config(tmp_path)) as (jobs, gate):
         ids = [jobs.run(jobs.prepare(request())) for _ in range(3)]
         gate.wait_for(1)
@@ -271,7 +271,7 @@ def test_a_server_ends_though_it_forgets_jobs_meanwhile(
 
 
 def test_ended_jobs_have_a_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "MOST_BYTES_OF_ENDED", 1)
+    monkeypatch.setattr(jobs_module, "MAX_BYTES_OF_ENDED", 1)
     with served(config(tmp_path)) as (jobs, gate):
         gate.let_through(2)
         ids = [jobs.run(jobs.prepare(request())) for _ in range(2)]

@@ -105,7 +105,7 @@ def test_metrics_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_ended_jobs_with_large_options_are_dropped_beyond_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_module, "MOST_BYTES_OF_ENDED", 5 * SIZE)
+    monkeypatch.setattr(jobs_module, "MAX_BYTES_OF_ENDED", 5 * SIZE)
     with served(config(tmp_path)) as (jobs, gate):
         gate.let_through(8)
         for _ in range(8):

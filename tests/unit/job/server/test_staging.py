@@ -243,7 +243,7 @@ def test_names_and_roles_of_files_have_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They stay in memory, and a client may resolve one file to any number of them."""
-    monkeypatch.setattr(staging_module, "_MOST_DESCRIBED_BYTES", 1_000)
+    monkeypatch.setattr(staging_module, "_MAX_DESCRIBED_BYTES", 1_000)
     staged = StagedArtifacts(pipeline_with(artifact("a")), StagingArea(str(tmp_path)), LIMIT_BYTES)
     long = artifact("n" * 1_000)
     with pytest.raises(TooLargeError, match="names and roles"):

@@ -26,9 +26,9 @@ from tests.unit.simulation.batch.rows import (
 )
 from tests.unit.simulation.batch.tasks import Task, UserError
 
-_MOST_TRIES = 4
+_MAX_TRIES = 4
 """How often Spark runs a stage again since outputs were lost, or a task since its host was."""
-_MOST_PAUSES = 20  # of an element that takes long
+_MAX_PAUSES = 20  # of an element that takes long
 
 
 class Surroundings(Protocol):
@@ -156,7 +156,7 @@ class Job:
 
     def _count_try(self, stage: int) -> None:
         self._tries[stage] += 1
-        if self._tries[stage] >= _MOST_TRIES:
+        if self._tries[stage] >= _MAX_TRIES:
             raise ClusterError("a stage has failed the maximum number of times", lost=True)
 
     def _next(self) -> tuple[int, int] | None:
@@ -205,7 +205,7 @@ class Job:
             if host.boots == boots:
                 return stored
             lost += 1
-            if lost >= _MOST_TRIES:
+            if lost >= _MAX_TRIES:
                 raise ClusterError("a task has lost its host each time", lost=True)
 
     def _task_of(self, stage: int, partition: int) -> Callable[[Host, bool], Stored]:
@@ -277,7 +277,7 @@ class Job:
             if offered and not is_splittable:
                 # An element takes long.
                 world.offer(Offer(program.run, program.level, attempt, coded(offered)))
-                for _ in range(world.random.randrange(_MOST_PAUSES)):
+                for _ in range(world.random.randrange(_MAX_PAUSES)):
                     self._pause()
             task = Task(program, 0, attempt, world.poison)
             made = task.run(read, marks, unread, is_last_attempt=is_last)

@@ -10,8 +10,8 @@ from beam_spark_runner.scheduling.segments import MAX_CRASHES, MAX_RUNS
 from tests.unit.simulation.batch.pipelines import SHAPES, BoundedPipeline, plan_of
 from tests.unit.simulation.batch.world import BatchWorld
 
-_MOST_STEPS = 2_000
-_MOST_SEEDS = 60
+_MAX_STEPS = 2_000
+_MAX_SEEDS = 60
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def world_of(
 
 def go_on(world: BatchWorld, until: Callable[[], bool]) -> None:
     """Let the world go on until something has happened, which must be before its end."""
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if until():
             return
         assert not world.end, f"it has ended: {world.end}"
@@ -114,7 +114,7 @@ def test_all_readers_of_lost_rows_run_again() -> None:
 def test_another_job_helps_the_first_task(held_back: str) -> None:
     """It ends after the first task, before it, or as it happens."""
     helped = 0
-    for seed in range(_MOST_SEEDS):
+    for seed in range(_MAX_SEEDS):
         with world_of("chain", seed, has_first_tasks=True) as world:
             while not world.end:
                 is_helped = len(world.cluster.running) > 1
@@ -127,7 +127,7 @@ def test_another_job_helps_the_first_task(held_back: str) -> None:
 
 def test_help_for_an_attempt_that_is_lost_does_not_count() -> None:
     lost = 0
-    for seed in range(_MOST_SEEDS):
+    for seed in range(_MAX_SEEDS):
         with world_of("chain", seed, has_first_tasks=True) as world:
             while not (world.end or world.beside):
                 world.step()
@@ -141,7 +141,7 @@ def test_help_for_an_attempt_that_is_lost_does_not_count() -> None:
 
 def test_user_code_that_fails_beside_the_first_task_ends_the_pipeline() -> None:
     failed = 0
-    for seed in range(_MOST_SEEDS):
+    for seed in range(_MAX_SEEDS):
         with world_of("chain", seed, has_first_tasks=True, is_poisoned=True) as world:
             world.finish()
             assert world.end == "failed"

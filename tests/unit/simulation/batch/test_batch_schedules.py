@@ -15,7 +15,7 @@ from tests.unit.simulation.shares import BATCH_DRAWN, BATCH_SCHEDULES, timeout_s
 pytestmark = pytest.mark.slow
 
 PARTS = 2
-_MOST_DISTURBED = 400  # steps of one schedule
+_MAX_DISTURBED = 400  # steps of one schedule
 _STEPS_OF_AN_EXAMPLE = 40  # about
 
 
@@ -45,7 +45,7 @@ def run(pipeline: BoundedPipeline, seed: int) -> int:
     world.keeps_twice = random.choice((0.0, 0.1, 0.4))
     rate = random.choice((0.0, 0.05, 0.1))
     try:
-        while not world.end and world.steps < _MOST_DISTURBED:
+        while not world.end and world.steps < _MAX_DISTURBED:
             if random.random() < rate:
                 disturb(world, random)
             world.step()

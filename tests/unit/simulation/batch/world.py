@@ -32,8 +32,8 @@ from tests.unit.simulation.batch.rows import ClusterError, Host, Made
 from tests.unit.simulation.steps import Steps, pause
 
 _HOSTS = 3
-_MOST_STEPS = 20_000
-_MOST_JOBS = 40  # of one run of a segment
+_MAX_STEPS = 20_000
+_MAX_JOBS = 40  # of one run of a segment
 _FINAL = "a disk is full"
 
 
@@ -104,7 +104,7 @@ class BatchWorld:
     def step(self) -> None:
         """Let the driver go on, or what it has run beside."""
         self.steps += 1
-        assert self.steps < _MOST_STEPS, "the pipeline does not come to its end"
+        assert self.steps < _MAX_STEPS, "the pipeline does not come to its end"
         self._threads = [each for each in self._threads if not each.has_ended]
         going = self._threads if self.holds_back == "driver" else []
         if not going:
@@ -212,13 +212,13 @@ class BatchWorld:
     def monotonic_ns(self) -> int:
         return self.steps
 
-    def began(self, run: int, *, is_beside: bool = False) -> None:
+    def began(self, run: int, *, is_additional: bool = False) -> None:
         assert run not in self._begun, "two jobs have one number"
         assert self._segment is not None
         self._begun[run] = self._segment
         self._jobs_of_run += 1
-        assert self._jobs_of_run < _MOST_JOBS, "a segment does not come to its end"
-        if is_beside:
+        assert self._jobs_of_run < _MAX_JOBS, "a segment does not come to its end"
+        if is_additional:
             self.beside.add(run)
 
     def reported(self, reports: Sequence[Report]) -> None: ...

@@ -89,7 +89,7 @@ def test_one_task_runs_many_epochs(
     assert spark.jobs == 1
 
 
-@pytest.mark.parametrize("limit", ["IDLE_S", "MOST_S"])
+@pytest.mark.parametrize("limit", ["IDLE_S", "MAX_S"])
 def test_the_next_epoch_starts_another_task_if_the_last_one_has_ended(
     limit: str,
     resident: ResidentTask,
@@ -108,7 +108,7 @@ def test_the_next_epoch_starts_another_task_if_the_last_one_has_ended(
 def test_rows_that_do_not_fit_in_memory(
     resident: ResidentTask, programs: Sequence[LevelProgram], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resident_task, "MOST_BYTES", 10)
+    monkeypatch.setattr(resident_task, "MAX_BYTES", 10)
     assert resident.run(programs, rows_of(programs, EPOCH, 1)) is None
 
 

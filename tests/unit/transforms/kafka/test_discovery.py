@@ -125,7 +125,8 @@ def test_a_topic_that_is_made_anew_is_not_read(
     assert looks.found(60, b=3, c=1) == []
     assert looks.found(60, a=5, b=3, c=2) == [("c", 1)]
     warnings = [each for each in caplog.messages if "any more" in each]
-    assert warnings == ["Read: topic a does not exist any more. If it is made anew, it is not read"]
+    why = "topic a does not exist any more. If it is created again, it is not read"
+    assert warnings == [f"Read: {why}"]
 
 
 def test_a_topic_that_is_missing_for_moments_stays_known(looks: Looks) -> None:
