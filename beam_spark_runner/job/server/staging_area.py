@@ -69,9 +69,7 @@ class StagingArea:
         if not is_url(self.location):
             os.replace(path, kept)
             return kept
-        folder = self._folder
-        folder.make()
-        folder.put(name, Path(path))
+        self._folder.put(name, Path(path))
         return kept
 
     def remove(self) -> None:
@@ -110,10 +108,15 @@ def open_staging_area(location: str | None) -> StagingArea:
         url = parse_storage_url(location).spark
     except ValueError as error:
         raise OptionsError("artifacts_dir", str(error)) from error
+    if url.startswith("hdfs:"):
+        raise OptionsError(
+            "artifacts_dir",
+            f"{location}: clients of HDFS find the namenode in options of a pipeline, which a "
+            "server does not have; name an object store, or a folder",
+        )
     area = StagingArea(f"{url}/beam-staged-{uuid.uuid4().hex[:12]}")
     try:
         probed = folder_at(area.location)
-        probed.make()
         probed.create(_PROBE, b"probe")
         probed.delete([_PROBE])
     except OSError as error:
