@@ -6,6 +6,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineState
+from typing_extensions import override
 
 from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.options import RunnerConfig
@@ -38,6 +39,7 @@ class ShownPlan(PipelineResult):  # type: ignore[misc]
         super().__init__(PipelineState.STOPPED)
         self._plan = plan
 
+    @override
     def __str__(self) -> str:
         return explain(self._plan)
 
@@ -50,6 +52,7 @@ class ShownPlan(PipelineResult):  # type: ignore[misc]
 class _PlanOnly(SparkPortableRunner):
     """Compiles pipelines, and runs none."""
 
+    @override
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
     ) -> Any:

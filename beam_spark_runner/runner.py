@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import OptionsError, TableError
 from beam_spark_runner.core.table_steps import TableRead
@@ -93,8 +94,9 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             artifacts = collect_packages(options, Path(folder))
         return default_environment(kind, given, artifacts)
 
+    @override
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
-        """See ``run_portable_pipeline``. Steps of Interactive Beam's recordings are replaced."""
+        """Steps of Interactive Beam's recordings are replaced."""
         use_runnable_recorders(pipeline)
         play_what_was_recorded(pipeline, is_interactive=_is_called_by_interactive_beam())
         return super().run_pipeline(pipeline, options)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from apache_beam.portability.api import beam_fn_api_pb2
+from typing_extensions import override
 
 from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.rendering import (
@@ -252,6 +253,7 @@ class LogHandler(logging.Handler):
         self._lines = LogLines(lambda: to)
         self._running_transform = running_transform
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on. A record that exceeds the limit is dropped before it is formatted."""
         if self._lines.has_room():
@@ -278,6 +280,7 @@ class LogHandler(logging.Handler):
             put_category(entry, category)
             self._lines.send(entry)
 
+    @override
     def flush(self) -> None:
         """Report how many lines were dropped, at the end of a task."""
         with self.lock:  # type: ignore[union-attr]

@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from beam_spark_runner.backchannel.log_lines import Levels, LogHandler, redirect_warnings
 
 _OF_THREAD = threading.local()
@@ -66,6 +68,7 @@ class ProcessLog(logging.Handler):
         self._of_task = handler
         self._levels.use(options)
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on."""
         self._current().handle(record)
@@ -102,6 +105,7 @@ class ProgramLog(logging.Handler):
             if not self._jobs:
                 logging.getLogger().removeHandler(self)
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on."""
         of_thread: LogHandler | None = getattr(_OF_THREAD, "handler", None)

@@ -7,6 +7,8 @@ that they can be pickled between an executor and the driver.
 import re
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from beam_spark_runner.core.raised import Raised
 
 SAVEPOINT_ARGUMENT = "savepoint(path)"
@@ -32,6 +34,7 @@ class OptionsError(RunnerError):
         super().__init__(option, problem)
         self.option, self.problem = option, problem
 
+    @override
     def __str__(self) -> str:
         prefix = "" if self.option == SAVEPOINT_ARGUMENT else "--"
         return f"{prefix}{self.option}: {self.problem}"
@@ -44,6 +47,7 @@ class StagingError(RunnerError):
         super().__init__(problem)
         self.problem = problem
 
+    @override
     def __str__(self) -> str:
         return f"the packages of this pipeline cannot be staged: {self.problem}"
 
@@ -59,6 +63,7 @@ class InvalidPipelineError(PipelineError):
         super().__init__(problem, where)
         self.problem, self.where = problem, where
 
+    @override
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}"
 
@@ -76,6 +81,7 @@ class UnsupportedFeatureError(PipelineError):
         super().__init__(feature, where, instead)
         self.feature, self.where, self.instead = feature, where, instead
 
+    @override
     def __str__(self) -> str:
         text = f"{self.where}: {self.feature} is not supported by SparkPortableRunner"
         return f"{text}; use {self.instead}" if self.instead else text
@@ -88,6 +94,7 @@ class PipelineRefusedError(PipelineError):
         super().__init__(tuple(problems))
         self.problems = tuple(problems)
 
+    @override
     def __str__(self) -> str:
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         return f"the pipeline cannot run ({len(self.problems)} problem(s)):\n{lines}"
@@ -100,6 +107,7 @@ class TableError(PipelineError):
         super().__init__(problem, where)
         self.problem, self.where = problem, where
 
+    @override
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}" if self.where else self.problem
 
@@ -111,6 +119,7 @@ class SparkSetupError(RunnerError):
         super().__init__(problem, remedy)
         self.problem, self.remedy = problem, remedy
 
+    @override
     def __str__(self) -> str:
         return f"{self.problem}\n{self.remedy}"
 
@@ -126,6 +135,7 @@ class SparkJobError(RunnerError):
         super().__init__(segment, reason)
         self.segment, self.reason = segment, reason
 
+    @override
     def __str__(self) -> str:
         return f"Spark failed in {self.segment}: {self.reason}"
 
@@ -137,6 +147,7 @@ class JobServerLostError(RunnerError):
         super().__init__(endpoint, job_id, reason)
         self.endpoint, self.job_id, self.reason = endpoint, job_id, reason
 
+    @override
     def __str__(self) -> str:
         return (
             f"the job server at {self.endpoint} no longer answers ({self.reason}). If it has "
@@ -156,6 +167,7 @@ class JobServerRefusedError(RunnerError):
         super().__init__(endpoint, reason)
         self.endpoint, self.reason = endpoint, reason
 
+    @override
     def __str__(self) -> str:
         return f"the job server at {self.endpoint} refuses: {self.reason}"
 
@@ -178,6 +190,7 @@ class CheckpointStorageError(StoredDataError):
         super().__init__(place, problem)
         self.place, self.problem = place, problem
 
+    @override
     def __str__(self) -> str:
         return f"the checkpoint cannot be read or written at {self.place}: {self.problem}"
 
@@ -194,6 +207,7 @@ class RowStorageError(StoredDataError):
         super().__init__(folder, problem)
         self.folder, self.problem = folder, problem
 
+    @override
     def __str__(self) -> str:
         return (
             f"rows between two steps cannot be stored in {self.folder}: {self.problem}. They are "
@@ -215,6 +229,7 @@ class EventServiceError(RunnerError):
         super().__init__(step, url, reason)
         self.step, self.url, self.reason = step, url, reason
 
+    @override
     def __str__(self) -> str:
         return f"{self.step}: the TestStreamService at {self.url} sends no events: {self.reason}"
 
@@ -240,6 +255,7 @@ class BundleFailedError(HarnessError):
         self.step, self.cause, self.traceback_text = step, cause, traceback_text
         self.raised = raised
 
+    @override
     def __str__(self) -> str:
         text = f"{self.step}: {self.cause}"
         return f"{text}\n\n{self.traceback_text}" if self.traceback_text else text
@@ -271,6 +287,7 @@ class StuckBundleError(HarnessError):
         found = _STUCK.search(text)
         return None if found is None else cls(found["step"], int(found["lasted_s"]), found["stack"])
 
+    @override
     def __str__(self) -> str:
         return (
             f"{self.step}: its code has made no progress for {self.lasted_s} s "
@@ -298,6 +315,7 @@ class LostHarnessError(HarnessError):
         super().__init__(problem, output)
         self.problem, self.output = problem, output
 
+    @override
     def __str__(self) -> str:
         if not self.output:
             return self.problem

@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from typing_extensions import override
+
 MAX_EVENTS = 20
 _MAX_EVENT_LENGTH = 120  # characters: some have the text of an error
 _TURNS = 2  # events that take turns, such as "a line" and "sent", are counted, not repeated
@@ -38,6 +40,7 @@ class Story:
         """Return how many events are remembered; equal ones that were counted are one."""
         return len(self._events)
 
+    @override
     def __str__(self) -> str:
         """Return the events, in order, each with the seconds from the beginning to the latest."""
         return ", ".join(

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from typing_extensions import override
+
 READ_TABLE = "beam_spark_runner:transform:read_table:v1"
 """Has no input, and emits Arrow batches as bytes. Its payload is a ``TableRead``."""
 WRITE_TABLE = "beam_spark_runner:transform:write_table:v1"
@@ -66,6 +68,7 @@ class TableRead:
         parts += [f"where {self.where}"] if self.where else []
         return f"{self} ({'; '.join(parts)})" if parts else str(self)
 
+    @override
     def __str__(self) -> str:
         """Describe the source for people, without options, which may have passwords."""
         return _place(self.table, self.path, self.format) or (
@@ -104,6 +107,7 @@ class TableWrite:
         fields = json.loads(payload)
         return TableWrite(**{**fields, "partition_by": tuple(fields["partition_by"])})
 
+    @override
     def __str__(self) -> str:
         """Describe the target for people."""
         return _place(self.table, self.path, self.format)

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeGuard
 
 from apache_beam.internal import cloudpickle_pickler
+from typing_extensions import override
 
 from beam_spark_runner.core.rendering import text_of
 
@@ -98,6 +99,7 @@ class MainModule(ModuleType):
         super().__init__(MAIN, sys.modules[__name__].__doc__)
         self.__coded = dict(coded)
 
+    @override
     def __getattr__(self, name: str) -> Any:
         coded = self.__coded.get(name)
         if coded is None:

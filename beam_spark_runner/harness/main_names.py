@@ -18,6 +18,7 @@ from typing import Any
 
 from apache_beam.internal import cloudpickle_pickler
 from apache_beam.internal.cloudpickle import cloudpickle
+from typing_extensions import override
 
 from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.main_classes import (
@@ -87,6 +88,7 @@ class _LimitedFile(io.RawIOBase):
         self._size = 0
         self.complaint: str | None = None
 
+    @override
     def write(self, data: Any) -> int:
         self._size += len(data)
         if self._size > MAX_BYTES:
@@ -110,8 +112,8 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Beam has no t
         self._main = main
         self.globals_ref[id(main)] = _Variables()
 
+    @override
     def reducer_override(self, obj: Any) -> Any:
-        """See ``pickle.Pickler``."""
         reduced = super().reducer_override(obj)
         if reduced is NotImplemented or not isinstance(obj, FunctionType):
             return reduced
@@ -125,6 +127,7 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Beam has no t
 class _Variables:
     """The variables of the main module, whichever that is where this is unpickled."""
 
+    @override
     def __reduce__(self) -> Any:
         return variables_of_main, ()
 
@@ -135,6 +138,7 @@ class _Named:
     def __init__(self, *name_and_value: Any) -> None:
         self._name_and_value = name_and_value
 
+    @override
     def __reduce__(self) -> Any:
         return name_in_main, self._name_and_value
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.secret_files import read_secret
@@ -147,8 +148,8 @@ class _TokenWanted(grpc.ServerInterceptor):  # type: ignore[misc]
         self._is_missing = refuse(functools.partial(_refuse, _IS_MISSING))
         self._is_wrong = refuse(functools.partial(_refuse, _IS_WRONG))
 
+    @override
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """See ``grpc.ServerInterceptor``."""
         shown = [value for name, value in details.invocation_metadata if name == _HEADER]
         if len(shown) == 1 and hmac.compare_digest(shown[0].encode(), self._wanted):
             return continuation(details)
@@ -180,16 +181,16 @@ class _TokenSent(
     def __init__(self, token: str) -> None:
         self._shown = (_HEADER, f"Bearer {token}")
 
+    @override
     def intercept_unary_unary(self, call: Any, details: Any, request: Any) -> Any:
-        """See ``grpc.UnaryUnaryClientInterceptor``."""
         return call(self._with_token(details), request)
 
+    @override
     def intercept_unary_stream(self, call: Any, details: Any, request: Any) -> Any:
-        """See ``grpc.UnaryStreamClientInterceptor``."""
         return call(self._with_token(details), request)
 
+    @override
     def intercept_stream_stream(self, call: Any, details: Any, requests: Any) -> Any:
-        """See ``grpc.StreamStreamClientInterceptor``."""
         return call(self._with_token(details), requests)
 
     def _with_token(self, details: Any) -> _Details:

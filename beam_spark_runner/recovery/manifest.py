@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.compatibility import StoredStage
 
@@ -25,6 +27,7 @@ class CorruptManifestError(RunnerError):
         super().__init__(name, why)
         self.name, self.why = name, why
 
+    @override
     def __str__(self) -> str:
         return f"the checkpoint's file {self.name} is damaged: {self.why}"
 
@@ -41,6 +44,7 @@ class FencedError(RunnerError):
         super().__init__(fence, newer)
         self.fence, self.newer = fence, newer
 
+    @override
     def __str__(self) -> str:
         if self.newer < self.fence:
             return (
@@ -76,6 +80,7 @@ class IncompatibleCheckpointError(RunnerError):
         super().__init__(differences, advice)
         self.differences, self.advice = differences, advice
 
+    @override
     def __str__(self) -> str:
         listed = "".join(f"\n  - {each}" for each in self.differences)
         return f"{self.advice}:{listed}"

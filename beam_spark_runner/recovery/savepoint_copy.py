@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
 from beam_spark_runner.recovery.commit import DeletingStorage, epochs_in, newest
 from beam_spark_runner.recovery.manifest import (
@@ -26,6 +28,7 @@ from beam_spark_runner.recovery.sweep import named_by
 class NothingCommittedError(RunnerError):
     """No epoch has been committed yet, so that no savepoint can be made."""
 
+    @override
     def __str__(self) -> str:
         return "there is nothing to make a savepoint of: no epoch has been committed yet"
 
@@ -33,6 +36,7 @@ class NothingCommittedError(RunnerError):
 class SavepointExistsError(RunnerError):
     """The folder of a savepoint has a savepoint or checkpoint already."""
 
+    @override
     def __str__(self) -> str:
         return "there is a savepoint or a checkpoint in the folder already; name another one"
 

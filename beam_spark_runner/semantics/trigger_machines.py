@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Instant
 
@@ -108,6 +110,7 @@ class AfterEndOfWindow(Trigger):
 
     # That the early part has finished means that the pane at the end of the window has fired.
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
@@ -122,16 +125,19 @@ class AfterEndOfWindow(Trigger):
             early.merge(merging, state, now, last_us)
             early.finish(state, False)
 
+    @override
     def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
         part = self._late if self._early.is_finished(state) else self._early
         if part is not None:
             part.add(state, now, last_us)
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         if not self._early.is_finished(state):
             return now.watermark_us > last_us or self._early.should_fire(state, now, last_us)
         return self._late is not None and self._late.should_fire(state, now, last_us)
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         if self._early.is_finished(state):
             assert self._late is not None
@@ -150,14 +156,17 @@ class AfterEndOfWindow(Trigger):
 class Default(Trigger):
     """Fires whenever there are new elements, once the watermark has passed the window's end."""
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
         pass
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return now.watermark_us > last_us
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         pass
 
@@ -165,6 +174,7 @@ class Default(Trigger):
 class Always(Default):
     """Fires at each evaluation."""
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return True
 
@@ -172,6 +182,7 @@ class Always(Default):
 class Never(Default):
     """Never fires; all elements are in the pane that is emitted when the window expires."""
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return False
 
@@ -179,6 +190,7 @@ class Never(Default):
 class _Once(Trigger):
     """A leaf that fires once."""
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
@@ -191,6 +203,7 @@ class _Once(Trigger):
     def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
         """Merge the other state of the node; called if it has not finished in any window."""
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         self.reset(state)
         self.finish(state)
@@ -203,13 +216,16 @@ class ElementCount(_Once):
         super().__init__(numbers)
         self._count = count
 
+    @override
     def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
         state.counts[self.number] = state.counts.get(self.number, 0) + 1
 
+    @override
     def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
         if count := sum(each.counts.get(self.number, 0) for each in merging):
             state.counts[self.number] = count
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return state.counts.get(self.number, 0) >= self._count
 
@@ -221,13 +237,16 @@ class AfterProcessingTime(_Once):
         super().__init__(numbers)
         self._due_us = due_us
 
+    @override
     def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
         state.due_us.setdefault(self.number, self._due_us(now.clock_us))
 
+    @override
     def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
         if due := [each.due_us[self.number] for each in merging if self.number in each.due_us]:
             state.due_us[self.number] = min(due)
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return now.clock_us >= state.due_us.get(self.number, MAX_US + 1)
 
@@ -241,6 +260,7 @@ class Parallel(Trigger):
         super().__init__(numbers, parts)
         self._enough = enough
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
@@ -248,11 +268,13 @@ class Parallel(Trigger):
             part.merge(merging, state, now, last_us)
         self._update(state)
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return self._enough(
             part.is_finished(state) or part.should_fire(state, now, last_us) for part in self.parts
         )
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         for part in self.parts:
             if part.is_finished(state):
@@ -273,10 +295,12 @@ class AfterEach(Trigger):
     def _current(self, state: TriggerState) -> Trigger | None:
         return next((part for part in self.parts if not part.is_finished(state)), None)
 
+    @override
     def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
         if (part := self._current(state)) is not None:
             part.add(state, now, last_us)
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
@@ -286,10 +310,12 @@ class AfterEach(Trigger):
                 return  # the parts after it have no state yet
         self.finish(state)
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         part = self._current(state)
         return part is not None and part.should_fire(state, now, last_us)
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         part = self._current(state)
         assert part is not None
@@ -300,6 +326,7 @@ class AfterEach(Trigger):
 class OrFinally(Trigger):
     """Fires as the first part does, until the second part fires: that is the last time."""
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
@@ -307,9 +334,11 @@ class OrFinally(Trigger):
             part.merge(merging, state, now, last_us)
         self._update(state)
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return any(part.should_fire(state, now, last_us) for part in self.parts)
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         main, final = self.parts
         if final.should_fire(state, now, last_us):
@@ -325,15 +354,18 @@ class OrFinally(Trigger):
 class Repeatedly(Trigger):
     """Resets its part whenever that has finished."""
 
+    @override
     def merge(
         self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
     ) -> None:
         (part,) = self.parts
         part.merge(merging, state, now, last_us)
 
+    @override
     def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
         return self.parts[0].should_fire(state, now, last_us)
 
+    @override
     def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
         (part,) = self.parts
         part.fire(state, now, last_us)

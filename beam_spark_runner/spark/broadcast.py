@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyspark import Broadcast, SparkContext
+from typing_extensions import override
 
 from beam_spark_runner.engine.shared_file import map_file
 from beam_spark_runner.spark import pyspark_internals
@@ -33,6 +34,7 @@ def pickle_header(size: int) -> bytes:
 class FileBroadcast(Broadcast[Path]):
     """Broadcast variable of a file's bytes. Workers know it as a plain ``Broadcast``."""
 
+    @override
     def dump(self, value: Path, f: BinaryIO) -> None:
         """Write the file as a pickled byte string."""
         with value.open("rb") as file:

@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from typing_extensions import override
+
 
 class SparkVersion(NamedTuple):
     """A version of Spark."""
@@ -16,6 +18,7 @@ class SparkVersion(NamedTuple):
         found = re.match(r"(\d+)\.(\d+)", text)
         return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
 
+    @override
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 

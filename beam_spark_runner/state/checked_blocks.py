@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, ClassVar, NamedTuple, TypeAlias
 
 import xxhash
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import StoredDataError
 from beam_spark_runner.recovery.sweep import what_to_do_about
@@ -41,6 +42,7 @@ class DamagedFileError(StoredDataError):
         super().__init__(name, why)
         self.name, self.why = name, why
 
+    @override
     def __str__(self) -> str:
         advice = what_to_do_about(self.name)
         return f"the {self.kind} {self.name} cannot be used: {self.why}{advice}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvariantError, RunnerError
 from beam_spark_runner.state.chain import (
@@ -353,23 +354,23 @@ class SharedShard(Shard):
         # Reentrant: garbage collection may close a scan in a thread that has the lock.
         self._using = threading.RLock()
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See ``Shard.get``."""
         with self._using:
             return super().get(key)
 
+    @override
     def put(self, key: bytes, value: bytes) -> None:
-        """See ``Shard.put``."""
         with self._using:
             super().put(key, value)
 
+    @override
     def delete(self, key: bytes) -> bool:
-        """See ``Shard.delete``."""
         with self._using:
             return super().delete(key)
 
+    @override
     def scan(self, prefix: bytes, start: bytes = b"") -> Generator[tuple[bytes, bytes], None, None]:
-        """See ``Shard.scan``."""
         steps = super().scan(prefix, start)
         try:
             while True:
@@ -382,7 +383,7 @@ class SharedShard(Shard):
             with self._using:  # closing a cursor needs the lock, too
                 steps.close()
 
+    @override
     def delete_prefix(self, prefix: bytes) -> None:
-        """See ``Shard.delete_prefix``."""
         with self._using:
             super().delete_prefix(prefix)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import BinaryIO, TypeAlias
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.state.chain import Chain, ShardVersion
 from beam_spark_runner.state.delta import CorruptDeltaError, DeltaWriter, read_changes
@@ -18,6 +20,7 @@ OpenFile: TypeAlias = Callable[[str], BinaryIO]
 class ShardStorageError(CheckpointStorageError):
     """A disk or storage that a shard needs is full, unavailable, or broken."""
 
+    @override
     def __str__(self) -> str:
         return f"the data of a shard cannot be read or written at {self.place}: {self.problem}"
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, ClassVar, cast
 
+from typing_extensions import override
+
 Settings = tuple[tuple[str, str], ...]
 
 
@@ -125,11 +127,13 @@ class UrlFolder(Folder):
     settings: Settings = field(default=(), repr=False)  # secrets among them
     scratch: str | None = None
 
+    @override
     def __truediv__(self, name: str) -> "UrlFolder":
         return type(self)(f"{self.url}/{name}", self.settings, self.scratch)
 
+    @override
     def open(self, name: str) -> BinaryIO:
-        """See ``Folder.open``. Opens a local copy."""
+        """Opens a local copy."""
         # The copy has no name, so that it vanishes with the process. The caller closes it.
         copy = tempfile.TemporaryFile(dir=self.scratch)  # noqa: SIM115
         try:
@@ -141,22 +145,22 @@ class UrlFolder(Folder):
         return cast(BinaryIO, copy)
 
     @contextlib.contextmanager
+    @override
     def local(self, name: str) -> Iterator[str]:
-        """See ``Folder.local``."""
         with tempfile.NamedTemporaryFile(prefix="beam-", dir=self.scratch) as target:
             self._download(name, target)
             target.flush()
             yield target.name
 
     @contextlib.contextmanager
+    @override
     def new_file(self, name: str) -> Iterator[str]:
-        """See ``Folder.new_file``."""
         with tempfile.NamedTemporaryFile(prefix="beam-", dir=self.scratch) as file:
             yield file.name
             self.put(name, Path(file.name))
 
+    @override
     def put(self, name: str, local: Path) -> None:
-        """See ``Folder.put``."""
         with local.open("rb") as content:
             self.put_content(name, content)
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, ClassVar
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.storage.folder import Settings, UrlFolder
 from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
@@ -32,47 +34,50 @@ class HdfsFolder(UrlFolder):
 
     two_may_create: ClassVar[str] = "renames a file to a name that another one has"
 
+    @override
     def make(self) -> None:
-        """See ``Folder.make``."""
         with _doing("make it"):
             self._files.make_folder(self._path())
 
+    @override
     def exists(self) -> bool:
-        """See ``Folder.exists``."""
         with _doing("look for it"):
             status = self._files.status(self._path())
         return status is not None and status["type"] == "DIRECTORY"
 
+    @override
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """See ``Folder.put_content``. An existing file is not replaced."""
+        """An existing file is not replaced."""
         self._create(name, content)
 
+    @override
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        """See ``Folder.create``."""
         return self._create(name, io.BytesIO(data))
 
+    @override
     def read(self, name: str) -> bytes:
-        """See ``Folder.read``."""
         content = io.BytesIO()
         self._download(name, content)
         return content.getvalue()
 
+    @override
     def names(self) -> Sequence[str]:
-        """See ``Folder.names``. Names of incomplete files begin with a dot."""
+        """Names of incomplete files begin with a dot."""
         with _doing("list it"):
             return self._files.files(self._path())
 
+    @override
     def delete(self, names: Iterable[str]) -> None:
-        """See ``Folder.delete``."""
         for name in names:
             with _doing(f"delete {name}"):
                 self._files.delete(self._path(name))
 
+    @override
     def remove(self) -> None:
-        """See ``Folder.remove``."""
         with _doing("delete it"):
             self._files.delete(self._path(), recursive=True)
 
+    @override
     def _download(self, name: str, target: IO[bytes]) -> None:
         with _doing(f"read {name}"):
             self._files.read(self._path(name), target)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.storage.folder import Folder
 
@@ -30,6 +32,7 @@ class NotDurableError(RunnerError):
         super().__init__(path, problem)
         self.path, self.problem = path, problem
 
+    @override
     def __str__(self) -> str:
         return (
             f"an epoch was not committed, since the disk may have lost {self.path}: "
@@ -52,6 +55,7 @@ class MountedFolder(Folder):
     path: str
     syncs: bool = True
 
+    @override
     def __truediv__(self, name: str) -> "MountedFolder":
         return MountedFolder(self.path_of(name), self.syncs)
 
@@ -59,29 +63,30 @@ class MountedFolder(Folder):
         """Return the path of a file."""
         return os.path.join(self.path, name)
 
+    @override
     def open(self, name: str) -> BinaryIO:
-        """See ``Folder.open``."""
         return open(self.path_of(name), "rb")
 
     @contextlib.contextmanager
+    @override
     def local(self, name: str) -> Iterator[str]:
-        """See ``Folder.local``."""
         yield self.path_of(name)
 
     @contextlib.contextmanager
+    @override
     def new_file(self, name: str) -> Iterator[str]:
-        """See ``Folder.new_file``. The file has its name from the beginning."""
+        """The file has its name from the beginning."""
         yield self.path_of(name)
 
+    @override
     def put(self, name: str, local: Path) -> None:
-        """See ``Folder.put``."""
         with local.open("rb") as content:
             self._write(name, content, syncs=self.syncs)
         if self.syncs:  # the new name is an entry of the folder
             _sync(self.path)
 
+    @override
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """See ``Folder.put_content``."""
         self._write(name, content, syncs=False)
 
     def _write(self, name: str, content: BinaryIO, *, syncs: bool) -> None:
@@ -96,10 +101,9 @@ class MountedFolder(Folder):
         finally:
             Path(hidden).unlink(missing_ok=True)
 
+    @override
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        """See ``Folder.create``.
-
-        A hard link makes a complete file appear under its name, or fails if there is a file of
+        """A hard link makes a complete file appear under its name, or fails if there is a file of
         that name.
 
         Raises:
@@ -131,32 +135,30 @@ class MountedFolder(Folder):
     def _hidden(self, name: str) -> str:
         return self.path_of(f".{name}.{secrets.token_hex(4)}")
 
+    @override
     def read(self, name: str) -> bytes:
-        """See ``Folder.read``."""
         return Path(self.path, name).read_bytes()
 
+    @override
     def names(self) -> Sequence[str]:
-        """See ``Folder.names``."""
         return [entry.name for entry in os.scandir(self.path) if not entry.is_dir()]
 
+    @override
     def delete(self, names: Iterable[str]) -> None:
-        """See ``Folder.delete``.
-
-        Deletions need not be durable: files that reappear after a crash are deleted again.
-        """
+        """Deletions need not be durable: files that reappear after a crash are deleted again."""
         for name in names:
             Path(self.path, name).unlink(missing_ok=True)
 
+    @override
     def make(self) -> None:
-        """See ``Folder.make``."""
         os.makedirs(self.path, exist_ok=True)
 
+    @override
     def exists(self) -> bool:
-        """See ``Folder.exists``."""
         return os.path.isdir(self.path)
 
+    @override
     def remove(self) -> None:
-        """See ``Folder.remove``."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.path)
 

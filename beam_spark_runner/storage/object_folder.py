@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar
 
+from typing_extensions import override
+
 from beam_spark_runner.storage.folder import Settings, UrlFolder
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class ObjectFolder(UrlFolder):
         "ignores the condition of a request that an object must not exist yet (If-None-Match)"
     )
 
+    @override
     def _download(self, name: str, target: IO[bytes]) -> None:
         import obstore
 
@@ -55,29 +58,30 @@ class ObjectFolder(UrlFolder):
             for piece in obstore.get(self._store, name).stream(min_chunk_size=_READ_BYTES):
                 target.write(piece)
 
+    @override
     def make(self) -> None:
         """See ``Folder.make``: object stores need no folders, so this does nothing."""
 
+    @override
     def exists(self) -> bool:
-        """See ``Folder.exists``."""
         return True
 
+    @override
     def put(self, name: str, local: Path) -> None:
-        """See ``Folder.put``."""
         import obstore
 
         with _asked(f"write {name}"):
             obstore.put(self._store, name, local)
 
+    @override
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """See ``Folder.put_content``."""
         import obstore
 
         with _asked(f"write {name}"):
             obstore.put(self._store, name, content)
 
+    @override
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        """See ``Folder.create``."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -88,23 +92,23 @@ class ObjectFolder(UrlFolder):
                 return False
         return True
 
+    @override
     def read(self, name: str) -> bytes:
-        """See ``Folder.read``."""
         import obstore
 
         with _asked(f"read {name}"):
             return bytes(obstore.get(self._store, name).bytes())
 
+    @override
     def names(self) -> Sequence[str]:
-        """See ``Folder.names``."""
         import obstore
 
         with _asked("list it"):
             found = obstore.list_with_delimiter(self._store)
             return [each["path"] for each in found["objects"]]
 
+    @override
     def delete(self, names: Iterable[str]) -> None:
-        """See ``Folder.delete``."""
         import obstore
 
         with _asked("delete objects"):
@@ -116,8 +120,8 @@ class ObjectFolder(UrlFolder):
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self._store, name)
 
+    @override
     def remove(self) -> None:
-        """See ``Folder.remove``."""
         import obstore
 
         with _asked("delete it"):

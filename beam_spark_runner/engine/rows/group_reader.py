@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from apache_beam.coders import WindowedValueCoder
+from typing_extensions import override
 
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
@@ -71,10 +72,12 @@ class GroupReader(RunReader):
         assert isinstance(self._operator, GroupsInEpochs)
         self._operator.finish()
 
+    @override
     def _read(self, cursor: RowCursor) -> None:
         super()._read(cursor)
         self._operator.push()
 
+    @override
     def _read_complete(self, block: schema.RowBatch, first: int, cuts: list[int]) -> int:
         """Process the groups that end in the block, at ``cuts``; return where the next begins."""
         if self._runs is None:
@@ -88,6 +91,7 @@ class GroupReader(RunReader):
             lambda start, end: self._emit(keys[start:end], values[start:end], orders[start:end]),
         )
 
+    @override
     def _emit(
         self, keys: list[bytes | None], values: list[bytes], orders: schema.Int64Array
     ) -> None:
@@ -102,6 +106,7 @@ class GroupReader(RunReader):
         for key, (order, some) in groups.items():
             self._operator.group(key, some, order)
 
+    @override
     def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         """Stream the first key's values while they are read; log those of other keys for later."""
         first = cast("bytes", run.keys[0])

@@ -5,6 +5,7 @@ from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows.joined_keys import join_key
@@ -84,9 +85,11 @@ class GroupWriter(KeyWriter):
             raise self._fail("key or value", element, error) from error
         self._accept_global_chunk(windowed, origins)
 
+    @override
     def accept(self, windowed_value: WindowedValue) -> None:
         self.accept_chunk([windowed_value.value], [windowed_value])
 
+    @override
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Make one row per element and window."""
         encode_key, encode_value = self._encode_key, self._encode_value

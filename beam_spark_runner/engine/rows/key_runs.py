@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from apache_beam.coders import WindowedValueCoder
+from typing_extensions import override
 
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
@@ -42,6 +43,7 @@ class RunReader(Reader):
         super().__init__(edge, coder, bundle)
         self._logs = logs
 
+    @override
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None

@@ -2,6 +2,7 @@
 
 import numpy as np
 from apache_beam.coders import WindowedValueCoder
+from typing_extensions import override
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import Edge
@@ -23,6 +24,7 @@ class KeyWriter(Writer):
         self._encode_key = coder_impl.encode_nested if edge.key_groups else coder_impl.encode
         self._partitions = outlet.partitions
 
+    @override
     def flush(self) -> None:
         keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
         if not values:

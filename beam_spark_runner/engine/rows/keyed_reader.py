@@ -7,6 +7,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
+from typing_extensions import override
 
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
@@ -49,6 +50,7 @@ class KeyedReader(RunReader):
         self._bundle.begin_key(key)
         self._bundle.advance_key()
 
+    @override
     def _emit(
         self, keys: list[bytes | None], values: list[bytes], orders: schema.Int64Array
     ) -> None:
@@ -66,6 +68,7 @@ class KeyedReader(RunReader):
             self._push(self._key(key), some_values, some_orders)
             self._bundle.advance_key()
 
+    @override
     def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
         first = run.keys[0]
         key = self._key(first)

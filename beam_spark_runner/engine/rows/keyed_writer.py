@@ -4,6 +4,7 @@ from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.engine.program import Edge
@@ -28,9 +29,11 @@ class KeyedWriter(KeyWriter):
         )
         self._is_global = edge.is_global
 
+    @override
     def accept(self, windowed_value: WindowedValue) -> None:
         self.accept_chunk([windowed_value.value], [windowed_value])
 
+    @override
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         encode_key, encode_bare = self._encode_key, self._encode_bare
         is_global, keys, coded_values, orders = (

@@ -9,6 +9,7 @@ from apache_beam.utils.windowed_value import (
     PANE_INFO_UNKNOWN,
     create,
 )
+from typing_extensions import override
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.core.user_calls import map_all
@@ -38,6 +39,7 @@ class ElementRowReader(Reader):
         self._decode_windowed = coder.get_impl().decode
         self._push = self._bundle.push
 
+    @override
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None
@@ -68,6 +70,7 @@ class RestrictionReader(ElementRowReader):
         super().__init__(edge, coder, restrictions)
         self._push_later = restrictions.push_later
 
+    @override
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None

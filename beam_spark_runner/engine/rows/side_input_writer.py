@@ -9,6 +9,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.engine.program import Edge
@@ -77,6 +78,7 @@ class SideInputWriter(Writer):
         self._stream, self._count = create_OutputStream(), 0
         self._add_row(self._global_key, coded, count)
 
+    @override
     def accept(self, windowed_value: WindowedValue) -> None:
         try:
             if self._is_multimap:
@@ -111,6 +113,7 @@ class SideInputWriter(Writer):
         if self._size > FLUSH_BYTES:
             self._flush_rows()
 
+    @override
     def flush(self) -> None:
         self._end_runs()
         self._flush_rows()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.core.time import MIN_US
@@ -44,6 +45,7 @@ class ElementRowWriter(Writer):
         self._windowed_values: list[bytes] = []
         self._next = routing.first_place(outlet.first, outlet.partitions)
 
+    @override
     def accept(self, windowed_value: WindowedValue) -> None:
         try:
             if self._is_global and _is_bare(windowed_value):
@@ -58,6 +60,7 @@ class ElementRowWriter(Writer):
         if self._size > FLUSH_BYTES:
             self.flush()
 
+    @override
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         if not self._is_global or not all(map(_is_bare, origins)):
             super().accept_chunk(values, origins)
@@ -76,6 +79,7 @@ class ElementRowWriter(Writer):
         if self._size > FLUSH_BYTES:
             self.flush()
 
+    @override
     def flush(self) -> None:
         bare, windowed = self._values, self._windowed_values
         self._values, self._windowed_values, self._size = [], [], 0
@@ -100,6 +104,7 @@ class PartitionWriter(ElementRowWriter):
         place = np.array([outlet.first % routing.PLACES], np.int64)
         (self._route,) = routing.routes_to_places(place, edge.code)
 
+    @override
     def _routes(self, count: int) -> routing.Int64Array:
         return np.full(count, self._route, np.int64)
 
@@ -131,6 +136,7 @@ class SizedWriter(ElementRowWriter):
 
     accept_chunk = Writer.accept_chunk
 
+    @override
     def accept(self, windowed_value: WindowedValue) -> None:
         _, size = windowed_value.value
         self._sizes.append(max(float(size), 1.0))
@@ -143,6 +149,7 @@ class SizedWriter(ElementRowWriter):
         if self._size > FLUSH_BYTES:
             self.flush()
 
+    @override
     def _routes(self, count: int) -> routing.Int64Array:
         sizes, self._sizes = self._sizes[:count], self._sizes[count:]
         places = np.zeros(count, np.int64)
@@ -166,6 +173,7 @@ class ResidualWriter(SizedWriter):
         self._due_us.append(due_us)
         self.accept(windowed_value)
 
+    @override
     def flush(self) -> None:
         windowed, due_us = self._windowed_values, np.array(self._due_us, np.int64)
         self._windowed_values, self._due_us, self._size = [], [], 0
@@ -179,6 +187,7 @@ class TableWriter(Writer):
         super().__init__(edge, outlet)
         self._counts: list[int] = []
 
+    @override
     def accept(self, windowed_value: WindowedValue) -> None:
         coded = windowed_value.value
         self._values.append(coded)
@@ -187,6 +196,7 @@ class TableWriter(Writer):
         if self._size > FLUSH_BYTES:
             self.flush()
 
+    @override
     def flush(self) -> None:
         values, counts = self._values, np.array(self._counts, np.int64)
         self._values, self._counts, self._size = [], [], 0

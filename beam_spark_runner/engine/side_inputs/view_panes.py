@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import Edge
@@ -157,6 +158,7 @@ class _RowsOfPanes(SideInputWriter):
         self._end_runs()
         self._ofs += [self._of] * (len(self._keys) - len(self._ofs))
 
+    @override
     def _emit_rows(
         self,
         flags: int,

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from typing_extensions import override
+
 from beam_spark_runner.engine.stages.operator import Operator
 from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
@@ -30,16 +32,17 @@ class BundlesInTurn(Operator):
         self._infos: list[bytes] = []
         self.input = make_input(self._count)
 
+    @override
     def enter(self) -> None:
         """See ``Operator.enter``: the input enters its bundles."""
 
     @property
+    @override
     def bundle(self) -> Bundle | None:
-        """See ``Operator.bundle``."""
         return self.input.bundle
 
+    @override
     def progress(self) -> Sequence[bytes]:
-        """See ``Operator.progress``."""
         return [*self._infos, *self.input.progress()]
 
     def _count(self, result: BundleResult) -> None:
@@ -48,10 +51,11 @@ class BundlesInTurn(Operator):
         if len(self._infos) > _MAX_INFOS:
             self._infos = list(merge(self._infos))
 
+    @override
     def finish(self, outcome: Outcome) -> list[bytes]:
         """See ``Operator.finish``: all bundles have finished."""
         return list(merge(self._infos))
 
+    @override
     def abort(self) -> None:
-        """See ``Operator.abort``."""
         self.input.abort()

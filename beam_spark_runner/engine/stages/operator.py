@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.engine.stages.context import StageContext
@@ -92,12 +93,12 @@ class OneBundle(Operator):
             self.input = _JoinedInput(self._bundle, context.outputs)
 
     @property
+    @override
     def bundle(self) -> Bundle:
-        """See ``Operator.bundle``."""
         return self._bundle
 
+    @override
     def enter(self) -> None:
-        """See ``Bundle.enter``."""
         self._bundle.enter()
 
     def from_within(self) -> BundleInput:
@@ -122,19 +123,19 @@ class OneBundle(Operator):
 
         return help_and_return
 
+    @override
     def progress(self) -> Sequence[bytes]:
-        """See ``Bundle.progress``."""
         return self._bundle.progress()
 
+    @override
     def finish(self, outcome: Outcome) -> list[bytes]:
-        """See ``Operator.finish``."""
         result = self._bundle.finish()
         self.callbacks += result.callbacks
         RefusingCheckpointHandler(self._context.program.name).on_checkpoint(result)
         return [*result.monitoring_infos]
 
+    @override
     def abort(self) -> None:
-        """See ``Bundle.abort``."""
         self._bundle.abort()
 
 

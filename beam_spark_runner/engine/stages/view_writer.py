@@ -4,6 +4,8 @@ import functools
 import uuid
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.epoch_files import folder_of_epochs, scratch_folder
 from beam_spark_runner.engine.side_inputs.view_panes import PaneId, PanesOfView
@@ -35,18 +37,19 @@ class ViewWriter(Operator):
             most_element_bytes=context.level.limits.max_element_bytes,
         )
 
-    def enter(self) -> None:
-        """See ``Operator.enter``."""
+    @override
+    def enter(self) -> None: ...
 
     @property
+    @override
     def bundle(self) -> None:
-        """See ``Operator.bundle``."""
         return None
 
+    @override
     def progress(self) -> Sequence[bytes]:
-        """See ``Operator.progress``."""
         return ()
 
+    @override
     def finish(self, outcome: Outcome) -> list[bytes]:
         """Write the panes that have fired."""
         try:
@@ -76,6 +79,6 @@ class ViewWriter(Operator):
             for place, end_us in fired
         ]
 
+    @override
     def abort(self) -> None:
-        """See ``Operator.abort``."""
         self.input.close()

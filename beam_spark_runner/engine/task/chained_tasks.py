@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
+from typing_extensions import override
 
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows.row_memory import Block, BlockFile, RowMemory
@@ -23,6 +24,7 @@ class TooManyRowsError(Exception):
 class _NoFile(BlockFile):
     """Refuses rows that do not fit in memory."""
 
+    @override
     def write(self, batch: pa.RecordBatch) -> Block:
         raise TooManyRowsError
 

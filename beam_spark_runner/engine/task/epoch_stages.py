@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from apache_beam.portability.api import beam_fn_api_pb2
+from typing_extensions import override
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import StageId, TransformId
@@ -132,8 +133,8 @@ class EpochStages(OpenStages):
         """Return the counter of timers that a drain drops; None: the pipeline is not drained."""
         return self._dropped[program.stage] if self._epoch.drains else None
 
+    @override
     def side_inputs(self, program: StageProgram) -> Mapping[tuple[str, str], EpochView]:
-        """See ``StagesOfTask.side_inputs``."""
         return self.lookups(program.in_epochs.views)
 
     def lookups(self, views: Mapping[tuple[str, str], Edge]) -> Mapping[tuple[str, str], EpochView]:
@@ -172,6 +173,7 @@ class EpochStages(OpenStages):
             return True
         return not edge.in_parts and window.name in self._view_files[edge.dest]
 
+    @override
     def finish(self) -> list[bytes]:
         """See ``OpenStages.finish``; before that, run what is due, stage by stage."""
         for program in self._level.stages:
@@ -284,6 +286,7 @@ class EpochStages(OpenStages):
         clocks = [clock_us for _, clock_us in due if clock_us is not None]
         return min(events, default=None), min(clocks, default=None)
 
+    @override
     def _make(self, program: StageProgram) -> Stage:
         if not program.in_epochs.stores:
             return super()._make(program)

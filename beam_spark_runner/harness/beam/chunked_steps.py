@@ -16,6 +16,7 @@ from apache_beam.runners.worker import bundle_processor, operation_specs, operat
 from apache_beam.transforms import core, sideinputs, userstate
 from apache_beam.transforms.combiners import PhasedCombineFnExecutor
 from apache_beam.transforms.window import GlobalWindow
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.step_chunks import StepChunks
@@ -94,6 +95,7 @@ class Unpickled:
         self._number = next(_numbers)
         _unpickled[self._number] = self
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (self._number,)
 

@@ -21,6 +21,7 @@ from apache_beam.runners.worker import operations
 from apache_beam.transforms import core
 from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.harness.beam.accumulators import Accumulators
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
@@ -209,14 +210,14 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element], Kind.OWN)
 
+    @override
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
-        """See ``ChunkedParDo.process_chunk``."""
         accumulators = self._accumulators
         with self.scoped_process_state, ChargedChunk(self.step_name, accumulators.current_element):
             accumulators.add(values, origins)
 
+    @override
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``."""
         self.process_chunk([value], [origin], Kind.OWN)
 
     def finish(self) -> None:
@@ -250,8 +251,8 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element], Kind.OWN)
 
+    @override
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
-        """See ``ChunkedParDo.process_chunk``."""
         with self.scoped_process_state, ChargedChunk(self.step_name, self._step.current_element):
             self._step.run(values, origins, kind, self)
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from typing_extensions import override
+
 from beam_spark_runner.harness.failures import ChargedTo, note_element
 
 
@@ -47,6 +49,7 @@ class ChargedChunk(ChargedTo):
         super().__init__(step_name)
         self._current_element = current_element
 
+    @override
     def __exit__(
         self,
         kind: type[BaseException] | None,

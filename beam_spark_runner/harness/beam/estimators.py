@@ -5,6 +5,7 @@ from typing import Any
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners import common, sdf_utils
 from apache_beam.utils.timestamp import Timestamp
+from typing_extensions import override
 
 
 class NoOpProvider(sdf_utils.NoOpWatermarkEstimatorProvider):  # type: ignore[misc]
@@ -16,8 +17,8 @@ class NoOpProvider(sdf_utils.NoOpWatermarkEstimatorProvider):  # type: ignore[mi
 
     _estimator: Any = None
 
+    @override
     def create_watermark_estimator(self, estimator_state: Any) -> Any:
-        """See Beam's ``WatermarkEstimatorProvider``."""
         if self._estimator is None:
             self._estimator = super().create_watermark_estimator(estimator_state)
         return self._estimator

@@ -18,6 +18,7 @@ from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.utils.timestamp import Timestamp
+from typing_extensions import override
 
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
@@ -245,8 +246,8 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
         self._cleared = is_new
         self._added_elements: list[Any] = []
 
+    @override
     def add(self, value: Any) -> None:
-        """See Beam's ``BagRuntimeState``."""
         self._added_elements.append(value)
         self._states.piled_bytes += _size_of(value, self._value_coder)
 
@@ -260,14 +261,14 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
 class KeyValue(KeyBag):
     """A bag of at most one value."""
 
+    @override
     def read(self) -> Any:
-        """See Beam's ``ReadModifyWriteRuntimeState``."""
         if self._added_elements:
             return self._added_elements[0]
         return None if self._cleared else next(iter(super().read()), None)
 
+    @override
     def write(self, value: Any) -> None:
-        """See Beam's ``ReadModifyWriteRuntimeState``."""
         self._cleared = True
         self._added_elements = [value]
 
@@ -278,13 +279,13 @@ class KeyCombined(KeyBag):
     combine_fn: core.CombineFn
     _is_extracted = False
 
+    @override
     def read(self) -> Any:
-        """See Beam's ``CombiningValueRuntimeState``."""
         self._is_extracted = True
         return self.combine_fn.extract_output(self._accumulator())
 
+    @override
     def add(self, value: Any) -> None:
-        """See Beam's ``CombiningValueRuntimeState``."""
         accumulator = self._accumulator()
         if self._is_extracted:
             # Some CombineFns sort the accumulator when they extract the output; merging undoes it.
@@ -373,8 +374,8 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
             self._latest = None, "", 0
         self._time_us = time_us
 
+    @override
     def set(self, timestamp: Any, dynamic_timer_tag: str = "") -> None:
-        """See Beam's ``BaseTimer``."""
         latest, its_tag, changes = self._latest
         if timestamp is latest and dynamic_timer_tag == its_tag and changes == self._timers.changes:
             return  # most DoFns set the same timer, the end of the window, for each element
@@ -392,6 +393,6 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
         self._timers.set(timer, expires_us=self._expires_us)
         self._latest = timestamp, dynamic_timer_tag, self._timers.changes
 
+    @override
     def clear(self, dynamic_timer_tag: str = "") -> None:
-        """See Beam's ``BaseTimer``."""
         self._timers.clear(TimerId(self._family, dynamic_timer_tag, self._window))

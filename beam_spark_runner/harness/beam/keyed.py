@@ -16,6 +16,7 @@ from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core, userstate
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.beam.chunked_steps import (
@@ -115,8 +116,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element], Kind.OWN)
 
+    @override
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``."""
         self.process_chunk([value], [origin], Kind.OWN)
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:

@@ -11,6 +11,7 @@ from apache_beam.coders.coder_impl import CoderImpl
 from apache_beam.portability import common_urns
 from apache_beam.pvalue import SideInputData
 from apache_beam.runners.worker import bundle_processor
+from typing_extensions import override
 
 from beam_spark_runner.harness.values.encoded_keys import Places
 
@@ -65,6 +66,7 @@ class _ByPlaces:
     def __getitem__(self, key: Any) -> Any:
         return self._values[self._place(key)]
 
+    @override
     def __reduce__(self) -> Any:
         return self._values.__reduce__()
 
@@ -75,8 +77,8 @@ class _PlaceCoder(Coder):  # type: ignore[misc]
     def __init__(self, coder: Coder, places: Places) -> None:
         self._coder, self._places = coder, places
 
+    @override
     def get_impl(self) -> CoderImpl:
-        """See Beam's ``Coder``."""
         return _PlaceCoderImpl(self._coder.get_impl(), self._places)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
 from beam_spark_runner.harness.failures import ChargedTo
@@ -39,16 +40,17 @@ class PartitionParDo(ChunkedParDo):
 
     _fn: PartitionFn
 
+    @override
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
-        """See ``ChunkedParDo.process_chunk``."""
         with self.scoped_process_state, ChargedTo(self.step_name):
             self._begin()
             self._send(self._fn.take(values, origins))
 
+    @override
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``."""
         self.process_chunk([value], [origin], Kind.OWN)
 
+    @override
     def finish(self) -> None:
         """End the partition, even an empty one, and then the bundle."""
         self.flush()

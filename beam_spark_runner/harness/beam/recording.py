@@ -19,6 +19,7 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from google.protobuf.message import Message
+from typing_extensions import override
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.timing import Timing, timing_of_bundle
@@ -109,6 +110,7 @@ class _PairWithTiming(_Timed):
     that none of them is late when the recording is played.
     """
 
+    @override
     def start_bundle(self) -> None:
         super().start_bundle()
         self._elements: list[WindowedValue] = []
@@ -150,6 +152,7 @@ class _Record(NamedTuple):
     def SerializeToString(self) -> bytes:
         return self.coded
 
+    @override
     def __str__(self) -> str:
         return str(getattr(beam_interactive_api_pb2, self.kind).FromString(self.coded))
 

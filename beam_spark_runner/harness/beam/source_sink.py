@@ -7,6 +7,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
@@ -28,8 +29,8 @@ class SourceOperation(bundle_processor.DataInputOperation):  # type: ignore[misc
         receiver.output_sampler = data_sampler  # Beam's operation has none for its output
         self._edge = ChunkEdge(receiver, self._readers)
 
+    @override
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """See ``BundleInput.push``."""
         self._edge.send(values, origins, Kind.OWN)
 
 
@@ -44,8 +45,8 @@ class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
         """Raise an error; ``deliver_to`` replaces this method."""
         raise InvariantError("a sink got elements before its bundle began")
 
+    @override
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``."""
         self.process(origin.with_value(value))
 
     def deliver_to(self, receiver: Receiver) -> None:

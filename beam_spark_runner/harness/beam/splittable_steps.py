@@ -15,6 +15,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.chunked_steps import Unpickled
@@ -41,8 +42,8 @@ class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[m
         self._fn = fn
         self.readers: Sequence[operations.Operation] = ()  # of the main output
 
+    @override
     def setup(self, data_sampler: Any = None) -> None:
-        """See Beam's ``Operation``."""
         super().setup(data_sampler)
         if hasattr(type(self._fn), "send_new_results"):
             main = self.spec.output_tags.index(main_tag(self.spec.output_tags))
@@ -55,8 +56,8 @@ class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[m
         except StopIteration as error:  # it would end the generator that has called
             raise failure_of(error, self.step_name) from error
 
+    @override
     def process(self, restriction: WindowedValue) -> None:
-        """See Beam's ``Operation``."""
         try:
             super().process(restriction)
         except BaseException as error:  # user code may call sys.exit

@@ -7,6 +7,7 @@ from typing import Any
 from apache_beam.coders import Coder, coder_impl
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
+from typing_extensions import override
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
@@ -75,16 +76,16 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         """Whether keys outlive the bundle."""
         return self._backend is not self._memory
 
+    @override
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
-        """See ``StateBackend.timers``."""
         return self._backend.timers(transform, key)
 
+    @override
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
-        """See ``StateBackend.set_timers``."""
         self._backend.set_timers(transform, key, timers)
 
+    @override
     def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
-        """See ``StateBackend.drop_window``."""
         self._backend.drop_window(transform, window, key)
 
     @contextlib.contextmanager

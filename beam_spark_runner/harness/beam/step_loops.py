@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue, create
+from typing_extensions import override
 
 from beam_spark_runner.core.user_calls import check_all
 from beam_spark_runner.harness.beam.current_element import CurrentElement
@@ -150,19 +151,22 @@ def _keeps_none(closed: Closed | None, values: list[Any], kind: Kind) -> bool:
 class MappedTuples(Mapped):
     """``beam.MapTuple``: the parts of a value are the arguments."""
 
+    @override
     def _results(self, values: list[Any]) -> list[Any]:
         results = list(itertools.starmap(self._function, self.current_element.iterate(values)))
         check_all(results, self._call, values)
         return results
 
+    @override
     def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
         return result_filter.settled(itertools.starmap(self._function, values))
 
+    @override
     def _call(self, value: Any) -> Any:
         return self._function(*value)
 
+    @override
     def one_by_one(self, send_one: SendOne) -> SendOne:
-        """See ``Step.one_by_one``."""
         function = self._function
         return lambda value, origin: send_one(function(*value), origin)
 
@@ -185,6 +189,7 @@ class Combined(Mapped):
         self._apply = apply
         self._makes_lists = makes_lists
 
+    @override
     def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
         apply, makes_lists, settle = self._apply, self._makes_lists, result_filter.settle
         return [

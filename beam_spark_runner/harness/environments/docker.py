@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
@@ -48,6 +49,7 @@ class ContainerProcess(HarnessProcess):
         super().__init__(command, _variables(), on_exit, last=last)
 
     @property
+    @override
     def subject(self) -> str:
         """The name of the process in error messages."""
         if self.exit_code == _DAEMON_FAILED:
@@ -179,6 +181,7 @@ class _Owner(NamedTuple):
     pid: int
     started: int  # start time, in clock ticks after the boot
 
+    @override
     def __str__(self) -> str:
         return f"{self.boot}/{self.namespace}/{self.pid}/{self.started}"
 

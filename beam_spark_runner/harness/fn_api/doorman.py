@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+from typing_extensions import override
 
 STRANGER = "the worker_id in this call's metadata belongs to no SDK harness of this runner"
 MAX_CALLS_OF_A_KIND = 16
@@ -33,8 +34,8 @@ class Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
         self._calls: Counter[tuple[str, str]] = Counter()  # by worker id and method
         self._lock = threading.Lock()
 
+    @override
     def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """See ``grpc.ServerInterceptor``."""
         id_ = worker_id_in(details.invocation_metadata)
         if not (self._is_known(id_) or (not id_ and details.method == _DESCRIPTORS)):
             # A handler of a stream aborts before the first message, whatever the method is.

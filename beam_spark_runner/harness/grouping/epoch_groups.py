@@ -7,6 +7,7 @@ from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.user_calls import map_all
@@ -87,13 +88,15 @@ class GroupsInEpochs(GroupByKey):
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)
         self._waiting_bytes = 0  # upper bound for the panes that are buffered
 
+    @override
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
-        """See ``GroupByKey.group``. The key is nested."""
+        """The key is nested."""
         self._waiting_bytes += sum(map(len, values))
         self._add(key, [map_all(self._decode_windowed, values)])
 
+    @override
     def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
-        """See ``GroupByKey.stream``. The key is nested."""
+        """The key is nested."""
         self._waiting_bytes = _WAITING_BYTES
         self._add(key, self._pieces(itertools.chain(log, source)))
         log.close()
@@ -202,8 +205,8 @@ class GroupsInEpochs(GroupByKey):
         element = (key, values)
         self._chunks.add(element, pane.with_value(element), 0)
 
+    @override
     def push(self) -> None:
-        """See ``GroupByKey.push``."""
         super().push()
         self._waiting_bytes = 0
 

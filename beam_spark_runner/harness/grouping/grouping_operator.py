@@ -16,6 +16,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
+from typing_extensions import override
 
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.core.user_calls import map_all
@@ -56,6 +57,7 @@ class GroupByKeySpec(Windowed, Protocol):
     def timestamp_combiner(self) -> TimestampCombiner: ...
 
     @property
+    @override
     def coded_windowing(self) -> bytes:
         """A serialised WindowingStrategy, if windows merge or triggers fire; else empty."""
 
@@ -231,12 +233,12 @@ class GroupsByWindow(GroupByKey):
             push(elements, origins)
         return first
 
+    @override
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
-        """See ``GroupByKey.group``."""
         self._add(key, decoded(values, self._decode_value), order, sum(map(len, values)))
 
+    @override
     def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
-        """See ``GroupByKey.stream``."""
         self._hand_out(
             log, source, self._decode_value, lambda values: self._add(key, values, order, 0)
         )
@@ -293,12 +295,12 @@ class GroupsInPanes(GroupByKey):
         self._decode_windowed = windowed.get_impl().decode
         self._grouping = grouping_for(strategy_for(grouping, coder.window_coder, merge_windows))
 
+    @override
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
-        """See ``GroupByKey.group``."""
         self._add_panes(key, map_all(self._decode_windowed, values), sum(map(len, values)))
 
+    @override
     def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
-        """See ``GroupByKey.stream``."""
         if not isinstance(self._grouping, WindowGrouping):
             self._hand_out(
                 log, source, self._decode_windowed, lambda values: self._add_panes(key, values, 0)

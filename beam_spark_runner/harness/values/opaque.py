@@ -12,6 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
+from typing_extensions import override
 
 from beam_spark_runner.core.user_calls import map_all
 
@@ -54,19 +55,23 @@ class OpaqueValues(Sequence[Any]):
         self._coded = coded
         self._decode = decode
 
+    @override
     def __len__(self) -> int:
         return len(self._coded)
 
+    @override
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return OpaqueValues(self._coded[index], self._decode)
         return self._decode(self._coded[index])
 
+    @override
     def __iter__(self) -> Iterator[Any]:
         decode = self._decode
         for coded in self._coded:
             yield decode(coded)
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
 

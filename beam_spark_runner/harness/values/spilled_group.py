@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
+from typing_extensions import override
 
 from beam_spark_runner.state.spill import SpillFile
 
@@ -255,6 +256,7 @@ class StreamedValues:
             else:
                 return
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
 

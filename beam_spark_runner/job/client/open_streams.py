@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from typing_extensions import override
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_END_S = 5.0
@@ -17,10 +18,10 @@ _STREAMS: "weakref.WeakSet[Any]" = weakref.WeakSet()
 class StreamsOfProgram(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
     """Registers the response streams of a channel, for ``end_streams``."""
 
+    @override
     def intercept_unary_stream(
         self, continuation: Callable[[Any, Any], Any], details: Any, request: Any
     ) -> Any:
-        """See ``grpc.UnaryStreamClientInterceptor``."""
         stream = continuation(details, request)
         _STREAMS.add(stream)
         return stream

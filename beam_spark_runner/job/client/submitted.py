@@ -14,6 +14,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.runner import PipelineState
 from apache_beam.utils.timestamp import Timestamp
+from typing_extensions import override
 
 from beam_spark_runner._generated import streaming_jobs_pb2
 from beam_spark_runner.core.errors import (
@@ -74,6 +75,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         self.spark_ui_url = spark_ui_url
         self._first_sigterm = FirstSigterm(self._begin_to_drain) if drains_on_sigterm else None
 
+    @override
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}: {self._state_within_a_moment()}>"
 
@@ -145,10 +147,9 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         )
         return str(self.runner_api_state_to_pipeline_state(answer.state))
 
+    @override
     def savepoint(self, path: str) -> int:
-        """See ``SparkPipelineResult.savepoint``.
-
-        Args:
+        """Args:
             path: An absolute path on the server's machine, or the URL of a folder in an object
                 store or HDFS.
 
@@ -169,12 +170,11 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         )
         return int(answer.epoch)
 
+    @override
     def watermarks(self) -> dict[str, StepWatermarks]:
-        """See ``SparkPipelineResult.watermarks``.
-
-        Raises:
-            JobServerRefusedError: the pipeline runs in batch, or the server does not report them.
-            JobServerLostError: the server no longer answers.
+        """Raises:
+        JobServerRefusedError: the pipeline runs in batch, or the server does not report them.
+        JobServerLostError: the server no longer answers.
         """
         answer = self._ask(
             self._streaming_jobs.GetWatermarks,

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import (
     SummaryMetricFamily,
 )
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.job.run.job import Job
@@ -57,8 +58,8 @@ class JobsCollector(Collector):
     def __init__(self, jobs: Callable[[], Iterable[JobMetrics]]) -> None:
         self._jobs = jobs
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See ``Collector``."""
         jobs = list(self._jobs())
         yield from _of_users(jobs)
         yield _elements(jobs)

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
 from beam_spark_runner.storage.folder import Folder, UrlFolder
@@ -14,6 +16,7 @@ _PROBE = "creates.probe"
 class CheckpointFolderError(CheckpointStorageError):
     """The folder cannot be read or written: it is full, unavailable, or access is denied."""
 
+    @override
     def __str__(self) -> str:
         return f"the checkpoint folder {self.place} cannot be used: {self.problem}"
 
@@ -62,40 +65,39 @@ class CheckpointStorage(CopyingStorage):
         with self._doing("look for it"):
             return self._folder.exists()
 
+    @override
     def names(self) -> Sequence[str]:
-        """See ``Storage.names``."""
         with self._doing("list it"):
             return self._folder.names()
 
+    @override
     def read(self, name: str) -> bytes:
-        """See ``Storage.read``."""
         with self._doing(f"read {name}"):
             return self._folder.read(name)
 
+    @override
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        """See ``Storage.create``.
-
-        Raises:
-            NotDurableError: One of the files ``after`` may be lost.
+        """Raises:
+        NotDurableError: One of the files ``after`` may be lost.
         """
         with self._doing(f"create {name}"):
             return self._folder.create(name, data, after)
 
+    @override
     def open(self, name: str) -> BinaryIO | None:
-        """See ``CopyingStorage.open``."""
         with self._doing(f"read {name}"):
             try:
                 return self._folder.open(name)
             except FileNotFoundError:
                 return None
 
+    @override
     def put(self, name: str, content: BinaryIO) -> None:
-        """See ``CopyingStorage.put``."""
         with self._doing(f"write {name}"):
             self._folder.put_content(name, content)
 
+    @override
     def delete(self, names: Iterable[str]) -> None:
-        """See ``DeletingStorage.delete``."""
         with self._doing("delete files"):
             self._folder.delete(names)
 

@@ -12,6 +12,7 @@ from apache_beam.portability.api import (
     beam_fn_api_pb2,
     beam_fn_api_pb2_grpc,
 )
+from typing_extensions import override
 
 from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core.rendering import render_error
@@ -32,6 +33,7 @@ class _Name(NamedTuple):
     pool: "LoopbackPool"
     worker: str
 
+    @override
     def __str__(self) -> str:
         return self.worker
 
@@ -52,16 +54,16 @@ class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type:
     def __init__(self, pool: "LoopbackPool") -> None:
         self._pool = pool
 
+    @override
     def StartWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StartWorkerResponse:
-        """See ``LoopbackPool.start``."""
         try:
             self._pool.start(request.worker_id, request.control_endpoint.url)
         except Exception as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=render_error(error).traceback_text)
         return beam_fn_api_pb2.StartWorkerResponse()
 
+    @override
     def StopWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StopWorkerResponse:
-        """See ``LoopbackPool.end``."""
         self._pool.end(request.worker_id)
         return beam_fn_api_pb2.StopWorkerResponse()
 

@@ -5,6 +5,7 @@ import html
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineResult
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, BundleFailedError
 from beam_spark_runner.job.run.interrupts import FirstInterrupt
@@ -42,6 +43,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         self.spark_ui_url = ui_url
         self._name = name
 
+    @override
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}: {self.state}>"
 

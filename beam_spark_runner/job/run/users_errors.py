@@ -12,6 +12,8 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
+from typing_extensions import override
+
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.raised import Raised
 
@@ -31,22 +33,27 @@ class _OfUsersClass(BundleFailedError):
     Its methods precede those of the user's class, which rely on an ``__init__`` that is not called.
     """
 
+    @override
     def __init_subclass__(cls) -> None:
         """Do not call the one of the user's class."""
 
     @property
+    @override
     def step(self) -> str:  # type: ignore[override]
         return self._failure.step
 
     @property
+    @override
     def cause(self) -> str:  # type: ignore[override]
         return self._failure.cause
 
     @property
+    @override
     def traceback_text(self) -> str:  # type: ignore[override]
         return self._failure.traceback_text
 
     @property
+    @override
     def raised(self) -> Raised | None:  # type: ignore[override]
         return self._failure.raised
 
@@ -68,6 +75,7 @@ class _OfUsersClass(BundleFailedError):
             "plain data (numbers, strings, bytes, lists, tuples, dicts) come from workers"
         )
 
+    @override
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return as_users_own, (self._failure,)
 

@@ -9,6 +9,7 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
     endpoints_pb2,
 )
+from typing_extensions import override
 
 from beam_spark_runner.job.access import SPARK_UI_URL
 from beam_spark_runner.job.server.client_options import descriptors
@@ -39,8 +40,8 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
         self._spark_ui_url = spark_ui_url
 
     @refuses
+    @override
     def Prepare(self, request: Any, context: Any) -> Any:
-        """See ``Jobs.prepare``."""
         id_ = self._jobs.prepare(request)
         return beam_job_api_pb2.PrepareJobResponse(
             preparation_id=id_,
@@ -49,8 +50,8 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
         )
 
     @refuses
+    @override
     def Run(self, request: Any, context: Any) -> Any:
-        """See ``Jobs.run``."""
         id_ = self._jobs.run(request.preparation_id, context.peer())
         return beam_job_api_pb2.RunJobResponse(job_id=id_)
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from beam_spark_runner.job.server.refusals import SilentClientError
 
 
@@ -34,6 +36,7 @@ class PatientStream(Iterator[Any]):
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._receive, name="job-api-staging", daemon=True).start()
 
+    @override
     def __next__(self) -> Any:
         """Return the next message.
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import grpc
 from google.protobuf.message import DecodeError
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import (
     CheckpointStorageError,
@@ -65,6 +66,7 @@ class PrepareTimeoutError(RunnerError):
         super().__init__(limit_s)
         self.limit_s = limit_s
 
+    @override
     def __str__(self) -> str:
         return (
             f"preparing the pipeline has taken longer than {self.limit_s} s, the "

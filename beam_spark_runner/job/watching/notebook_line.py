@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from beam_spark_runner.job.watching.progress_line import Parts, TimedLine
 from beam_spark_runner.observing.line_parts import SEPARATOR, time_text
 
@@ -50,21 +52,22 @@ class NotebookLine(TimedLine):
         self._said: list[str] = []
         self._display: Display | None = None
 
+    @override
     def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
-        """See ``Line``."""
         self._picture = picture or self._picture
         super().show(parts)
 
+    @override
     def say(self, *parts: str) -> None:
-        """See ``Line``."""
         self._said.append(SEPARATOR.join(parts))
         self._draw()
 
+    @override
     def close(self) -> None:
-        """See ``Line``."""
         super().close()
         self._draw()
 
+    @override
     def _draw(self) -> None:
         with self._lock, contextlib.suppress(Exception):  # the kernel or Spark may be stopping
             lines = [*self._said]
@@ -85,6 +88,7 @@ class _Html:
     def __init__(self, text: str) -> None:
         self.text = text
 
+    @override
     def __repr__(self) -> str:
         return "the progress of a pipeline, as HTML"
 

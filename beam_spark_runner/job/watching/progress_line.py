@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
+from typing_extensions import override
+
 from beam_spark_runner.observing.line_parts import SEPARATOR, fitted, in_ascii, time_text
 
 _LOGGER = logging.getLogger("beam_spark_runner.progress")
@@ -136,6 +138,7 @@ class ProgressLine(TimedLine):
         self._is_drawn = False
         super().__init__(_EVERY_S if self._is_terminal else _EVERY_S_IN_A_FILE, began_s, clock)
 
+    @override
     def say(self, *parts: str) -> None:
         """See ``Line``."""
         with self._lock:
@@ -144,6 +147,7 @@ class ProgressLine(TimedLine):
         if not self._closed.is_set() and self._thread.is_alive():
             self._draw()
 
+    @override
     def close(self) -> None:
         """See ``Line``."""
         super().close()
@@ -152,6 +156,7 @@ class ProgressLine(TimedLine):
         with self._lock:
             self._clear()
 
+    @override
     def _draw(self) -> None:
         try:
             parts = self._parts()
@@ -207,13 +212,16 @@ class LoggedLine(TimedLine):
         super().__init__(_EVERY_S_IN_A_LOG, began_s, clock)
         self._last: Parts = ()
 
+    @override
     def say(self, *parts: str) -> None:
         """See ``Line``."""
         _LOGGER.info("%s", SEPARATOR.join(parts))
 
+    @override
     def _first(self) -> None:
         """Log nothing before a minute is over."""
 
+    @override
     def _draw(self) -> None:
         with contextlib.suppress(Exception):  # Spark may be stopping, or gone
             parts = self._parts()

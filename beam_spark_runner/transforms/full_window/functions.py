@@ -17,6 +17,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.transforms.full_window.coding import ElementCodec
 from beam_spark_runner.transforms.full_window.element_sorter import ElementSorter, distinct
@@ -91,8 +92,8 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
         """Return no hints: the transform declares the types."""
         return IOTypeHints.empty()
 
+    @override
     def start_bundle(self) -> None:
-        """See ``DoFn``."""
         self.has_begun = self.has_ended = False
 
     def process(
@@ -111,8 +112,9 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
         for results, origins in self.take([element], [origin]):
             yield from _windowed(results, origins)
 
+    @override
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """See ``DoFn``. Ends the partition, unless an operation of this runner has done so."""
+        """Ends the partition, unless an operation of this runner has done so."""
         if self.has_ended:
             return
         if not self.has_begun:
@@ -165,12 +167,13 @@ class SortPartitionDoFn(PartitionDoFn):
         self._memory_bytes = memory_bytes
         self._sorter: ElementSorter | None = None
 
+    @override
     def setup(self) -> None:
-        """See ``DoFn``."""
         self._codec.setup()
 
+    @override
     def teardown(self) -> None:
-        """See ``DoFn``. Also drops the records of a bundle that has failed."""
+        """Also drops the records of a bundle that has failed."""
         self._drop()
 
     def _drop(self) -> None:
@@ -178,34 +181,34 @@ class SortPartitionDoFn(PartitionDoFn):
         if sorter is not None:
             sorter.close()
 
+    @override
     def start_bundle(self) -> None:
-        """See ``DoFn``."""
         self._drop()
         super().start_bundle()
 
+    @override
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See ``PartitionDoFn.begin``."""
         super().begin(args, kwargs)
         self._sorter = ElementSorter(
             self._codec, self._key, descends=self._descends, memory_bytes=self._memory_bytes
         )
 
+    @override
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
-        """See ``PartitionDoFn.take``."""
         assert self._sorter is not None
         self._sorter.add(values, origins)
         return ()
 
+    @override
     def end(self) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.end``."""
         assert self._sorter is not None
         yield from self._sorter.sorted()
         self._drop()
 
+    @override
     def run(
         self, records: Iterable[bytes], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterator[WindowedValue]:
-        """See ``PartitionDoFn.run``."""
         self.begin(args, kwargs)
         assert self._sorter is not None
         rest = iter(records)
@@ -223,21 +226,21 @@ class AggregateDoFn(PartitionDoFn):
         self._combine_fn = combine_fn
         self._accumulator: Any = None
 
+    @override
     def setup(self) -> None:
-        """See ``DoFn``."""
         self._combine_fn.setup()
 
+    @override
     def teardown(self) -> None:
-        """See ``DoFn``."""
         self._combine_fn.teardown()
 
+    @override
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See ``PartitionDoFn.begin``."""
         super().begin(args, kwargs)
         self._accumulator = self._combine_fn.create_accumulator(*args, **kwargs)
 
+    @override
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
-        """See ``PartitionDoFn.take``."""
         self._accumulator = _folded(
             self._combine_fn,
             self._accumulator,
@@ -247,17 +250,17 @@ class AggregateDoFn(PartitionDoFn):
         )
         return ()
 
+    @override
     def end(self) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.end``."""
         accumulator, self._accumulator = self._accumulator, None
         yield emitted_at_end(
             [self._combine_fn.extract_output(accumulator, *self._args, **self._kwargs)]
         )
 
+    @override
     def run(
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[Any]:
-        """See ``PartitionDoFn.run``."""
         accumulator = self._combine_fn.create_accumulator(*args, **kwargs)
         accumulator = _folded(self._combine_fn, accumulator, records, args, kwargs)
         return [self._combine_fn.extract_output(accumulator, *args, **kwargs)]
@@ -301,27 +304,27 @@ class ReduceDoFn(PartitionDoFn):
         self._fn = fn
         self._reduced: list[Any] = []  # the result so far, if there is one
 
+    @override
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See ``PartitionDoFn.begin``."""
         super().begin(args, kwargs)
         self._reduced = []
 
+    @override
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
-        """See ``PartitionDoFn.take``."""
         values = [*self._reduced, *per_window(values, origins)]
         self._reduced = self.run(values, self._args, self._kwargs)
         return ()
 
+    @override
     def end(self) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.end``."""
         result, self._reduced = self._reduced, []
         if result:
             yield emitted_at_end(result)
 
+    @override
     def run(
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[Any]:
-        """See ``PartitionDoFn.run``."""
         rest = iter(records)
         for result in rest:
             for value in rest:

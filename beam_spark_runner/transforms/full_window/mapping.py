@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.transforms.full_window.functions import (
     Arguments,
@@ -37,12 +38,13 @@ class MapPartitionDoFn(PartitionDoFn):
         self._users = users
         self._handover: Handover | None = None
 
+    @override
     def setup(self) -> None:
-        """See ``DoFn``."""
         self._users.setup()
 
+    @override
     def teardown(self) -> None:
-        """See ``DoFn``. Also ends the function of a bundle that has failed."""
+        """Also ends the function of a bundle that has failed."""
         self._abandon()
         self._users.teardown()
 
@@ -51,45 +53,45 @@ class MapPartitionDoFn(PartitionDoFn):
         if handover is not None and not handover.abandon():
             _LOGGER.warning("the function of map_partition has not ended with its task")
 
+    @override
     def start_bundle(self) -> None:
-        """See ``DoFn``."""
         self._abandon()
         super().start_bundle()
         self._users.start_bundle()
 
+    @override
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See ``PartitionDoFn.begin``."""
         super().begin(args, kwargs)
         process = self._users.process
         self._handover = hand_over(lambda records: results_of(process(records, *args, **kwargs)))
 
+    @override
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.take``."""
         assert self._handover is not None
         return _emitted(self._handover.feed(per_window(values, origins)))
 
+    @override
     def end(self) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.end``."""
         assert self._handover is not None
         yield from _emitted(self._handover.end())
         self._handover = None
         if last := self.finish_whole():
             yield emitted_at_end(last)
 
+    @override
     def run(
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterator[Any]:
-        """See ``PartitionDoFn.run``."""
         for result in results_of(self._users.process(PartitionRecords([records]), *args, **kwargs)):
             _check(type(result))
             yield result
 
+    @override
     def start_whole(self) -> None:
-        """See ``PartitionDoFn.start_whole``."""
         self._users.start_bundle()
 
+    @override
     def finish_whole(self) -> list[Any]:
-        """See ``PartitionDoFn.finish_whole``."""
         return [_result_of_finish(each) for each in self._users.finish_bundle() or ()]
 
 
@@ -147,6 +149,6 @@ class FunctionDoFn(beam.DoFn):  # type: ignore[misc]
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
 
+    @override
     def process(self, records: PartitionRecords, *args: Any, **kwargs: Any) -> Any:
-        """See ``DoFn``."""
         return self._fn(records, *args, **kwargs)

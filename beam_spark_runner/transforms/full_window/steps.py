@@ -14,6 +14,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.pvalue import AsIter, PCollection
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindows
+from typing_extensions import override
 
 from beam_spark_runner.core.urns import FULL_WINDOW_PARTITION, FULL_WINDOW_PARTITION_BY_KEY
 from beam_spark_runner.transforms.full_window import checks
@@ -49,8 +50,8 @@ class FoldPartition(beam.PTransform):  # type: ignore[misc]
         self._arguments = arguments
         self._is_keyed = is_keyed
 
+    @override
     def expand(self, pcoll: PCollection) -> PCollection:
-        """See ``PTransform``."""
         checks.check_input(pcoll, _where(pcoll), is_keyed=self._is_keyed)
         args, kwargs = self._arguments
         checks.check_side_inputs([*args, *kwargs.values()], _where(pcoll))
@@ -96,8 +97,8 @@ class SortPartition(beam.PTransform):  # type: ignore[misc]
         self._descends = descends
         self._is_keyed = is_keyed
 
+    @override
     def expand(self, pcoll: PCollection) -> PCollection:
-        """See ``PTransform``."""
         checks.check_input(pcoll, _where(pcoll), is_keyed=self._is_keyed)
         type_ = pcoll.element_type or typehints.Any
         key_type, record_type = checks.types_of_pair(type_) if self._is_keyed else (None, type_)
@@ -147,12 +148,12 @@ class _ParDo(beam.ParDo):  # type: ignore[misc]
             return self.payload
         return beam.ParDo.to_runner_api_parameter(self, context, **extra)[1]
 
+    @override
     def infer_output_type(self, input_type: Any) -> Any:
-        """See ``PTransform``."""
         return self._results.type
 
+    @override
     def get_windowing(self, inputs: Any) -> Any:
-        """See ``PTransform``."""
         return self._results.windowing
 
 
@@ -171,12 +172,12 @@ class _Results(NamedTuple):
 
 
 class _Partitions(_ParDo):
+    @override
     def default_label(self) -> str:
-        """See ``PTransform``."""
         return "Partitions"
 
+    @override
     def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
-        """See ``PTransform``."""
         return FULL_WINDOW_PARTITION, self.payload_for(context, **extra)
 
     def expand(self, pcoll: PCollection) -> PCollection:
@@ -192,16 +193,16 @@ class _Partitions(_ParDo):
 
 
 class _Keys(_ParDo):
+    @override
     def default_label(self) -> str:
-        """See ``PTransform``."""
         return "Keys"
 
+    @override
     def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
-        """See ``PTransform``."""
         return FULL_WINDOW_PARTITION_BY_KEY, self.payload_for(context, **extra)
 
+    @override
     def expand(self, pcoll: PCollection) -> PCollection:
-        """See ``PTransform``."""
         args, kwargs = self.raw_side_inputs
         return pcoll | _ParDo(self.fn, args, kwargs, self._results)
 

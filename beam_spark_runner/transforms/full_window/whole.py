@@ -11,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.transforms.full_window.coding import ElementCodec
 from beam_spark_runner.transforms.full_window.functions import AT_END, PartitionDoFn
@@ -20,16 +21,16 @@ class _Whole(beam.DoFn):  # type: ignore[misc]
     def __init__(self, fn: PartitionDoFn) -> None:
         self._fn = fn
 
+    @override
     def setup(self) -> None:
-        """See ``DoFn``."""
         self._fn.setup()
 
+    @override
     def start_bundle(self) -> None:
-        """See ``DoFn``."""
         self._fn.start_whole()
 
+    @override
     def teardown(self) -> None:
-        """See ``DoFn``."""
         self._fn.teardown()
 
     def default_type_hints(self) -> Any:
@@ -40,8 +41,9 @@ class _Whole(beam.DoFn):  # type: ignore[misc]
 class KeyDoFn(_Whole):
     """Runs a ``PartitionDoFn`` over the values of each key, and emits results with the key."""
 
+    @override
     def process(self, element: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """See ``DoFn``. ``element`` is a key with an iterable of its values."""
+        """``element`` is a key with an iterable of its values."""
         key, values = element
         for result in self._fn.run(values, args, kwargs):
             if isinstance(result, WindowedValue):
@@ -49,8 +51,8 @@ class KeyDoFn(_Whole):
             else:
                 yield key, result
 
+    @override
     def finish_bundle(self) -> None:
-        """See ``DoFn``."""
         for _ in self._fn.finish_whole():
             raise TypeError(
                 "finish_bundle cannot emit anything here: results of a keyed collection belong to "
@@ -61,18 +63,19 @@ class KeyDoFn(_Whole):
 class OnePartitionDoFn(_Whole):
     """Runs a ``PartitionDoFn`` over all elements of a collection, a side input."""
 
+    @override
     def process(
         self, element: Any, records: Iterable[Any], *args: Any, **kwargs: Any
     ) -> Iterator[Any]:
-        """See ``DoFn``. ``element`` is that of an impulse."""
+        """``element`` is that of an impulse."""
         for result in self._fn.run(records, args, kwargs):
             if isinstance(result, WindowedValue):
                 yield result
             else:
                 yield AT_END.with_value(result)
 
+    @override
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """See ``DoFn``."""
         return map(AT_END.with_value, self._fn.finish_whole())
 
 
@@ -83,10 +86,11 @@ class EncodeDoFn(beam.DoFn):  # type: ignore[misc]
         self._codec = codec
         self._is_keyed = is_keyed
 
+    @override
     def setup(self) -> None:
-        """See ``DoFn``."""
         self._codec.setup()
 
+    @override
     def process(
         self,
         element: Any,
@@ -94,7 +98,6 @@ class EncodeDoFn(beam.DoFn):  # type: ignore[misc]
         window: Any = beam.DoFn.WindowParam,
         pane_info: Any = beam.DoFn.PaneInfoParam,
     ) -> Iterator[Any]:
-        """See ``DoFn``."""
         key, value = element if self._is_keyed else (None, element)
         (coded,) = self._codec.encode(value, WindowedValue(None, timestamp, (window,), pane_info))
         yield (key, coded) if self._is_keyed else coded

@@ -12,6 +12,7 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka.client import LOG, MetadataClient, NoAnswerError, inquirer
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
@@ -155,8 +156,8 @@ class KnownPartitions(NamedTuple):
 class KnownPartitionsCoder(Coder):  # type: ignore[misc]
     """Encodes ``KnownPartitions`` as JSON, which later versions of this package can decode."""
 
+    @override
     def encode(self, value: KnownPartitions) -> bytes:
-        """See Beam's ``Coder``, also for the other methods."""
         fields = value._asdict()
         if not value.missing:  # earlier versions of this package do not know it
             del fields["missing"]
@@ -185,8 +186,8 @@ class KnownPartitionsTracker(RestrictionTracker):  # type: ignore[misc]
         self._known = known
         self._has_claimed = False
 
+    @override
     def current_restriction(self) -> KnownPartitions:
-        """See Beam's ``RestrictionTracker``, also for the other methods."""
         return self._known
 
     def try_claim(self, position: dict[str, int]) -> bool:

@@ -1,5 +1,7 @@
 """The error of the Kafka transforms."""
 
+from typing_extensions import override
+
 
 class KafkaAccessError(RuntimeError):
     """Kafka cannot be read or written as the pipeline specifies.
@@ -16,5 +18,6 @@ class KafkaAccessError(RuntimeError):
         super().__init__(problem, where)
         self.problem, self.where = problem, where
 
+    @override
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}" if self.where else self.problem

@@ -11,6 +11,7 @@ from apache_beam.portability import common_urns
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 from apache_beam.transforms.window import GlobalWindows
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, shard_of
@@ -71,8 +72,8 @@ class Sink:
 class StableParDo(beam.ParDo):  # type: ignore[misc]
     """A ParDo with ``@RequiresStableInput``, which the Python SDK cannot declare."""
 
+    @override
     def to_runner_api_parameter(self, context: Any, **more: Any) -> Any:
-        """See ``beam.ParDo``."""
         urn, payload = super().to_runner_api_parameter(context, **more)
         payload.requires_stable_input = True
         context.add_requirement(common_urns.requirements.REQUIRES_STABLE_INPUT.urn)
@@ -92,8 +93,8 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._sink, self._conversion, self._streams = sink, conversion, streams
 
+    @override
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
-        """See ``beam.PTransform``."""
         # No trigger in batch: groups with one have to fit into memory.
         window = beam.WindowInto(GlobalWindows())
         if self._streams:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+from typing_extensions import override
 
 
 class OffsetInterval(NamedTuple):
@@ -45,8 +46,8 @@ ELEMENT_TYPE = tuple[str, int, int, int, int]
 class OffsetsCoder(Coder):  # type: ignore[misc]
     """Encodes ``OffsetInterval`` as text, which later versions of this package can decode."""
 
+    @override
     def encode(self, value: OffsetInterval) -> bytes:
-        """See Beam's ``Coder``, also for the other methods."""
         return f"{value.start}:{'' if value.stop is None else value.stop}".encode()
 
     def decode(self, encoded: bytes) -> OffsetInterval:
@@ -77,8 +78,8 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         self._is_whole = is_whole or self._stop is None  # an endless range has no middle
         self._claimed = offsets.start  # all offsets below are claimed
 
+    @override
     def current_restriction(self) -> OffsetInterval:
-        """See Beam's ``RestrictionTracker``, also for the other methods."""
         return OffsetInterval(self._start, self._stop)
 
     def try_claim(self, position: int) -> bool:
@@ -130,8 +131,8 @@ _MAX_PIECES = 32
 class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
     """The restriction provider of ``PartitionElement``s."""
 
+    @override
     def initial_restriction(self, element: ELEMENT_TYPE) -> OffsetInterval:
-        """See Beam's ``RestrictionProvider``, also for the other methods."""
         _, _, start, stop, _ = element
         return OffsetInterval(start, None if stop < 0 else stop)
 
@@ -162,9 +163,10 @@ class WholePartitionsProvider(OffsetsProvider):
     offsets that are not read yet, or an earlier one would set the committed offset back.
     """
 
+    @override
     def create_tracker(self, restriction: OffsetInterval) -> OffsetsTracker:
-        """See Beam's ``RestrictionProvider``, also for the other methods."""
         return OffsetsTracker(restriction, is_whole=True)
 
+    @override
     def split(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> list[OffsetInterval]:
         return [restriction]

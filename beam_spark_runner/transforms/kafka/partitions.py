@@ -12,6 +12,7 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka.client import LOG
 from beam_spark_runner.transforms.kafka.consumers import Consumers
@@ -263,6 +264,7 @@ class ReadPartitions(_ReadsPartitions):
 class _ReadsForever(_ReadsPartitions, OffsetsProvider):
     """Reads partitions without an end. It is the provider of their restrictions, too."""
 
+    @override
     def restriction_size(self, element: ELEMENT_TYPE, restriction: OffsetInterval) -> int:
         """Return the number of unread offsets of the log as this process knows it; 1: unknown."""
         topic, number, *_ = element

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
@@ -178,8 +179,8 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         """Return a label with the topics."""
         return self._name
 
+    @override
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
-        """See ``beam.PTransform``."""
         confluent(self._name)
         reading = self._reading
         find: beam.DoFn = FindPartitions(self._sought)

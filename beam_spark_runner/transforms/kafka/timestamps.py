@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.records import KafkaRecord
@@ -77,16 +78,19 @@ class ProcessingTime(TimestampPolicy):
 
     asks_for_end = False
 
+    @override
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
-        """See ``TimestampPolicy``, also for the other methods."""
         return now_us
 
+    @override
     def after(self, newest_us: int, now_us: int) -> int:
         return newest_us
 
+    @override
     def without_records(self, since_us: int) -> int:
         return since_us
 
+    @override
     def of_unknown_partitions(self, looked_us: int, next_look_us: int) -> int:
         return next_look_us
 
@@ -99,8 +103,8 @@ class LogAppendTime(TimestampPolicy):
     partition. The watermark of a partition without new records is two seconds before now.
     """
 
+    @override
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
-        """See ``TimestampPolicy``, also for the other methods."""
         if TIMESTAMP_TYPES[kind] != "LogAppendTime":
             raise KafkaAccessError(
                 "timestamp_policy is LogAppendTime, but its records have a timestamp of type "
@@ -110,9 +114,11 @@ class LogAppendTime(TimestampPolicy):
             )
         return timestamp_ms * 1000
 
+    @override
     def after(self, newest_us: int, now_us: int) -> int:
         return newest_us
 
+    @override
     def without_records(self, since_us: int) -> int:
         return since_us - _APPEND_DELAY_US
 
@@ -131,10 +137,11 @@ class _Delayed(TimestampPolicy):
     def _delay_us(self) -> int:
         return round(self.max_delay * 1_000_000)
 
+    @override
     def after(self, newest_us: int, now_us: int) -> int:
-        """See ``TimestampPolicy``, also for the other methods."""
         return min(newest_us, now_us) - self._delay_us
 
+    @override
     def without_records(self, since_us: int) -> int:
         return since_us - self._delay_us
 
@@ -150,8 +157,8 @@ class CreateTime(_Delayed):
         max_delay: The seconds by which a record may arrive after newer ones of its partition.
     """
 
+    @override
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
-        """See ``TimestampPolicy``."""
         if timestamp_ms < 0 or not kind:
             raise KafkaAccessError(
                 "timestamp_policy is CreateTime, but a record has no timestamp: use ProcessingTime "
@@ -187,8 +194,8 @@ class EventTime(_Delayed):
     timestamp_fn: Callable[[KafkaRecord], Any] = _timestamp_s
     reads_records = True
 
+    @override
     def of_record(self, record: KafkaRecord) -> int:
-        """See ``TimestampPolicy``."""
         micros: int = Timestamp.of(self.timestamp_fn(record)).micros
         return micros
 

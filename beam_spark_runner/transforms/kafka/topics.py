@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from beam_spark_runner.transforms.kafka import error_names
 from beam_spark_runner.transforms.kafka.client import LOG, MetadataClient
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
@@ -23,6 +25,7 @@ class Topics:
         self._pattern = None if pattern is None else re.compile(pattern)
         self._transform = transform
 
+    @override
     def __str__(self) -> str:
         return ", ".join(self._names) or f"topics like {self._pattern and self._pattern.pattern}"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
@@ -90,8 +91,8 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
         """Return a label with the topic."""
         return self._name
 
+    @override
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
-        """See ``beam.PTransform``."""
         confluent(self._name)
         if self._sink is None:
             return elements | "Write" >> beam.ParDo(Send(self._config, self._conversion))

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 from apache_beam.typehints.batch import BatchConverter
 from apache_beam.typehints.row_type import RowTypeConstraint
+from typing_extensions import override
 
 from beam_spark_runner.transforms.spark_tables.beam_types import schema_of_hint
 from beam_spark_runner.transforms.spark_tables.from_arrow import rows_of
@@ -45,6 +46,7 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
         """Return the memory of a batch in bytes."""
         return int(batch.nbytes)
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordBatchConverter, self._given
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from typing_extensions import override
 
 from beam_spark_runner.core.table_steps import FRAMES, READ_TABLE, TableRead
 from beam_spark_runner.core.table_types import columns_of
@@ -107,8 +108,8 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
         kind = "query" if read.query else "dataframe" if read.frame else read.format
         return f"ReadFromSpark({read.table or read.path or kind})"
 
+    @override
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
-        """See ``beam.PTransform``."""
         read = replace(self._read, schema=self._schema or "")
         schema = self._schema or _looked_up(begin.pipeline, read)
         if schema is not None:

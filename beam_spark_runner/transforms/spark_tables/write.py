@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core.table_steps import MODES, WRITE_TABLE, TableWrite
 from beam_spark_runner.core.table_types import columns_of
@@ -99,8 +100,8 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         """Return a label with the name of the target."""
         return f"WriteToSpark({self._write.table or self._write.path or self._write.format})"
 
+    @override
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        """See ``beam.PTransform``."""
         schema = self._schema or schema_of_hint(rows.element_type)
         if schema is None:
             raise ValueError(

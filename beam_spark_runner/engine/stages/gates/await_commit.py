@@ -1,5 +1,7 @@
 """Elements of a step that requires stable input: they wait until their epoch is committed."""
 
+from typing_extensions import override
+
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.gates.gate import Gate
 from beam_spark_runner.engine.stages.operator import OneBundle
@@ -34,18 +36,18 @@ class AwaitCommit(Gate):
         )
         self._awaits = False
 
+    @override
     def due(self) -> None:
-        """See ``Gate.due``."""
         if self._is_keyed:
             self._operator.enter()
             self.elements.release(self._operator.input)
         else:  # the stage may have been opened by another bundle, which is running
             self.elements.release(self._operator.from_within())
 
+    @override
     def save(self) -> None:
-        """See ``Gate.save``."""
         self._awaits = self.elements.save()
 
+    @override
     def report(self, outcome: Outcome) -> None:
-        """See ``Gate.report``."""
         outcome.awaits_commit = self._awaits

@@ -5,6 +5,7 @@ from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.program import WindowMapping
@@ -62,16 +63,16 @@ class AwaitView(Gate):
         """See ``Bundle.push_from_within``."""
         self._elements.pass_on(self._operator.bundle.push_from_within, values, origins)
 
+    @override
     def begin(self) -> None:
-        """See ``Gate.begin``."""
         self._elements.release(self._operator.from_within())
 
+    @override
     def save(self) -> None:
-        """See ``Gate.save``."""
         self._waits = self._elements.save()
 
+    @override
     def report(self, outcome: Outcome) -> None:
-        """See ``Gate.report``."""
         if self._waits:
             outcome.awaited_us = self._unready_us
         outcome.waiting = self._described()

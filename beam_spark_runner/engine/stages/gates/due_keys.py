@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from beam_spark_runner.engine.rows.coder_errors import StageEpoch
 from beam_spark_runner.engine.rows.group_reader import GroupReader
 from beam_spark_runner.engine.stages.accumulator_merger import AccumulatorMerger
@@ -27,16 +29,17 @@ class DueKeys(Gate):
         self._operator = operator
         self._fire = fire
 
+    @override
     def due(self) -> None:
-        """See ``Gate.due``."""
         epoch = self._epoch
         self._operator.enter()
         if epoch.interruption is not None:
             epoch.interruption.begin_again()
         fire_due(epoch.store, epoch.now, self._fire, epoch.interruption)
 
+    @override
     def report(self, outcome: Outcome) -> None:
-        """See ``Gate.report``. A bundle in another process fires its last timers at its end."""
+        """A bundle in another process fires its last timers at its end."""
         if self._epoch.interruption is not None:
             outcome.was_interrupted = self._epoch.interruption.was_interrupted
 
@@ -62,13 +65,13 @@ class DueGroups(DueKeys):
         self._reader = reader
         self._merger = merger
 
+    @override
     def due(self) -> None:
-        """See ``Gate.due``."""
         super().due()
         self._reader.finish_epoch()
 
+    @override
     def report(self, outcome: Outcome) -> None:
-        """See ``Gate.report``."""
         super().report(outcome)
         if self._merger is not None:
             outcome.monitoring_infos += self._merger.infos

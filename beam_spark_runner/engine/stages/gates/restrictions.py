@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.engine.stages.bundles_in_turn import BundlesInTurn
 from beam_spark_runner.engine.stages.context import StageContext
@@ -55,11 +56,11 @@ class Restrictions(Gate):
         self._helped += infos
         return truncated
 
+    @override
     def due(self) -> None:
-        """See ``EpochRestrictions.run_due``."""
         self._input.run_due()
 
+    @override
     def report(self, outcome: Outcome) -> None:
-        """See ``Gate.report``."""
         outcome.was_cut_off = self._input.was_cut_off
         outcome.monitoring_infos += self._helped

@@ -23,6 +23,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
@@ -170,6 +171,7 @@ class BlockSource(MarkingSource):
 class KeyedBlockSource(BlockSource):
     """The root of a keyed stage, whose blocks have marks."""
 
+    @override
     def process_encoded(self, encoded_windowed_values: bytes) -> None:
         """Process a block with its mark."""
         before = self.index
@@ -200,12 +202,13 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
         """Take one element."""
         self.process_one(element.value, element)
 
+    @override
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
-        """See ``ChunkedParDo.process_chunk``."""
         self._write(values if self._encode is None else map_all(self._encode, values), origins)
 
+    @override
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``. The value is encoded at once, and not kept."""
+        """The value is encoded at once, and not kept."""
         coded = value if self._encode is None else self._encode(value)
         self._values.append(coded)
         self._origins.append(origin)

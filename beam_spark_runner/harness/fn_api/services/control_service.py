@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
 from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
@@ -113,8 +114,8 @@ class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignor
         self._stream_of = stream_of
         self._descriptor_of = descriptor_of
 
+    @override
     def Control(self, responses: Any, context: Any) -> Iterator[Any]:
-        """See ``ControlStream.serve``."""
         control = self._stream_of(context)
         try:
             yield from control.serve(responses)

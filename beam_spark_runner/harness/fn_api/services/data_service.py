@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from typing_extensions import override
 
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
@@ -217,8 +218,8 @@ class DataService(beam_fn_api_pb2_grpc.BeamFnDataServicer):  # type: ignore[misc
     def __init__(self, stream_of: Callable[[Any], DataStream]) -> None:
         self._stream_of = stream_of
 
+    @override
     def Data(self, incoming: Any, context: Any) -> Iterator[Any]:
-        """See ``DataStream.serve``."""
         data = self._stream_of(context)
         try:
             yield from data.serve(incoming)

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from typing_extensions import override
 
 MAX_CHARACTERS = 20_000
 
@@ -79,6 +80,6 @@ class StatusService(beam_fn_api_pb2_grpc.BeamFnWorkerStatusServicer):  # type: i
     def __init__(self, stream_of: Callable[[Any], StatusStream]) -> None:
         self._stream_of = stream_of
 
+    @override
     def WorkerStatus(self, responses: Any, context: Any) -> Iterator[Any]:
-        """See ``StatusStream.serve``."""
         return self._stream_of(context).serve(responses)
