@@ -20,7 +20,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
+.PHONY: help wordcount test fuzz lint format unit harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -98,6 +98,12 @@ HDFS = $(VENV)/hdfs/.ready
 $(KAFKA) $(HDFS): $(VENV)/%/.ready: integration/%/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	touch $@
+
+BROKER = java -Xmx512m -cp '$(dir $(KAFKA))*'
+kafka-broker: $(KAFKA) ## A Kafka broker at localhost:9092 until Ctrl-C, for docs/kafka_tutorial.md
+	@$(BROKER) kafka.tools.StorageTool format --ignore-formatted --cluster-id tutorial --config integration/kafka/broker.properties
+	@echo "The broker starts at localhost:9092. Ctrl-C ends it."
+	@$(BROKER) kafka.Kafka integration/kafka/broker.properties
 
 AZURITE = $(VENV)/azurite/.ready
 $(AZURITE): integration/azurite/package.json
