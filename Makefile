@@ -20,7 +20,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
+.PHONY: help wordcount test fuzz lint format unit diagrams harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -45,10 +45,21 @@ test harness-tests spark-tests random-pipelines random-streams integration memor
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 test: $(READY) ## Lint, type check, all tests except rare ones and integration, Beam's quick suites
-	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES)
+	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES) $(MERMAID)
 	$(MAKE) pipeline-tests
 	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare and not in_process'
 	$(MAKE) conformance-quick
+
+# The parser of diagrams in the documentation. Without Node.js, their test is skipped.
+MERMAID = $(VENV)/mermaid/.ready
+$(MERMAID): $(READY) build_support/mermaid/package.json build_support/mermaid/parse.mjs
+	mkdir -p $(@D)
+	cp build_support/mermaid/* $(@D)
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D); fi
+	touch $@
+
+diagrams: $(READY) ## Write the diagrams of the documentation that come from code
+	$(BIN)/python -m tests.diagrams
 
 # In processes of their own, like those of harnesses: they serve gRPC, too.
 pipeline-tests: $(READY) ## Tests of pipelines, in their own process without Spark

@@ -33,20 +33,24 @@ def show_plan(pipeline: beam.Pipeline) -> "ShownPlan":
 
 
 class ShownPlan(PipelineResult):  # type: ignore[misc]
-    """A plan to look at: as text, and in notebooks as a diagram."""
+    """A plan to look at: as text, and in notebooks as a diagram.
+
+    Attributes:
+        plan: The plan itself.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(PipelineState.STOPPED)
-        self._plan = plan
+        self.plan = plan
 
     @override
     def __str__(self) -> str:
-        return explain(self._plan)
+        return explain(self.plan)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return picture(self._plan)
+        return picture(self.plan)
 
 
 class _PlanOnly(SparkPortableRunner):
