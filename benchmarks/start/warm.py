@@ -21,8 +21,10 @@ _MASTER = "local[2]"
 _TEXT_BYTES = 1 << 20
 _COMBINES = 40
 _BRANCHES = 200
+_RUNNER = ["--runner=SparkPortableRunner", "--progress=off"]
 _FLAGS = {
-    "ours": ["--runner=SparkPortableRunner", f"--spark_master_url={_MASTER}", "--progress=off"],
+    "ours": [*_RUNNER, f"--spark_master_url={_MASTER}"],
+    "in-process": [*_RUNNER, "--spark_master_url=in-process"],
     "peer": ["--runner=FnApiRunner"],
 }
 
@@ -78,9 +80,9 @@ def _build_word_count(pipeline: beam.Pipeline, folder: Path) -> None:
     lines | WriteToText(str(folder / "out" / "part"))
 
 
-def _word_count(folder: Path) -> None:
+def _word_count(folder: Path, by: str = "ours") -> None:
     (folder / "out").mkdir()
-    _run("ours", lambda pipeline: _build_word_count(pipeline, folder))
+    _run(by, lambda pipeline: _build_word_count(pipeline, folder))
 
 
 def _build_alone(build: Callable[[beam.Pipeline], Any]) -> None:
@@ -119,6 +121,8 @@ CASES: dict[str, Callable[[Path], None]] = {
     "three, RDD": _three_elements_by_hand,
     "word count": _word_count,
     "word count, RDD": _word_count_by_hand,
+    "word count, in-process": lambda folder: _word_count(folder, "in-process"),
+    "word count, FnApiRunner": lambda folder: _word_count(folder, "peer"),
     "word count, built": lambda folder: _build_alone(lambda p: _build_word_count(p, folder)),
     "three, built": lambda folder: _build_alone(_three_elements),
     "combines": lambda folder: _run("ours", _combines),
