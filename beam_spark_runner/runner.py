@@ -237,7 +237,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             raise
         # A pipeline that records unbounded sources keeps running, while another one plays the
         # recording.
-        if is_notebook and (job.plays_test_stream or not prepared.plan.streams):
+        if is_notebook and (job.plays_test_stream or not prepared.plan.is_streaming):
             result.wait_until_finish()
         return result
 

@@ -20,12 +20,12 @@ from beam_spark_runner.options import RunnerConfig
 
 
 def prepared_for_a_client(
-    pipeline: beam_runner_api_pb2.Pipeline, *, streams: bool = False
+    pipeline: beam_runner_api_pb2.Pipeline, *, is_streaming: bool = False
 ) -> PreparedJob:
     """Prepare a pipeline; it is changed."""
-    options = PipelineOptions(streaming=streams)
+    options = PipelineOptions(streaming=is_streaming)
     config = RunnerConfig.from_options(options)
-    given = {"streaming": streams}
+    given = {"streaming": is_streaming}
     return prepare(pipeline, options, config, lambda _: "", job_id="job", given=given)
 
 
@@ -40,7 +40,7 @@ def programs(job: PreparedJob) -> Iterator[LevelProgram]:
         options_json=job.options_json,
         harnesses=job.harnesses,
     )
-    epoch = EpochPart(shards=shards) if job.plan.streams else None
+    epoch = EpochPart(shards=shards) if job.plan.is_streaming else None
     builder = ProgramBuilder(job.plan, job.job_id, limits, epoch)
     for segment in job.plan.segments:
         levels = range(len(segment.levels))

@@ -69,9 +69,9 @@ class ProgramBuilder:
             coded_windowing=windowing.coded
             if (
                 destination.delivery is Delivery.GROUP_BY_KEY
-                and (self._plan.streams or not windowing.groups_by_window)
+                and (self._plan.is_streaming or not windowing.groups_by_window)
             )
-            or (destination.delivery is Delivery.SIDE_INPUT and self._plan.streams)
+            or (destination.delivery is Delivery.SIDE_INPUT and self._plan.is_streaming)
             else b"",
             is_windowed_by_sdk=is_of_an_sdk(graph, windowing),
             is_keyed=destination.stage is not None
@@ -81,7 +81,7 @@ class ProgramBuilder:
             key_groups=0 if self._epoch is None else self._epoch.shards.key_groups,
             in_parts=(
                 destination.delivery is Delivery.SIDE_INPUT
-                and self._plan.streams
+                and self._plan.is_streaming
                 and windowing.gathers_in_parts
             ),
         )

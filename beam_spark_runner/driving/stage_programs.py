@@ -85,8 +85,8 @@ class StagePrograms:
             outputs=outputs,
             local=local,
             window_merger=self._window_merger(stage, edge),
-            batch=None if self._plan.streams else _in_batch(stage, side_inputs),
-            epoch=self._in_epochs(stage) if self._plan.streams else None,
+            batch=None if self._plan.is_streaming else _in_batch(stage, side_inputs),
+            epoch=self._in_epochs(stage) if self._plan.is_streaming else None,
         )
 
     def _window_merger(self, stage: Stage, edge: Edge) -> HelperProgram | None:

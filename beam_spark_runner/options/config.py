@@ -107,7 +107,7 @@ class RunnerConfig:
     sort_partition_memory: int | None = None
     drains: bool = False  # --drain
     drains_on_sigterm: bool = False
-    streams: bool = False  # --streaming
+    is_streaming: bool = False  # --streaming
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder, or its URL
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     savepoint_path: str | None = None  # from which a streaming pipeline starts
@@ -126,14 +126,14 @@ class RunnerConfig:
     metrics: MetricsAddress | None = None  # address at which metrics are served. None: not served
     spark_metrics: bool = False  # of a streaming pipeline: also in Spark's metrics system
 
-    def stuck_s(self, *, streams: bool) -> float:
+    def stuck_s(self, *, is_streaming: bool) -> float:
         """Return the longest time that user code may make no progress. 0: no limit.
 
         Args:
-            streams: Whether the pipeline runs in epochs, which user code can block.
+            is_streaming: Whether the pipeline runs in epochs, which user code can block.
         """
         if self.stuck_bundle_timeout_s is None:
-            return DEFAULT_STUCK_S if streams else 0.0
+            return DEFAULT_STUCK_S if is_streaming else 0.0
         return self.stuck_bundle_timeout_s
 
     @classmethod
@@ -200,7 +200,7 @@ class RunnerConfig:
             ),
             drains=bool(getattr(given, "drain", False)),
             drains_on_sigterm=bool(getattr(given, "drain_on_sigterm", False)),
-            streams=bool(given.streaming),
+            is_streaming=bool(given.streaming),
             checkpoint_dir=checkpoint_folder(
                 "checkpoint_dir", getattr(given, "checkpoint_dir", None)
             ),

@@ -45,7 +45,7 @@ def build(
     *,
     max_exchanges: int = MAX_EXCHANGES_PER_SEGMENT,
     max_destinations: int = MAX_DESTINATIONS_PER_LEVEL,
-    streams: bool = False,
+    is_streaming: bool = False,
 ) -> Plan:
     """Lay the stages of a fused graph out over Spark jobs.
 
@@ -57,7 +57,8 @@ def build(
         graph: The graph after ``fuse``.
         max_exchanges: The most exchanges in one Spark job.
         max_destinations: The most stages after one exchange.
-        streams: See ``Plan``. Then a stage gathers each side input, and no segment ends for one.
+        is_streaming: See ``Plan``. If so, a stage gathers each side input, and no segment ends for
+            one.
 
     Example:
         Read | GroupByKey | Format   ==>
@@ -68,8 +69,8 @@ def build(
     )
     if not is_fused:
         raise InvariantError("plan.build needs a graph that went through fuse")
-    wiring = _Wiring(graph, streams=streams)
-    if streams:
+    wiring = _Wiring(graph, is_streaming=is_streaming)
+    if is_streaming:
         wiring.add_views()
         wiring.stages = with_stores(wiring.stages, wiring.destinations.values())
     edges = wiring.edges()
@@ -77,7 +78,7 @@ def build(
         edges,
         max_exchanges=max_exchanges,
         max_destinations=max_destinations,
-        moves_sources=not streams,
+        moves_sources=not is_streaming,
     )
     return Plan(
         graph=graph,
@@ -87,16 +88,16 @@ def build(
             collection: tuple(destinations) for collection, destinations in wiring.consumers.items()
         },
         segments=_segments(wiring, edges, places, max_exchanges),
-        streams=streams,
+        is_streaming=is_streaming,
     )
 
 
 class _Wiring:
     """Stages, and the destinations between them."""
 
-    def __init__(self, graph: Graph, *, streams: bool) -> None:
+    def __init__(self, graph: Graph, *, is_streaming: bool) -> None:
         self.graph = graph
-        self.streams = streams
+        self.is_streaming = is_streaming
         self.stages: dict[StageId, Stage] = {}
         self.destinations: dict[DestinationId, Destination] = {}
         self.consumers: dict[PCollectionId, list[DestinationId]] = {}
@@ -327,7 +328,7 @@ def _segments(
             if segment_of[maker] == here:
                 continue
             why = _why(wiring, edges, places, segment_of, maker, id_, max_exchanges)
-            if wiring.streams:
+            if wiring.is_streaming:
                 reads[here].setdefault(destination, set()).add(SegmentId(here - 1))
                 writers = range(segment_of[maker], here)
             else:

@@ -140,7 +140,7 @@ class Explainer:
             (writers,) = segment.reads.values()
             origin = f"the rows of {_segments(writers)}" if writers else "no rows"
             return f"Segment {segment.id}: one Spark write of {write} ({step.step}), from {origin}"
-        each = " for each epoch" if self.plan.streams else ""
+        each = " for each epoch" if self.plan.is_streaming else ""
         return f"Segment {segment.id}: one Spark job{each}"
 
     def stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
@@ -168,7 +168,7 @@ class Explainer:
             label = " " * 4 if number else "runs"
             yield f"{_INDENT}{label}     {step}"
         if stage.is_splittable:
-            later = "a later epoch" if self.plan.streams else "later bundles, or to a round"
+            later = "a later epoch" if self.plan.is_streaming else "later bundles, or to a round"
             yield f"{_INDENT}defers   what a restriction leaves: to {later}"
         for collection_id in stage.outputs:
             for id_ in self.plan.consumers.get(collection_id, ()):

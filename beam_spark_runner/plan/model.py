@@ -159,4 +159,4 @@ class Plan:
     destinations: Mapping[DestinationId, Destination]
     consumers: Mapping[PCollectionId, tuple[DestinationId, ...]]  # by ``arriving``
     segments: tuple[Segment, ...]
-    streams: bool = False
+    is_streaming: bool = False

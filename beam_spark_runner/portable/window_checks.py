@@ -18,12 +18,12 @@ from beam_spark_runner.portable.environment_facts import can_do, has_remote_code
 from beam_spark_runner.portable.window_mapping import MappedBy, is_pickled, mapped_by
 
 
-def check_windows(graph: Graph, *, streams: bool) -> None:
+def check_windows(graph: Graph, *, is_streaming: bool) -> None:
     """Refuse unsupported window coders and mappings, all of them in one error.
 
     Args:
         graph: The graph after all passes.
-        streams: Whether the pipeline runs in epochs, where the runner maps windows.
+        is_streaming: Whether the pipeline runs in epochs, where the runner maps windows.
 
     Raises:
         PipelineRefusedError: With all problems, each with its step.
@@ -32,7 +32,7 @@ def check_windows(graph: Graph, *, streams: bool) -> None:
     if has_remote_code(graph):
         for transform in graph.transforms.values():
             problems += _problems_of_coders(graph, transform)
-    if streams:
+    if is_streaming:
         problems += _problems_of_mappings(graph)
     if problems:
         raise PipelineRefusedError(problems)

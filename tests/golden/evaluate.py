@@ -264,7 +264,7 @@ class _PlanRun:
     def _passed_on(self, segment: Segment) -> set[DestinationId]:
         """Pass on what later segments read: where a plan streams, each reads the one before."""
         passed = set()
-        for target in segment.writes if self.plan.streams else ():
+        for target in segment.writes if self.plan.is_streaming else ():
             parts = self.materialised.get(target, {})
             if segment.id - 1 in parts:
                 parts[segment.id] = parts.pop(SegmentId(segment.id - 1))

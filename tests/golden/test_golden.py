@@ -146,7 +146,9 @@ def test_explain(case: Case) -> None:
     exchanges, destinations = map(int, case.comments.get("limits", "12 250").split())
     streams = any(each.urn == urns.TEST_STREAM for each in before.transforms.values())
     graph = passes.run_passes(before, passes.STREAMING if streams else passes.BATCH)
-    plan = build(graph, max_exchanges=exchanges, max_destinations=destinations, streams=streams)
+    plan = build(
+        graph, max_exchanges=exchanges, max_destinations=destinations, is_streaming=streams
+    )
     assert explain(plan) == case.expected
 
     meant, got = evaluate_graph(before), evaluate_plan(plan)

@@ -50,11 +50,14 @@ def proto_of(build: Callable[[beam.Pipeline], object]) -> pb.Pipeline:
     return p.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
 
 
-def run(service: Any, pipeline: pb.Pipeline, *, streams: bool) -> tuple[Any, str]:
+def run(service: Any, pipeline: pb.Pipeline, *, is_streaming: bool) -> tuple[Any, str]:
     """Run a pipeline; return its last state, and the text of its messages."""
     asked = beam_job_api_pb2.PrepareJobRequest(job_name="canary", pipeline=pipeline)
     asked.pipeline_options.update(
-        {"beam:option:streaming:v1": streams, "beam:option:environment_cache_millis:v1": 60_000}
+        {
+            "beam:option:streaming:v1": is_streaming,
+            "beam:option:environment_cache_millis:v1": 60_000,
+        }
     )
     prepared = service.Prepare(asked, timeout=SOON_S).preparation_id
     job = service.Run(
@@ -69,28 +72,28 @@ def run(service: Any, pipeline: pb.Pipeline, *, streams: bool) -> tuple[Any, str
     return last, "\n".join(said)
 
 
-def check_run(service: Any, pipeline: pb.Pipeline, folder: Path, *, streams: bool) -> set[str]:
+def check_run(service: Any, pipeline: pb.Pipeline, folder: Path, *, is_streaming: bool) -> set[str]:
     """Run a pipeline full of canaries; return the URNs of those that its harnesses unpickled."""
     canaries = Canaries(folder / "canaries", pipeline)
-    state, said = run(service, pipeline, streams=streams)
+    state, said = run(service, pipeline, is_streaming=is_streaming)
     assert canaries.fired_outside_harnesses() == {}
     assert state == _STATES.DONE, said
     return canaries.urns_fired()
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
-def test_code_of_all_kinds(service: Any, tmp_path: Path, *, streams: bool) -> None:
-    fired = check_run(service, proto_of(everything), tmp_path, streams=streams)
+@pytest.mark.parametrize("is_streaming", [False, True], ids=["batch", "streaming"])
+def test_code_of_all_kinds(service: Any, tmp_path: Path, *, is_streaming: bool) -> None:
+    fired = check_run(service, proto_of(everything), tmp_path, is_streaming=is_streaming)
     combining = {python_urns.PICKLED_COMBINE_FN, python_urns.PICKLED_VIEWFN}
     assert fired >= _CODE | combining, fired
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
+@pytest.mark.parametrize("is_streaming", [False, True], ids=["batch", "streaming"])
 @pytest.mark.parametrize("environment", [pytest.param(NAMED, marks=pytest.mark.rare), NONE, UNUSED])
-def test_window_fns(service: Any, environment: str, tmp_path: Path, *, streams: bool) -> None:
+def test_window_fns(service: Any, environment: str, tmp_path: Path, *, is_streaming: bool) -> None:
     pipeline = proto_of(windows)
     give_window_fns(environment, pipeline)
-    fired = check_run(service, pipeline, tmp_path, streams=streams)
+    fired = check_run(service, pipeline, tmp_path, is_streaming=is_streaming)
     assert fired >= _CODE | {python_urns.PICKLED_WINDOWFN}, fired
 
 
@@ -100,7 +103,7 @@ def test_window_fns_that_no_sdk_can_run(service: Any, environment: str, tmp_path
     give_window_fns(environment, pipeline)
     canaries = Canaries(tmp_path / "canaries", pipeline)
     with pytest.raises(grpc.RpcError) as raised:
-        run(service, pipeline, streams=False)
+        run(service, pipeline, is_streaming=False)
     assert "into visits: " in raised.value.details()
     assert "the windowing strategy" in raised.value.details()
     assert canaries.fired() == {}
@@ -108,6 +111,6 @@ def test_window_fns_that_no_sdk_can_run(service: Any, environment: str, tmp_path
 
 @pytest.mark.rare
 def test_sinks_of_files(service: Any, tmp_path: Path) -> None:
-    fired = check_run(service, proto_of(writes(tmp_path / "out")), tmp_path, streams=False)
+    fired = check_run(service, proto_of(writes(tmp_path / "out")), tmp_path, is_streaming=False)
     assert fired >= _CODE, fired
     assert [*tmp_path.glob("out/text*")]

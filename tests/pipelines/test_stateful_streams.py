@@ -106,11 +106,11 @@ def test_windows_that_expire_at_the_end_of_time(
     assert harvest(spark_session, build, *flags)["seen"] == [(1, 1), (2, 2)]
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_batches_that_a_step_with_state_emits(spark_session: Any, streams: bool) -> None:
+@pytest.mark.parametrize("is_streaming", [False, True])
+def test_batches_that_a_step_with_state_emits(spark_session: Any, is_streaming: bool) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(int).add_elements(numbers(5, 6))
-        source = events.advance_watermark_to_infinity() if streams else beam.Create([5, 6])
+        source = events.advance_watermark_to_infinity() if is_streaming else beam.Create([5, 6])
         pairs = keyed(p | source)
         return {"seen": pairs | beam.ParDo(InBatches())}
 

@@ -349,15 +349,15 @@ class Never(beam.DoFn):  # type: ignore[misc]
         yield key
 
 
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("is_streaming", [False, True])
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_a_timer_after_the_end_of_time_fires_at_the_end(
-    spark_session: Any, streams: bool, flags: tuple[str, ...]
+    spark_session: Any, is_streaming: bool, flags: tuple[str, ...]
 ) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         pair = [TimestampedValue(("a", 1), 1)]
         events = Stream().add_elements(pair).advance_watermark_to_infinity()
-        pairs = (p | events if streams else p | beam.Create([("a", 1)])) | beam.Map(
+        pairs = (p | events if is_streaming else p | beam.Create([("a", 1)])) | beam.Map(
             lambda pair: pair
         ).with_output_types(tuple[str, int])
         return {"fired": pairs | beam.ParDo(Never())}

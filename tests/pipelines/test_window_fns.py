@@ -305,9 +305,9 @@ def test_closing_behaviors(spark_session: Any, behavior: str) -> None:
         assert len(beams.kept[label]) >= 2, label
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "epochs"])
+@pytest.mark.parametrize("is_streaming", [False, True], ids=["batch", "epochs"])
 def test_the_last_pane_of_a_strategy_of_java_may_be_empty(
-    spark_session: Any, streams: bool
+    spark_session: Any, is_streaming: bool
 ) -> None:
     always = beam_runner_api_pb2.ClosingBehavior.EMIT_ALWAYS
     closing = Closing(always, "apache/beam_java17_sdk:2.65.0")
@@ -320,7 +320,7 @@ def test_the_last_pane_of_a_strategy_of_java_may_be_empty(
     )
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        made = p | (events.advance_watermark_to_infinity() if streams else beam.Create(each))
+        made = p | (events.advance_watermark_to_infinity() if is_streaming else beam.Create(each))
         pairs = made | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
         return {"panes": pairs | window_into | beam.GroupByKey() | beam.MapTuple(_listed)}
 

@@ -45,7 +45,7 @@ class JobMetrics:
         They are the committed ones of a streaming pipeline. In batch, where segments are committed
         at their end only, they are the attempted ones.
         """
-        return self.job.tally.committed if self.job.plan.streams else self.job.attempted()
+        return self.job.tally.committed if self.job.plan.is_streaming else self.job.attempted()
 
 
 class JobsCollector(Collector):

@@ -22,16 +22,16 @@ def remove_temporary_files_of(
         state: Its last state.
         was_saved: Whether a savepoint of it was made.
     """
-    streams, has_succeeded = job.plan.streams, state in _SUCCESSES
+    is_streaming, has_succeeded = job.plan.is_streaming, state in _SUCCESSES
     if job.was_built_here and (has_succeeded or not may_be_continued(job, was_saved=was_saved)):
         remove_temporary_files(
             job.plan.graph,
             began_s,
             has_succeeded=has_succeeded,
-            has_written_all=has_succeeded and not streams,
+            has_written_all=has_succeeded and not is_streaming,
         )
 
 
 def may_be_continued(job: PreparedJob, *, was_saved: bool) -> bool:
     """Whether a later run may continue a job that has ended."""
-    return job.plan.streams and (was_saved or job.config.checkpoint_dir is not None)
+    return job.plan.is_streaming and (was_saved or job.config.checkpoint_dir is not None)

@@ -23,7 +23,7 @@ def compile_graph(
     *,
     allow_non_deterministic_key_coders: bool = False,
     drains: bool = False,
-    streams: bool = False,
+    is_streaming: bool = False,
     has_checkpoints: bool = False,
     apart: bool = False,
     observe: Observer = ignore,
@@ -35,7 +35,8 @@ def compile_graph(
         allow_non_deterministic_key_coders: Beam's option of that name.
         drains: Whether splittable DoFns truncate their restrictions before they process them. An
             unbounded pipeline then runs in batch, unless it has checkpoints.
-        streams: ``--streaming``: whether the pipeline streams even if all PCollections are bounded.
+        is_streaming: ``--streaming``: whether the pipeline streams even if all PCollections are
+            bounded.
         has_checkpoints: Whether ``--checkpoint_dir`` or ``--savepoint_path`` is set, so that
             ``drains`` continues from stored data.
         apart: Whether neither this process nor the Python workers may run code of the pipeline's
@@ -48,24 +49,24 @@ def compile_graph(
     """
     described = place_code(merge_environments(graph), apart=apart)
     ends = drains and not has_checkpoints
-    in_epochs = _runs_in_epochs(described, ends=ends, streams=streams)
+    in_epochs = _runs_in_epochs(described, ends=ends, is_streaming=is_streaming)
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH
     passed = run_passes(described, passes, observe)
     coders = Coders(passed, may_unpickle=not apart)
     check_key_coders(
         passed, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
     )
-    check_windows(passed, streams=in_epochs)
-    return build(passed, streams=in_epochs)
+    check_windows(passed, is_streaming=in_epochs)
+    return build(passed, is_streaming=in_epochs)
 
 
-def _runs_in_epochs(graph: Graph, *, ends: bool, streams: bool) -> bool:
+def _runs_in_epochs(graph: Graph, *, ends: bool, is_streaming: bool) -> bool:
     """Whether a pipeline streams.
 
     Args:
         graph: The pipeline.
         ends: Whether all its sources are bounded, since their restrictions are truncated.
-        streams: See ``compile_graph``.
+        is_streaming: See ``compile_graph``.
 
     Raises:
         InvalidPipelineError: The events of a TestStream are invalid.
@@ -74,7 +75,7 @@ def _runs_in_epochs(graph: Graph, *, ends: bool, streams: bool) -> bool:
     for test_stream in plays:
         if service_of(test_stream) is None:
             events_of(test_stream)
-    if plays or (streams and not ends):
+    if plays or (is_streaming and not ends):
         return True
     made = (id_ for each in graph.transforms.values() for id_ in each.outputs.values())
     return not ends and not all(graph.pcollections[id_].is_bounded for id_ in made)

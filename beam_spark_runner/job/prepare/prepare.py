@@ -66,12 +66,12 @@ class PreparedJob:
         Args:
             wanted: The beginning of the error's text: what only a streaming pipeline supports.
         """
-        check_streams(wanted, self.job_id, streams=self.plan.streams)
+        check_streams(wanted, self.job_id, is_streaming=self.plan.is_streaming)
 
 
-def check_streams(wanted: str, job_id: str, *, streams: bool) -> None:
+def check_streams(wanted: str, job_id: str, *, is_streaming: bool) -> None:
     """See ``PreparedJob.check_streams``."""
-    if not streams:
+    if not is_streaming:
         raise UnsupportedFeatureError(f"{wanted} a pipeline that runs in batch", job_id)
 
 
@@ -116,11 +116,11 @@ def prepare(
         graph,
         allow_non_deterministic_key_coders=config.allow_non_deterministic_key_coders,
         drains=config.drains,
-        streams=config.streams,
+        is_streaming=config.is_streaming,
         has_checkpoints=bool(config.checkpoint_dir or config.savepoint_path),
         apart=not was_built_here,
     )
-    if not plan.streams:
+    if not plan.is_streaming:
         _check_that_nothing_continues(config)
     main_classes = _main_classes(pipeline, options.view_as(SetupOptions)) if was_built_here else {}
     return PreparedJob(
@@ -178,5 +178,5 @@ def _harness_settings(
         parallelism=config.sdk_worker_parallelism,
         docker_executable=config.docker_executable,
         step_chunks=config.step_chunks,
-        stuck_s=config.stuck_s(streams=plan.streams),
+        stuck_s=config.stuck_s(is_streaming=plan.is_streaming),
     )

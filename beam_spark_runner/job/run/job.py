@@ -123,7 +123,7 @@ class Job:
         self._was_saved = False
         self._events = events_of_test_streams(plan.graph)
         self._control = JobControl() if control is None else control
-        if self._config.drains and plan.streams:
+        if self._config.drains and plan.is_streaming:
             self._control.drain()
         self._ended = threading.Event()
         # Not a daemon: the job also finishes if the program ends without waiting for it, see
@@ -143,7 +143,7 @@ class Job:
     @property
     def drains_on_sigterm(self) -> bool:
         """Whether SIGTERM drains the job: it streams, and --drain_on_sigterm is set."""
-        return self._config.drains_on_sigterm and self.plan.streams
+        return self._config.drains_on_sigterm and self.plan.is_streaming
 
     @property
     def error(self) -> BaseException | None:

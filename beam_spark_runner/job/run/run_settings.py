@@ -39,7 +39,7 @@ def run_settings_of(
         UnsupportedFeatureError: A step asks for stable input, which cannot be had here.
     """
     config = prepared.config
-    if storage.rows is None and not (session.is_local or prepared.plan.streams):
+    if storage.rows is None and not (session.is_local or prepared.plan.is_streaming):
         check_that_nobody_wants_stable_input(prepared.plan.graph)
     epoch = epoch_part_of(prepared, session, storage)
     most = config.max_parallelism or MAX_FROM_BYTES
@@ -103,13 +103,13 @@ def limits_of(
         harnesses=harnesses,
         in_program=in_program,
         step_chunks=config.step_chunks,
-        stuck_s=config.stuck_s(streams=prepared.plan.streams),
+        stuck_s=config.stuck_s(is_streaming=prepared.plan.is_streaming),
     )
 
 
 def epoch_part_of(prepared: PreparedJob, session: Session, storage: JobStorage) -> EpochPart | None:
     """Return what all levels of a streaming plan have. None: the plan does not stream."""
-    if not prepared.plan.streams:
+    if not prepared.plan.is_streaming:
         return None
     config = prepared.config
     return EpochPart(

@@ -29,7 +29,7 @@ def show_in_spark(
     if not isinstance(session, SessionHandle):
         warn("--spark_metrics has no effect without Spark; --metrics_port serves metrics")
         return lambda status: None
-    if session.is_connect or not prepared.plan.streams:
+    if session.is_connect or not prepared.plan.is_streaming:
         where = "on Spark Connect" if session.is_connect else "in batch"
         warn(f"--spark_metrics has no effect {where}; --metrics_port serves metrics there, too")
         return lambda status: None

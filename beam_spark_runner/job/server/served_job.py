@@ -77,7 +77,7 @@ class ServedJob:
         self.control = JobControl()
         self.preparing = Preparing(self.control)
         self._prepared: PreparedJob | None = None
-        self._streams = False
+        self._is_streaming = False
         self._job: Job | None = None
         self._coded_metrics = b""
         self._last_watermarks: dict[str, StepWatermarks] = {}
@@ -114,7 +114,7 @@ class ServedJob:
                 _BYTES_OF_A_STEP + sys.getsizeof(id_) + sys.getsizeof(name)
                 for id_, name in names.items()
             )
-            self._prepared, self._streams = prepared, plan.streams
+            self._prepared, self._is_streaming = prepared, plan.is_streaming
         self.preparing.end()
 
     def run(self, open_session: OpenSession) -> None:
@@ -237,7 +237,7 @@ class ServedJob:
 
     def _check_streams(self, wanted: str) -> None:
         self.preparing.wait()
-        check_streams(wanted, self.job_id, streams=self._streams)
+        check_streams(wanted, self.job_id, is_streaming=self._is_streaming)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the job's end; return whether it has ended in time."""

@@ -61,7 +61,7 @@ class JobProgress:
             deferred: Returns the number of restrictions that are reported as waiting.
             attempted: Returns the metrics of all attempts: serialised MonitoringInfos.
         """
-        if self._plan.streams:
+        if self._plan.is_streaming:
             epochs = StreamLine(users_steps(self._plan.graph))
             self._line.show(lambda: stream.parts(epochs), lambda: picture(self._plan))
             return
@@ -108,12 +108,12 @@ class JobProgress:
     def _successful(self, state: str, epoch: int | None) -> Outcome:
         counts = element_counts(self._tally.committed)
         files = []
-        if self._prepared.was_built_here and not self._plan.streams:
+        if self._prepared.was_built_here and not self._plan.is_streaming:
             files = [*written_files(self._plan.graph, counts)]
         return Outcome(
             state=state,
             took_s=self._line.took_s(),
-            epoch=epoch if self._plan.streams else None,
+            epoch=epoch if self._plan.is_streaming else None,
             read=sum(counts.get(collection, 0) for collection in self._emitted),
             files=files,
             spark_jobs=None if self._counter is None else self._counter.jobs(),

@@ -86,12 +86,12 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
     Args:
         sink: The target.
         conversion: Converts elements to records.
-        streams: Whether to write elements as they arrive, rather than at the end of the input.
+        is_streaming: Whether to write elements as they arrive, rather than at the end of the input.
     """
 
-    def __init__(self, sink: Sink, conversion: Conversion, streams: bool) -> None:
+    def __init__(self, sink: Sink, conversion: Conversion, is_streaming: bool) -> None:
         super().__init__()
-        self._sink, self._conversion, self._streams = sink, conversion, streams
+        self._sink, self._conversion, self._streams = sink, conversion, is_streaming
 
     @override
     def expand(self, elements: beam.PCollection) -> beam.PCollection:

@@ -89,7 +89,7 @@ class Exported(Metrics):
         infos = merge(HarnessMetrics(_SDK).sound(message.monitoring_infos))
         job: Any = SimpleNamespace(
             job_id="1",
-            plan=SimpleNamespace(graph=SimpleNamespace(transforms={}), streams=False),
+            plan=SimpleNamespace(graph=SimpleNamespace(transforms={}), is_streaming=False),
             step_names={},
             watch=SimpleNamespace(status=None),
             attempted=lambda: infos,

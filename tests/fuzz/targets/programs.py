@@ -45,7 +45,7 @@ class Programs(MessageTarget[Prepare]):
 
     def take(self, message: Prepare) -> object:
         streams = "streaming" in message.pipeline_options
-        job = prepared_for_a_client(message.pipeline, streams=streams)
+        job = prepared_for_a_client(message.pipeline, is_streaming=streams)
         return list(programs(job))
 
 

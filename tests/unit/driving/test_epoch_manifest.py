@@ -17,7 +17,7 @@ from tests.golden.notation import parse
 
 GATHERS = 9
 EVENTS = "Events: test_stream() -> events\nPair: pardo(events) -> pairs @py"
-FINISHING = Finishing(build(run_passes(parse(EVENTS), STREAMING), streams=True), partitions=2)
+FINISHING = Finishing(build(run_passes(parse(EVENTS), STREAMING), is_streaming=True), partitions=2)
 LAGS = 8
 LAST = Manifest(
     epoch=4,

@@ -24,7 +24,7 @@ NOW = BEFORE.replace("pardo(events) ->", "pardo(events, rates as iterable) ->")
 
 
 def version(given: str) -> tuple[Plan, PipelineVersion]:
-    plan = build(run_passes(parse(given), STREAMING), streams=True)
+    plan = build(run_passes(parse(given), STREAMING), is_streaming=True)
     return plan, PipelineVersion(plan=stage_places(plan, lambda _: []), steps=step_names(plan))
 
 

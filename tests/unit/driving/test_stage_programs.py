@@ -28,40 +28,40 @@ def splittable(p: beam.Pipeline) -> None:
     p | beam.Create([("a", 3)]) | beam.ParDo(Count(), AsIter(rates))
 
 
-def stages_of(build: Callable[[beam.Pipeline], None], *, streams: bool) -> list[StageProgram]:
+def stages_of(build: Callable[[beam.Pipeline], None], *, is_streaming: bool) -> list[StageProgram]:
     p = beam.Pipeline()
     build(p)
     proto = p.to_runner_api(default_environment=ProcessEnvironment(""))
-    job = prepared_for_a_client(proto, streams=streams)
+    job = prepared_for_a_client(proto, is_streaming=is_streaming)
     return [stage for level in programs(job) for stage in level.stages]
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "epochs"])
+@pytest.mark.parametrize("is_streaming", [False, True], ids=["batch", "epochs"])
 @pytest.mark.parametrize("build", [windows, splittable])
 def test_a_stage_has_what_belongs_to_its_mode(
-    build: Callable[[beam.Pipeline], None], *, streams: bool
+    build: Callable[[beam.Pipeline], None], *, is_streaming: bool
 ) -> None:
-    for stage in stages_of(build, streams=streams):
-        assert (stage.batch is None) is streams
-        assert (stage.epoch is None) is not streams
-        with pytest.raises(InvariantError, match="bounded" if streams else "in epochs"):
-            _ = stage.in_batch if streams else stage.in_epochs
+    for stage in stages_of(build, is_streaming=is_streaming):
+        assert (stage.batch is None) is is_streaming
+        assert (stage.epoch is None) is not is_streaming
+        with pytest.raises(InvariantError, match="bounded" if is_streaming else "in epochs"):
+            _ = stage.in_batch if is_streaming else stage.in_epochs
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "epochs"])
+@pytest.mark.parametrize("is_streaming", [False, True], ids=["batch", "epochs"])
 @pytest.mark.parametrize("build", [windows, splittable])
 def test_no_two_of_the_stages_and_helpers_share_an_id(
-    build: Callable[[beam.Pipeline], None], *, streams: bool
+    build: Callable[[beam.Pipeline], None], *, is_streaming: bool
 ) -> None:
-    stages = stages_of(build, streams=streams)
+    stages = stages_of(build, is_streaming=is_streaming)
     helpers = [helper for stage in stages for helper in helpers_of(stage)]
     ids = [*(each.stage for each in stages), *(each.stage for each in helpers)]
     assert len(set(ids)) == len(ids)
-    assert bool(helpers) is (streams or build is windows)
+    assert bool(helpers) is (is_streaming or build is windows)
 
 
 def test_a_truncator_looks_up_what_its_stage_looks_up() -> None:
-    stages = stages_of(splittable, streams=True)
+    stages = stages_of(splittable, is_streaming=True)
     (stage,) = (
         each
         for each in stages

@@ -46,7 +46,7 @@ TOOK = EpochTimes(total_us=1_000, planning_us=100, jobs_us=700, budget_us=500)
 
 @cache
 def plan() -> Plan:
-    return build(run_passes(parse(GIVEN), STREAMING), max_exchanges=12, streams=True)
+    return build(run_passes(parse(GIVEN), STREAMING), max_exchanges=12, is_streaming=True)
 
 
 def dest(step: str) -> int:

@@ -141,7 +141,10 @@ def test_how_long_user_code_may_stand_still(
     flags: list[str], streaming_s: float, batch_s: float
 ) -> None:
     config = RunnerConfig.from_options(PipelineOptions(flags))
-    assert (config.stuck_s(streams=True), config.stuck_s(streams=False)) == (streaming_s, batch_s)
+    assert (config.stuck_s(is_streaming=True), config.stuck_s(is_streaming=False)) == (
+        streaming_s,
+        batch_s,
+    )
 
 
 def test_reading_twice_gives_the_same() -> None:

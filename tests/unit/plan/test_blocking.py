@@ -10,7 +10,7 @@ from tests.golden.notation import parse
 
 def warnings(text: str) -> list[str]:
     return blocking_side_inputs(
-        build(passes.run_passes(parse(text), passes.STREAMING), streams=True)
+        build(passes.run_passes(parse(text), passes.STREAMING), is_streaming=True)
     )
 
 

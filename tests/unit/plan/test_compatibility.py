@@ -29,7 +29,7 @@ SIDE = "side input of Rates [iterable]"
 
 def found(given: str, max_exchanges: int = 12) -> dict[str, StoredStage]:
     graph = run_passes(parse(given), STREAMING)
-    plan = build(graph, max_exchanges=max_exchanges, streams=True)
+    plan = build(graph, max_exchanges=max_exchanges, is_streaming=True)
     return dict(stage_places(plan, lambda _: []))
 
 
@@ -102,7 +102,7 @@ b :: kv<bytes,bytes>, fixed
 
 def test_the_forms_of_states_count() -> None:
     graph = run_passes(parse(GIVEN), STREAMING)
-    plan = build(graph, streams=True)
+    plan = build(graph, is_streaming=True)
 
     def kept(form: str) -> str:
         return stage_places(plan, lambda _: [(form, [])])["step Sum"].kept

@@ -8,7 +8,7 @@ from tests.golden.notation import parse
 
 def dropping(text: str) -> list[tuple[str, str | None]]:
     """Return the name of each stage, with the step to which it charges."""
-    plan = build(passes.run_passes(parse(text), passes.STREAMING), streams=True)
+    plan = build(passes.run_passes(parse(text), passes.STREAMING), is_streaming=True)
     return [(stage.name, dropping_step(plan, stage)) for stage in plan.stages.values()]
 
 

@@ -24,7 +24,7 @@ E: pardo(i) -> j @py
 
 def plan(max_exchanges: int) -> Plan:
     graph = run_passes(parse(GIVEN), STREAMING)
-    return build(graph, max_exchanges=max_exchanges, streams=True)
+    return build(graph, max_exchanges=max_exchanges, is_streaming=True)
 
 
 def test_levels_have_the_numbers_that_they_have_in_one_segment() -> None:

@@ -9,7 +9,7 @@ from tests.golden.notation import parse
 
 
 def parts_of(text: str) -> list[Stage]:
-    plan = build(passes.run_passes(parse(text), passes.STREAMING), streams=True)
+    plan = build(passes.run_passes(parse(text), passes.STREAMING), is_streaming=True)
     parts = [merging_part(plan.graph, stage) for stage in plan.stages.values()]
     return [part for part in parts if part is not None]
 

@@ -105,8 +105,8 @@ def check_that_stable_input_is_written_down(plan: Plan) -> None:
 @given(graph=graphs(), max_exchanges=st.sampled_from([1, 2, 12]))
 def test_a_plan_that_streams_is_a_chain_of_segments(graph: Graph, max_exchanges: int) -> None:
     ready = passes.fuse(passes.run_passes(graph, BEFORE_FUSION))
-    plan = build(ready, max_exchanges=max_exchanges, streams=True)
-    in_one = build(ready, max_exchanges=1_000, streams=True)
+    plan = build(ready, max_exchanges=max_exchanges, is_streaming=True)
+    in_one = build(ready, max_exchanges=1_000, is_streaming=True)
     assert levels(plan) == levels(in_one), "only depth cuts"
     exchanges = sum(level.has_exchange for level in levels(plan))
     assert len(plan.segments) == max(bool(levels(plan)), -(-exchanges // max_exchanges))

@@ -20,9 +20,9 @@ SOURCES = """
 """
 
 
-def plan_of(step: str, *, streams: bool = True) -> Plan:
+def plan_of(step: str, *, is_streaming: bool = True) -> Plan:
     graph = parse(SOURCES + f"Use: pardo({step}" + "\n used :: kv<bytes,bytes>, fixed")
-    return build(run_passes(graph, STREAMING if streams else BATCH), streams=streams)
+    return build(run_passes(graph, STREAMING if is_streaming else BATCH), is_streaming=is_streaming)
 
 
 def stores_of(plan: Plan, step: str) -> frozenset[Stored]:
@@ -101,5 +101,5 @@ def test_what_the_stage_of_a_side_input_stores() -> None:
 
 def test_batch_stores_nothing() -> None:
     for step in ("groups, rates as iterable) -> used @py state=count", "pairs) -> used @py stable"):
-        plan = plan_of(step, streams=False)
+        plan = plan_of(step, is_streaming=False)
         assert not any(stage.stores for stage in plan.stages.values())

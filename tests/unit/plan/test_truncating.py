@@ -16,7 +16,7 @@ def test_it_reads_what_the_stage_reads() -> None:
         Format: pardo(lines) -> texts @py
         """
     )
-    plan = build(passes.run_passes(graph, passes.STREAMING), streams=True)
+    plan = build(passes.run_passes(graph, passes.STREAMING), is_streaming=True)
     (stage,) = (each for each in plan.stages.values() if each.is_splittable)
     changed, part = truncating_part(plan, stage)
     (step,) = part.transforms

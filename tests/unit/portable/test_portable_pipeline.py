@@ -158,10 +158,10 @@ def test_combine_per_key(combine: Any, urn: str) -> None:
     ],
 )
 def test_the_earliest_timestamp_is_that_of_an_element(
-    combiner: Any, streams: bool, urn: str
+    combiner: Any, is_streaming: bool, urn: str
 ) -> None:
     def build(p: beam.Pipeline) -> None:
-        source = Stream(coder=VarIntCoder()) if streams else beam.Create([1])
+        source = Stream(coder=VarIntCoder()) if is_streaming else beam.Create([1])
         pairs = p | source | beam.Map(lambda n: (n, n)).with_output_types(tuple[int, int])
         windowed = pairs | beam.WindowInto(FixedWindows(10), timestamp_combiner=combiner)
         windowed | "combine" >> beam.CombinePerKey(sum)

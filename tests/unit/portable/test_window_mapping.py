@@ -139,4 +139,4 @@ def test_a_mapping_of_another_sdk_is_refused_where_python_runs() -> None:
     with pytest.raises(
         PipelineRefusedError, match=r"look up.*: its side input .* no window mapping"
     ):
-        compile_pipeline(proto, streams=True)
+        compile_pipeline(proto, is_streaming=True)

@@ -42,7 +42,7 @@ seconds :: kv<bytes,iterable<bytes>>
 @cache
 def plan(max_exchanges: int = 12) -> Plan:
     graph = run_passes(parse(GIVEN), STREAMING)
-    return build(graph, max_exchanges=max_exchanges, streams=True)
+    return build(graph, max_exchanges=max_exchanges, is_streaming=True)
 
 
 def dest(name: str) -> int:

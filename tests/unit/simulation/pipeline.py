@@ -92,7 +92,7 @@ def plan() -> Plan:
             for collection in collections
         },
         segments=(segment,),
-        streams=True,
+        is_streaming=True,
     )
 
 

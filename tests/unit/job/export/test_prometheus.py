@@ -42,7 +42,7 @@ STATUS = EpochStatus(
 def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> JobMetrics:
     found: Any = SimpleNamespace(
         job_id=job_id,
-        plan=SimpleNamespace(graph=GRAPH, streams=False),
+        plan=SimpleNamespace(graph=GRAPH, is_streaming=False),
         step_names={TransformId("Read"): "My/Read"},
         watch=SimpleNamespace(
             status=status,

@@ -161,10 +161,10 @@ def pipeline_of(seed: int) -> pb.Pipeline:
     return proto
 
 
-def outcome(proto: Any, *, streams: bool) -> str:
+def outcome(proto: Any, *, is_streaming: bool) -> str:
     """Compile a pipeline, and describe its stages; return "", or the error if it is refused."""
     try:
-        plan = compile_pipeline(proto, streams=streams, apart=True)
+        plan = compile_pipeline(proto, is_streaming=is_streaming, apart=True)
         stage_places(plan, forms_of)
         for stage in plan.stages:
             describe(plan, stage)
@@ -177,4 +177,4 @@ if __name__ == "__main__":
     for given in range(int(sys.argv[1]), int(sys.argv[2]) + 1):
         for in_epochs in (False, True):
             print(f"seed {given}, streams: {in_epochs}", end=": ", flush=True)
-            print(outcome(pipeline_of(given), streams=in_epochs)[:100], flush=True)
+            print(outcome(pipeline_of(given), is_streaming=in_epochs)[:100], flush=True)

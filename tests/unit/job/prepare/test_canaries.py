@@ -40,7 +40,7 @@ from tests.programs import helpers_of, prepared_for_a_client, programs
 from tests.unit.job.server.served import SOON_S, request, served
 
 ENVIRONMENTS = {"embedded": EmbeddedPythonEnvironment(), "process": ProcessEnvironment("")}
-STREAMS = pytest.mark.parametrize("streams", [False, True], ids=["batch", "streaming"])
+STREAMS = pytest.mark.parametrize("is_streaming", [False, True], ids=["batch", "streaming"])
 
 
 def proto_of(build: Callable[[beam.Pipeline], object], environment: str = "process") -> pb.Pipeline:
@@ -74,25 +74,25 @@ def build_stages(job: PreparedJob) -> int:
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 @pytest.mark.parametrize("kind", ["everything", "windows", "writes"])
 def test_nothing_of_a_client_is_unpickled(
-    kind: str, environment: str, tmp_path: Path, *, streams: bool
+    kind: str, environment: str, tmp_path: Path, *, is_streaming: bool
 ) -> None:
     builders = {"everything": everything, "windows": windows, "writes": writes(tmp_path / "out")}
     pipeline = proto_of(builders[kind], environment)
     canaries = Canaries(tmp_path / "canaries", pipeline)
     assert len(canaries.all) > 50
-    assert build_stages(prepared_for_a_client(pipeline, streams=streams)) > 5
+    assert build_stages(prepared_for_a_client(pipeline, is_streaming=is_streaming)) > 5
     assert canaries.fired() == {}
 
 
 @STREAMS
 @pytest.mark.parametrize("environment", [NONE, UNUSED])
 def test_window_fns_belong_to_the_sdk_of_a_step(
-    environment: str, tmp_path: Path, *, streams: bool
+    environment: str, tmp_path: Path, *, is_streaming: bool
 ) -> None:
     pipeline = proto_of(windows)
     give_window_fns(environment, pipeline)
     canaries = Canaries(tmp_path / "canaries", pipeline)
-    job = prepared_for_a_client(pipeline, streams=streams)
+    job = prepared_for_a_client(pipeline, is_streaming=is_streaming)
     build_stages(job)
     assert canaries.fired() == {}
     mergers = [each for level in programs(job) for each in level.stages if each.window_merger]
@@ -169,7 +169,7 @@ def test_values_of_a_multimap_are_counted_without_their_coder(tmp_path: Path) ->
                     state.protocol.urn = "beam:user_state:multimap:v1"
             transform.spec.payload = par_do.SerializeToString()
     canaries = Canaries(tmp_path / "canaries", pipeline)
-    job = prepared_for_a_client(pipeline, streams=True)
+    job = prepared_for_a_client(pipeline, is_streaming=True)
     for level in programs(job):
         for program in level.stages:
             if program.description.has_states:

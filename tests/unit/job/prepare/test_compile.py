@@ -35,26 +35,26 @@ def with_stable_input(proto: Any) -> Any:
 
 
 def test_what_is_unbounded_streams() -> None:
-    assert compile_pipeline(proto_of(ticks)).streams
+    assert compile_pipeline(proto_of(ticks)).is_streaming
 
 
 def test_a_test_stream_does_too() -> None:
-    assert compile_pipeline(proto_of(lambda p: p | Stream().add_elements([1]))).streams
+    assert compile_pipeline(proto_of(lambda p: p | Stream().add_elements([1]))).is_streaming
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_what_is_bounded_does_if_it_is_to(streams: bool) -> None:
+@pytest.mark.parametrize("is_streaming", [False, True])
+def test_what_is_bounded_does_if_it_is_to(is_streaming: bool) -> None:
     proto = proto_of(lambda p: p | beam.Create([1]) | beam.Map(str))
-    assert compile_pipeline(proto, streams=streams).streams is streams
+    assert compile_pipeline(proto, is_streaming=is_streaming).is_streaming is is_streaming
 
 
 def test_nor_what_is_drained() -> None:
-    assert not compile_pipeline(proto_of(ticks), drains=True).streams
+    assert not compile_pipeline(proto_of(ticks), drains=True).is_streaming
 
 
 def test_stable_input_streams_in_one_job() -> None:
     plan = compile_pipeline(with_stable_input(proto_of(ticks)))
-    assert plan.streams
+    assert plan.is_streaming
     assert len(plan.segments) == 1
     (stage,) = (each for each in plan.stages.values() if each.is_stable)
     assert plan.graph.transforms[stage.transforms[0]].name == "use"

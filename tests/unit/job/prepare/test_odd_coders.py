@@ -66,7 +66,7 @@ def names_itself(urn: str, width: int) -> Callable[[Coders], str]:
     return make
 
 
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("is_streaming", [False, True])
 @pytest.mark.parametrize(
     ("made", "problem"),
     [
@@ -78,18 +78,18 @@ def names_itself(urn: str, width: int) -> Callable[[Coders], str]:
     ],
 )
 def test_what_is_too_large_is_refused(
-    made: Callable[[Coders], str], problem: str, streams: bool
+    made: Callable[[Coders], str], problem: str, is_streaming: bool
 ) -> None:
     proto = with_coders(made)
     with pytest.raises(InvalidPipelineError, match=problem) as raised:
-        compile_pipeline(proto, streams=streams, apart=True)
+        compile_pipeline(proto, is_streaming=is_streaming, apart=True)
     assert raised.value.where in {each.unique_name for each in proto.components.transforms.values()}
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_what_real_pipelines_have_is_compiled(streams: bool) -> None:
+@pytest.mark.parametrize("is_streaming", [False, True])
+def test_what_real_pipelines_have_is_compiled(is_streaming: bool) -> None:
     proto = with_coders(pairs_of_shared_parts(9))
-    assert compile_pipeline(proto, streams=streams, apart=True).stages
+    assert compile_pipeline(proto, is_streaming=is_streaming, apart=True).stages
 
 
 def test_coders_that_no_step_uses_count(odd: pb.Pipeline) -> None:
@@ -126,5 +126,5 @@ def test_triggers_may_nest_as_deep_as_protobuf_allows(odd: pb.Pipeline) -> None:
     for strategy in odd.components.windowing_strategies.values():
         strategy.trigger.CopyFrom(trigger)
     arrived = pb.Pipeline.FromString(odd.SerializeToString())
-    plan = compile_pipeline(arrived, streams=True)
+    plan = compile_pipeline(arrived, is_streaming=True)
     assert all("repeat(repeat(" in each.trigger for each in plan.graph.windowings.values())

@@ -102,12 +102,12 @@ def ticking(p: beam.Pipeline) -> None:
 def test_a_batch_does_not_continue_from_stored_data(flag: str, option: str) -> None:
     with pytest.raises(OptionsError, match=f"--{option}: the pipeline runs in batch"):
         _prepared_with(written, flag)
-    assert _prepared_with(written, flag, "--streaming").plan.streams
+    assert _prepared_with(written, flag, "--streaming").plan.is_streaming
 
 
 def test_draining_a_savepoint_streams() -> None:
-    assert not _prepared_with(ticking, "--drain").plan.streams
-    assert _prepared_with(ticking, "--drain", "--savepoint_path=/saved").plan.streams
+    assert not _prepared_with(ticking, "--drain").plan.is_streaming
+    assert _prepared_with(ticking, "--drain", "--savepoint_path=/saved").plan.is_streaming
 
 
 def _prepared_with(build: Callable[[beam.Pipeline], None], *flags: str) -> PreparedJob:
