@@ -20,7 +20,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit diagrams harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
+.PHONY: help wordcount test fuzz lint format unit diagrams harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-kerberos integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -40,7 +40,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test harness-tests spark-tests random-pipelines random-streams integration memory kills conformance-quick: export SPARK_SUBMIT_OPTS = \
+test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills conformance-quick: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -145,7 +145,23 @@ integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) i
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(TABLES))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES))
+
+# A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
+KDC = /usr/sbin/krb5kdc
+$(KDC):
+	apt-get update --quiet
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends \
+		krb5-kdc krb5-admin-server krb5-user libkrb5-dev
+
+READY_KERBEROS = $(VENV)/.ready-kerberos
+$(READY_KERBEROS): $(READY) | $(KDC)
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[kerberos]'
+	touch $@
+
+KERBEROS = integration/test_hdfs_with_kerberos.py
+integration-kerberos: $(READY_KERBEROS) $(SPARK_CLASSES) $(HDFS) ## Checkpoints in an HDFS in secure mode, with a KDC; may install Debian packages
+	$(PYTEST) $(KERBEROS)
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.job.files.shard_places import existing_storage, save, storage_at, verify
-from beam_spark_runner.options.store_settings import HDFS_NAMES
+from beam_spark_runner.options.declared import DECLARED
+from beam_spark_runner.options.store_settings import hdfs_settings
 from beam_spark_runner.options.values import required_folder
 
 
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             required_folder(option, getattr(given, option))
             for option in ("checkpoint_dir", "savepoint_path")
         )
-        settings = _settings(given)
+        settings = hdfs_settings(given)
         source = existing_storage(checkpoints, "checkpoint_dir", settings)
         epoch = save(source, storage_at(path, "savepoint_path", settings))
     except RunnerError as error:
@@ -42,7 +43,7 @@ def _verify(given: argparse.Namespace) -> int:
     status, are_any = 0, False
     try:
         path = required_folder("FOLDER", given.folder)
-        for epoch in verify(existing_storage(path, "FOLDER", _settings(given))):
+        for epoch in verify(existing_storage(path, "FOLDER", hdfs_settings(given))):
             are_any = True
             if not epoch.problems:
                 print(f"epoch {epoch.epoch} is whole ({epoch.files} files)")
@@ -58,11 +59,6 @@ def _verify(given: argparse.Namespace) -> int:
         print(f"error: no epoch is committed in {path}", file=sys.stderr)
         return 1
     return status
-
-
-def _settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    hdfs = {name: getattr(given, name) for name in HDFS_NAMES}
-    return tuple((name, value) for name, value in hdfs.items() if value)
 
 
 def _verify_parser() -> argparse.ArgumentParser:
@@ -120,7 +116,7 @@ def _add_options_of_hdfs(parser: argparse.ArgumentParser) -> None:
     of_hdfs.add_argument(
         "--hdfs_port",
         metavar="PORT",
-        help="The port of its web address, for WebHDFS. Default: 9870.",
+        help="The port of its web address, for WebHDFS. Default: 9870, with --hdfs_https 9871.",
     )
     of_hdfs.add_argument(
         "--hdfs_user",
@@ -128,6 +124,8 @@ def _add_options_of_hdfs(parser: argparse.ArgumentParser) -> None:
         help="The user in whose name files are read and written. Default: $HADOOP_USER_NAME, or "
         "the user who runs the command.",
     )
+    for name in ("hdfs_https", "hdfs_kerberos"):
+        of_hdfs.add_argument(f"--{name}", **DECLARED[name])
 
 
 if __name__ == "__main__":

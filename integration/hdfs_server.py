@@ -4,6 +4,7 @@ import contextlib
 import getpass
 import json
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 _PAIR_ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
 _START_TIMEOUT_S = 300.0
+_ANSWER_TIMEOUT_S = 60.0
 _POLL_S = 0.1
 _LOG_BYTES = 4000
 
@@ -37,6 +39,9 @@ class Hdfs:
         rpc_port: of namenodes, for Hadoop's own protocol.
         web_port: of namenodes, for WebHDFS.
     """
+
+    tls: ssl.SSLContext | None = None
+    """With the CA of the servers, if they speak HTTPS."""
 
     def __init__(self, folder: Path) -> None:
         if not (JARS / ".ready").exists():
@@ -143,7 +148,12 @@ class Hdfs:
     def _java(self, *arguments: str) -> list[str]:
         options = ["-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable"]
         opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED"]
-        return ["java", *options, *opened, "-cp", f"{self._conf}:{JARS}/*", *arguments]
+        classes = ["-cp", f"{self._conf}:{JARS}/*"]
+        return ["java", *options, *opened, *self._java_options, *classes, *arguments]
+
+    @property
+    def _java_options(self) -> Sequence[str]:
+        return []
 
     def _run(self, *arguments: str) -> None:
         """Run a program to its end, which must be a good one."""
@@ -182,16 +192,21 @@ class Hdfs:
     def _state(self, host: str) -> tuple[str, int]:
         """Return a namenode's state, and how many datanodes have registered."""
         query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
-        with urlopen(f"http://{host}:{self.web_port}/jmx?{query}", timeout=10) as answer:
-            beans = json.load(answer)["beans"]
+        beans = json.loads(self._asked("GET", host, f"/jmx?{query}"))["beans"]
         # There are none while it starts.
         return (beans[0]["FSState"], beans[0]["NumLiveDataNodes"]) if beans else ("starting", 0)
 
     def _make_folder(self) -> None:
         query = f"op=MKDIRS&permission=777&user.name={getpass.getuser()}"
-        url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1/{USER}?{query}"
-        with urlopen(Request(url, method="PUT"), timeout=60):
-            return
+        self._asked("PUT", "127.0.0.1", f"/webhdfs/v1/{USER}?{query}")
+
+    def _asked(self, method: str, host: str, path: str) -> bytes:
+        """Send a request of the superuser to a namenode."""
+        url = f"{'https' if self.tls else 'http'}://{host}:{self.web_port}{path}"
+        request = Request(url, method=method)
+        with urlopen(request, timeout=_ANSWER_TIMEOUT_S, context=self.tls) as answer:
+            content: bytes = answer.read()
+        return content
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"

@@ -20,7 +20,8 @@ from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.storage.hdfs_folder import HdfsFolder
-from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
+from beam_spark_runner.storage.webhdfs import WebHdfs
+from beam_spark_runner.storage.webhdfs_http import HdfsError
 from integration.checkpoint_store import storage
 from integration.hdfs_server import USER, Hdfs, HdfsWithStandby, start_hdfs, started_hdfs
 from integration.pipelines import counters

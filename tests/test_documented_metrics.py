@@ -8,8 +8,8 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from beam_spark_runner.job.export.prometheus import JobsCollector
-from beam_spark_runner.portable.monitoring import DROPPED_DUE_TO_LATENESS
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason
+from beam_spark_runner.portable.monitoring import DROPPED_DUE_TO_LATENESS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "monitoring.md").read_text()
 METRIC = re.compile(r"\b(beam_(?:spark|user)_\w+)(?:\{([^}]*)\})?")

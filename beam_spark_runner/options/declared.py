@@ -144,6 +144,20 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "and all executors share, or a folder in an object store or HDFS (s3://, gs://, abfss://, "
         "hdfs://). The same command with the same folder continues after the last committed epoch.",
     },
+    "hdfs_https": {
+        "action": "store_true",
+        "default": False,
+        "help": "Access folders of HDFS (hdfs://) over HTTPS. The CAs that are trusted are those "
+        "of the package certifi, or of the PEM file in REQUESTS_CA_BUNDLE or SSL_CERT_FILE of the "
+        "environment. Default: HTTP.",
+    },
+    "hdfs_kerberos": {
+        "action": "store_true",
+        "default": False,
+        "help": "Authenticate to HDFS with a Kerberos ticket: that of kinit, or of the keytab in "
+        "KRB5_CLIENT_KTNAME of the environment. It needs the extra kerberos of this package. "
+        "Default: HDFS trusts the name in --hdfs_user.",
+    },
     "savepoint_path": {
         "metavar": "FOLDER",
         "help": "A savepoint from which a streaming pipeline begins if nothing has been committed "

@@ -1,4 +1,4 @@
-"""Beam's options of S3 and HDFS, for the clients that access checkpoints."""
+"""Options of S3 and HDFS, for the clients that access checkpoints; most of them are Beam's."""
 
 import argparse
 
@@ -9,14 +9,22 @@ _NAMES = {
     "s3_secret_access_key": "secret_access_key",
     "s3_session_token": "session_token",
 }
-HDFS_NAMES = ("hdfs_host", "hdfs_port", "hdfs_user")
+_HDFS_NAMES = ("hdfs_host", "hdfs_port", "hdfs_user")
+_HDFS_FLAGS = ("hdfs_https", "hdfs_kerberos")
 
 
 def store_settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     """Return the settings of clients, from the values of ``read_options``. See ``UrlFolder``."""
     found = {ours: getattr(given, beams) for beams, ours in _NAMES.items()}
-    found |= {name: getattr(given, name) for name in HDFS_NAMES}
     settings = [(name, str(value)) for name, value in found.items() if value]
     if str(given.s3_verify).lower() == "false":
         settings.append(("verify", "false"))
-    return tuple(settings)
+    return (*settings, *hdfs_settings(given))
+
+
+def hdfs_settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    """Return those of clients of HDFS."""
+    values = {name: getattr(given, name) for name in _HDFS_NAMES}
+    named = [(name, str(value)) for name, value in values.items() if value]
+    # A class of the program's may declare an option of the runner's.
+    return (*named, *((name, "true") for name in _HDFS_FLAGS if getattr(given, name, False)))

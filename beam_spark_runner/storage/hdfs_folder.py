@@ -19,9 +19,12 @@ from typing_extensions import override
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.storage.folder import Settings, UrlFolder
-from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
+from beam_spark_runner.storage.webhdfs import WebHdfs
+from beam_spark_runner.storage.webhdfs_http import HdfsError, NewAuth
 
-_PORT = "9870"  # of the namenode's web address, since Hadoop 3
+# Of the namenode's web address, since Hadoop 3.
+_PORT = "9870"
+_SECURE_PORT = "9871"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class HdfsFolder(UrlFolder):
     """See ``UrlFolder``.
 
     Settings: "hdfs_host" (by default that of the URL; several namenodes are separated by commas),
-    "hdfs_port" and "hdfs_user". The port of the URL is for Hadoop's own protocol.
+    "hdfs_port", "hdfs_user", "hdfs_https" and "hdfs_kerberos"; the last two are "true" or missing.
+    With Kerberos, "hdfs_user" has no effect. The port of the URL is for Hadoop's own protocol.
     """
 
     two_may_create: ClassVar[str] = "renames a file to a name that another one has"
@@ -108,9 +112,10 @@ class HdfsFolder(UrlFolder):
 def with_user(settings: Settings) -> Settings:
     """Return settings with "hdfs_user": this process's user, unless one is given.
 
-    Tasks may run as another user of the system.
+    Tasks may run as another user of the system. With Kerberos, the ticket names the user.
     """
-    if dict(settings).get("hdfs_user"):
+    given = dict(settings)
+    if given.get("hdfs_user") or given.get("hdfs_kerberos"):
         return settings
     return (*settings, ("hdfs_user", _own_user()))
 
@@ -133,10 +138,26 @@ def _client(url: str, settings: Settings) -> WebHdfs:
             f"must be the name of a host, or names of namenodes separated by commas, not {named}; "
             "the port is --hdfs_port",
         )
-    port = given.get("hdfs_port") or _PORT
+    is_secure = "hdfs_https" in given
+    port = given.get("hdfs_port") or (_SECURE_PORT if is_secure else _PORT)
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise OptionsError("hdfs_port", f"must be the number of a port, not {port}")
-    return WebHdfs(hosts, int(port), given.get("hdfs_user") or _own_user())
+    if "hdfs_kerberos" in given:
+        return WebHdfs(hosts, int(port), None, is_secure=is_secure, new_auth=_kerberos())
+    user = given.get("hdfs_user") or _own_user()
+    return WebHdfs(hosts, int(port), user, is_secure=is_secure)
+
+
+def _kerberos() -> NewAuth:
+    try:
+        from beam_spark_runner.storage.kerberos import Ticket
+    except ImportError as error:
+        raise OptionsError(
+            "hdfs_kerberos",
+            "needs libraries: pip install 'beam-spark-runner[kerberos]', also for the executors' "
+            f"Python ({error})",
+        ) from error
+    return Ticket
 
 
 def _own_user() -> str:

@@ -66,6 +66,8 @@ def test_the_folder_of_class_archives(monkeypatch: pytest.MonkeyPatch) -> None:
             (("region", "r"), ("hdfs_host", "n"), ("hdfs_port", "1"), ("hdfs_user", "u")),
             id="settings of all stores",
         ),
+        (["--hdfs_https"], "store_settings", (("hdfs_https", "true"),)),
+        (["--hdfs_kerberos"], "store_settings", (("hdfs_kerberos", "true"),)),
         (["--job_name=count"], "job_name", "count"),
         ([], "show_plan", False),
         (["--show_plan"], "show_plan", True),

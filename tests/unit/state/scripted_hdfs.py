@@ -8,6 +8,7 @@ import collections
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,25 +22,35 @@ Answer: TypeAlias = "Callable[[_Request], None]"
 class ScriptedHdfs:
     """A namenode and a datanode at one port.
 
+    Args:
+        tls: with the certificate for HTTPS; None: HTTP.
+
     Attributes:
         port: of both.
+        url: that of the server.
         files: by their paths.
         folders: their paths.
         wrong: answers in place of the right ones, by operation; each is given once. "WRITE" is
             that of the datanode, "READ" too.
         asked: the operations, in order.
+        users: whom requests have named; None: nobody.
+        credentials: what requests have been authenticated with; None: nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.files: dict[str, bytes] = {}
         self.folders = {FOLDER}
         self.wrong = collections.defaultdict[str, list[Answer]](list)
         self.asked: list[str] = []
-        self.users: set[str] = set()
+        self.users: set[str | None] = set()
+        self.credentials: set[str | None] = set()
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Request)
         self._server.script = self  # type: ignore[attr-defined]
         self.port: int = self._server.server_address[1]
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
 
     @contextlib.contextmanager
     def serving(self) -> "Iterator[ScriptedHdfs]":
@@ -74,7 +85,8 @@ class _Request(BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.script.lock:
             self.script.asked.append(self.op)
-            self.script.users.add(self.query["user.name"])
+            self.script.users.add(self.query.get("user.name"))
+            self.script.credentials.add(self.headers["Authorization"])
             wrong = self.script.wrong[self.op]
             answer = wrong.pop(0) if wrong else right
             answer(self)
@@ -110,7 +122,7 @@ def right(request: _Request) -> None:
             listed = {"FileStatuses": {"FileStatus": all_status}}
             request.say(200, json.dumps(listed).encode())
         case "CREATE" | "OPEN":
-            leads_to(request.script.port)(request)
+            leads_to(request.script.url)(request)
         case "WRITE" if at.rpartition("/")[0] not in folders:
             request.refuse(404, "FileNotFoundException", "Parent directory doesn't exist")
         case "WRITE":
@@ -138,13 +150,13 @@ def says(status: int, body: bytes = b"", **headers: str) -> Answer:
     return lambda request: request.say(status, body, **headers)
 
 
-def leads_to(port: int) -> Answer:
-    """Redirect to a datanode at a port of this machine, which may have ended."""
+def leads_to(server: str) -> Answer:
+    """Redirect to the URL of a datanode, which may have ended."""
 
     def answer(request: _Request) -> None:
         op = {"CREATE": "WRITE", "OPEN": "READ"}[request.op]
         path = request.path.replace(f"op={request.op}", f"op={op}")
-        request.say(307, Location=f"http://127.0.0.1:{port}{path}")
+        request.say(307, Location=f"{server}{path}")
 
     return answer
 

@@ -11,7 +11,8 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
 from beam_spark_runner.storage.hdfs_folder import HdfsFolder
 from beam_spark_runner.storage.object_folder import ObjectFolder
-from beam_spark_runner.storage.webhdfs import HdfsError, WebHdfs
+from beam_spark_runner.storage.webhdfs import WebHdfs
+from beam_spark_runner.storage.webhdfs_http import HdfsError
 from tests.unit.state.many_creators import created_by_many
 from tests.unit.state.scripted_hdfs import (
     FOLDER,
@@ -130,7 +131,7 @@ def test_a_missing_file_is_an_error(folder: HdfsFolder) -> None:
         ),
         (
             says(401, b"<html>", WWW_Authenticate="Negotiate"),
-            r"127.0.0.1:\d+ demands Kerberos, which is not supported",
+            r"127.0.0.1:\d+ demands Kerberos \(see --hdfs_kerberos\)",
         ),
         (hangs_up, r"127.0.0.1:\d+ did not answer; --hdfs_host and --hdfs_port are"),
         (speaks_another_protocol, r"at 127.0.0.1:\d+ does not speak HTTP; --hdfs_host and"),
@@ -201,7 +202,7 @@ def test_a_namenode_that_does_not_answer_is_left_for_another(hdfs: ScriptedHdfs)
 @pytest.mark.parametrize("operation", ["CREATE", "OPEN"])
 def test_a_datanode_that_is_gone(folder: HdfsFolder, hdfs: ScriptedHdfs, operation: str) -> None:
     folder.create("a", b"one")
-    gone = leads_to(unused_port())
+    gone = leads_to(f"http://127.0.0.1:{unused_port()}")
     hdfs.wrong[operation] += [gone, gone]
     if operation == "OPEN":
         assert folder.read("a") == b"one"
