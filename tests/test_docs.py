@@ -18,7 +18,9 @@ from tests.test_layers import FILES, LAYERS, ROOMS, dotted
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ROOMS_PAGES = (ROOT / "beam_spark_runner").rglob("*.md")
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), *ROOMS_PAGES])
+USERS_PAGES = {*ROOT.glob("*.md"), *DOCS.rglob("*.md")}
+PAGES = sorted([*USERS_PAGES, *ROOMS_PAGES])
+INDEXES = (DOCS / "README.md", DOCS / "adr" / "README.md")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -97,6 +99,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert file.exists(), target
         if anchor:
             assert anchor in anchors(file), target
+
+
+def test_every_page_is_in_an_index() -> None:
+    targets = {(index, target) for index in INDEXES for target in _LINK.findall(index.read_text())}
+    named = {(index.parent / target.partition("#")[0]).resolve() for index, target in targets}
+    assert not USERS_PAGES - named - {INDEXES[0]}
 
 
 def anchors(page: Path) -> set[str]:
