@@ -20,7 +20,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit diagrams harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-kerberos integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
+.PHONY: help wordcount test fuzz lint format unit diagrams recording harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-kerberos integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -60,6 +60,18 @@ $(MERMAID): $(READY) build_support/mermaid/package.json build_support/mermaid/pa
 
 diagrams: $(READY) ## Write the diagrams of the documentation that come from code
 	$(BIN)/python -m tests.diagrams
+
+# A fork of termtosvg that is maintained; it emulates the terminal and needs nothing of the program.
+TERMTOSVG = .venv-recording/bin/termtosvg
+$(TERMTOSVG): Makefile
+	$(PYTHON) -m venv .venv-recording
+	.venv-recording/bin/python -m pip install --quiet 'termtosvg-ng==1.4.1'
+	touch $@
+
+recording: $(READY) $(TERMTOSVG) ## In a terminal: record the word count that README.md shows, as an animated SVG
+	@test -t 0 || { echo "make recording needs a terminal"; exit 1; }
+	PATH=$(abspath $(BIN)):$$PATH $(TERMTOSVG) docs/images/word_count.svg --screen-geometry 80x13 \
+		--template window_frame --command 'sh build_support/recorded.sh'
 
 # In processes of their own, like those of harnesses: they serve gRPC, too.
 pipeline-tests: $(READY) ## Tests of pipelines, in their own process without Spark
@@ -266,5 +278,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
-	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
