@@ -109,7 +109,7 @@ has no source or sink for them, or has a transform in Python."""
 def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
     """Find the transform that makes each collection.
 
-    In a fused graph a collection may have several makers; the last one is given.
+    In a fused graph a collection may have several producers; the last one is given.
     """
     return {
         collection: id_
@@ -121,7 +121,7 @@ def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
 def sized_restrictions(graph: Graph) -> frozenset[PCollectionId]:
     """Find the collections of sized restrictions, which are spread by their sizes.
 
-    They are found by their makers, not by their coders, which elements of users may have, too.
+    They are found by their producers, not by their coders, which elements of users may have, too.
     """
     return frozenset(
         collection

@@ -43,12 +43,12 @@ class Blocked:
     Attributes:
         since_us: The timestamp of the earliest one.
         window: Its window, encoded.
-        makers: The names of the steps whose outputs are the side inputs that are not ready for it.
+        producers: The names of the steps whose outputs are the side inputs that are not ready.
     """
 
     since_us: int
     window: bytes
-    makers: tuple[str, ...]
+    producers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

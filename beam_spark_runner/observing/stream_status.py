@@ -38,9 +38,9 @@ class StreamStatus:
         self._steps = {id_: _Steps.of(plan, id_, dest) for id_, dest in self._inputs.items()}
         self._levels = levels(plan)
         self._storing = [_storing(plan, level.stages, self._inputs) for level in self._levels]
-        maker = facts.producers(plan.graph)
-        self._makers = {
-            int(id_): plan.graph.transforms[maker[destination.arriving]].name
+        producer = facts.producers(plan.graph)
+        self._producers = {
+            int(id_): plan.graph.transforms[producer[destination.arriving]].name
             for id_, destination in plan.destinations.items()
             if destination.delivery is Delivery.SIDE_INPUT
         }
@@ -100,8 +100,8 @@ class StreamStatus:
         hold = _hold(stage, input_us, after)
         blocked = None
         if (waiting := after.waiting) is not None:
-            makers = tuple(sorted({self._makers[view] for view in waiting.views}))
-            blocked = Blocked(waiting.hold_us, waiting.window, makers)
+            producers = tuple(sorted({self._producers[view] for view in waiting.views}))
+            blocked = Blocked(waiting.hold_us, waiting.window, producers)
         for name, is_first in steps.names.items():
             status = StepStatus(
                 input_us=input_us if is_first else after.output_us,

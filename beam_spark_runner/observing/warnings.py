@@ -60,17 +60,17 @@ def _text_of_source(status: EpochStatus, name: str, for_s: float) -> str:
 
 def _awaited_side_inputs(step: StepStatus) -> Hashable | None:
     blocked = step.blocked
-    return None if blocked is None else (blocked.window, blocked.makers)
+    return None if blocked is None else (blocked.window, blocked.producers)
 
 
 def _text_of_side_inputs(status: EpochStatus, name: str, for_s: float) -> str:
     blocked = status.steps[name].blocked
     assert blocked is not None, "the rule applies to blocked steps only"
     sides = ", ".join(
-        f"{maker} (its watermark: {event_time_text(status.steps[maker].output_us)})"
-        if maker in status.steps
-        else maker
-        for maker in blocked.makers
+        f"{producer} (its watermark: {event_time_text(status.steps[producer].output_us)})"
+        if producer in status.steps
+        else producer
+        for producer in blocked.producers
     )
     return (
         f"{name}: elements have waited for {for_s:.0f} s for the side input from {sides}; "

@@ -16,7 +16,7 @@ def blocking_side_inputs(plan: Plan) -> list[str]:
         A warning for each such collection, with the step that makes it and the steps that wait.
     """
     graph = plan.graph
-    maker = facts.producers(graph)
+    producer = facts.producers(graph)
     waiting: dict[PCollectionId, dict[str, None]] = {}
     for transform in graph.transforms.values():
         if transform.urn == urns.FLATTEN:
@@ -34,8 +34,8 @@ def blocking_side_inputs(plan: Plan) -> list[str]:
                 waiting.setdefault(collection, {})[name] = None
     return [
         f"{', '.join(names)}: elements wait until the side input from "
-        f"{graph.transforms[maker[collection]].name} ends, because it is unbounded, in the global "
-        "window, and its trigger fires only at the end; give it a trigger, such as "
+        f"{graph.transforms[producer[collection]].name} ends, because it is unbounded, in the "
+        "global window, and its trigger fires only at the end; give it a trigger, such as "
         "Repeatedly(AfterCount(1)), or windows"
         for collection, names in waiting.items()
     ]

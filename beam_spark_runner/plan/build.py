@@ -104,7 +104,7 @@ class _Wiring:
         self.main: dict[StageId, DestinationId] = {}
         self.fed: dict[DestinationId, TransformId] = {}  # by the driver, for a step
         self.table_writes = TableWrites()
-        self.makers: dict[PCollectionId, list[StageId]] = {}
+        self.producers: dict[PCollectionId, list[StageId]] = {}
         self.readers: dict[DestinationId, dict[str, None]] = {}  # steps with that side input
         self._steps = facts.users_steps(graph)
         self._side: dict[tuple[PCollectionId, str], DestinationId] = {}
@@ -126,7 +126,7 @@ class _Wiring:
                 self._add_write(id_, transform)
 
     def edges(self) -> Edges:
-        makers = self.makers
+        producers = self.producers
         edges = Edges(len(self.stages))
         gathered = {id_ for id_, each in self.destinations.items() if each.stage is None}
         for id_, stage in self.stages.items():
@@ -134,14 +134,14 @@ class _Wiring:
                 edges.is_stable.add(id_)
             destination = self.destinations[self.main[id_]]
             is_fed = destination.id in self.fed
-            edges.main.append(() if is_fed else tuple(makers.get(destination.arriving, ())))
+            edges.main.append(() if is_fed else tuple(producers.get(destination.arriving, ())))
             edges.has_exchange.append(destination.delivery is not Delivery.POINTWISE)
             edges.side.append(
                 tuple(
-                    maker
+                    producer
                     for side in dict.fromkeys(side.destination for side in stage.side_inputs)
                     if side in gathered
-                    for maker in makers.get(self.destinations[side].arriving, ())
+                    for producer in producers.get(self.destinations[side].arriving, ())
                 )
             )
         fed = {stage: self.fed[dest] for stage, dest in self.main.items() if dest in self.fed}
@@ -154,7 +154,7 @@ class _Wiring:
             delivery=Delivery.TABLE, arriving=arriving, stage=None, name=transform.name
         )
         self.table_writes.arriving[id_] = destination
-        self.table_writes.makers[id_] = tuple(self.makers.get(arriving, ()))
+        self.table_writes.producers[id_] = tuple(self.producers.get(arriving, ()))
         self.consumers.setdefault(arriving, []).append(destination)
 
     def add_views(self) -> None:
@@ -174,8 +174,8 @@ class _Wiring:
             )
 
     def _environment_of(self, collection: PCollectionId) -> EnvironmentId | None:
-        makers = self.makers.get(collection, ())
-        known = (self.stages[maker].environment for maker in makers)
+        producers = self.producers.get(collection, ())
+        known = (self.stages[producer].environment for producer in producers)
         return next(known, next(iter(self.graph.environments), None))
 
     def _add_stage(self, id_: StageId, fused: FusedStage) -> None:
@@ -192,10 +192,10 @@ class _Wiring:
                     )
                 )
         for collection in fused.outputs:
-            self.makers.setdefault(collection, []).append(id_)
+            self.producers.setdefault(collection, []).append(id_)
         self.stages[id_] = Stage(
             id=id_,
-            name=stage_name(self.graph, fused, self._maker(fused.input)),
+            name=stage_name(self.graph, fused, self._producer(fused.input)),
             transforms=fused.transforms,
             input=fused.input,
             outputs=fused.outputs,
@@ -210,7 +210,7 @@ class _Wiring:
     def _takes_partition(self, fused: FusedStage) -> bool:
         return any(self.graph.transforms[id_].takes_partition for id_ in fused.transforms)
 
-    def _maker(self, collection: PCollectionId) -> Transform | None:
+    def _producer(self, collection: PCollectionId) -> Transform | None:
         id_ = self._made_by_runner.get(collection)
         return None if id_ is None else self.graph.transforms[id_]
 
@@ -227,14 +227,14 @@ class _Wiring:
             or root.requires_time_sorted_input
             or (root.is_keyed and fused.input in self._of_test_streams)
         )
-        maker = None if is_carried else self._maker(fused.input)
+        producer = None if is_carried else self._producer(fused.input)
         arriving, delivery = fused.input, Delivery.POINTWISE
-        step = root or maker
-        is_fed = maker is not None and maker.urn in facts.FED_URNS
-        if maker is not None and not is_fed:
-            step = maker
-            (arriving,) = maker.inputs.values()
-            is_grouping = maker.urn == urns.GROUP_BY_KEY
+        step = root or producer
+        is_fed = producer is not None and producer.urn in facts.FED_URNS
+        if producer is not None and not is_fed:
+            step = producer
+            (arriving,) = producer.inputs.values()
+            is_grouping = producer.urn == urns.GROUP_BY_KEY
             delivery = Delivery.GROUP_BY_KEY if is_grouping else Delivery.REDISTRIBUTE
         if root and root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS:
             delivery = Delivery.REDISTRIBUTE_BY_SIZE
@@ -248,7 +248,7 @@ class _Wiring:
             is_time_sorted=root is not None and root.requires_time_sorted_input,
             is_partition=delivery is Delivery.POINTWISE and self._takes_partition(fused),
         )
-        if maker is not None and is_fed:
+        if producer is not None and is_fed:
             # A stage that passes the impulse on must not feed its siblings.
             self.fed[destination] = self._made_by_runner[fused.input]
         else:
@@ -324,24 +324,24 @@ def _segments(
         if (step := wiring.fed.get(destination)) is not None:
             urn = wiring.graph.transforms[step].urn
             fed[here].setdefault(urn, {})[destination] = step
-        for maker in edges.main[id_]:
-            if segment_of[maker] == here:
+        for producer in edges.main[id_]:
+            if segment_of[producer] == here:
                 continue
-            why = _why(wiring, edges, places, segment_of, maker, id_, max_exchanges)
+            why = _why(wiring, edges, places, segment_of, producer, id_, max_exchanges)
             if wiring.is_streaming:
                 reads[here].setdefault(destination, set()).add(SegmentId(here - 1))
-                writers = range(segment_of[maker], here)
+                writers = range(segment_of[producer], here)
             else:
-                reads[here].setdefault(destination, set()).add(segment_of[maker])
-                writers = range(segment_of[maker], segment_of[maker] + 1)
+                reads[here].setdefault(destination, set()).add(segment_of[producer])
+                writers = range(segment_of[producer], segment_of[producer] + 1)
             for writer in writers:
                 writes[writer][destination] = why
     for destination, steps in wiring.readers.items():
         if wiring.destinations[destination].stage is not None:
             continue
         why = f"side input of {step_list(steps)}"
-        for maker in wiring.makers.get(wiring.destinations[destination].arriving, ()):
-            writes[segment_of[maker]][destination] = why
+        for producer in wiring.producers.get(wiring.destinations[destination].arriving, ()):
+            writes[segment_of[producer]][destination] = why
 
     of_tables = {
         used[key]: wiring.table_writes.segment(
@@ -379,18 +379,18 @@ def _why(
     edges: Edges,
     places: list[StagePosition],
     segment_of: list[SegmentId],
-    maker: StageId,
+    producer: StageId,
     reader: StageId,
     max_exchanges: int,
 ) -> str:
-    """Return the reason why rows from ``maker`` to ``reader`` are materialised, for people."""
+    """Return the reason why rows from ``producer`` to ``reader`` are materialised, for people."""
     stage = wiring.stages[reader]
     text = f"read by segment {segment_of[reader]} ({stage.name})"
     if reader in edges.is_stable:
         return f"{text}: it asks for stable input"
-    if edges.first(maker) != edges.first(reader):
+    if edges.first(producer) != edges.first(reader):
         return f"{text}: what follows the write of a table runs after all else"
-    if places[maker].segment[0] == places[reader].segment[0]:
+    if places[producer].segment[0] == places[reader].segment[0]:
         return f"{text}: at most {max_exchanges} exchanges share a Spark job"
     if stage.side_inputs:
         waiting = step_list(

@@ -61,7 +61,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
     """
     level_of = {stage: number for number, each in enumerate(levels(plan)) for stage in each.stages}
     impulses = {dest for segment in plan.segments for dest in segment.impulses}
-    makers = facts.producers(plan.graph)
+    producers = facts.producers(plan.graph)
     found: dict[str, StoredStage] = {}
     for id_, dest in inputs(plan).items():
         stage, destination, level = plan.stages[id_], plan.destinations[dest], level_of[id_]
@@ -69,9 +69,9 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
         root = plan.graph.transforms[stage.transforms[0]].name if stage.transforms else ""
         name = f"step {destination.name}"
         if destination.delivery is Delivery.SIDE_INPUT:
-            name = _side_input(plan.graph, destination, makers)
+            name = _side_input(plan.graph, destination, producers)
         elif dest in impulses:  # its reader may have no name
-            name = f"step {plan.graph.transforms[makers[destination.arriving]].name}"
+            name = f"step {plan.graph.transforms[producers[destination.arriving]].name}"
         # Copies of a Flatten have one name, and so have all readers of a GroupByKey.
         found[facts.fresh(name, found)] = StoredStage(
             stage=int(id_),
@@ -96,13 +96,13 @@ SIDE_INPUT = "side input of "
 
 
 def _side_input(
-    graph: Graph, destination: Destination, makers: Mapping[PCollectionId, TransformId]
+    graph: Graph, destination: Destination, producers: Mapping[PCollectionId, TransformId]
 ) -> str:
     """Name a side input by the step that produces it, since many steps may look it up."""
-    maker = graph.transforms[makers[destination.arriving]]
-    name = f"{SIDE_INPUT}{maker.name}"
-    if len(maker.outputs) > 1:
-        tags = {collection: tag for tag, collection in maker.outputs.items()}
+    producer = graph.transforms[producers[destination.arriving]]
+    name = f"{SIDE_INPUT}{producer.name}"
+    if len(producer.outputs) > 1:
+        tags = {collection: tag for tag, collection in producer.outputs.items()}
         name += f" [{tags[destination.arriving]}]"
     return f"{name} [{destination.access_pattern.split(':')[2]}]"  # beam:side_input:iterable:v1
 

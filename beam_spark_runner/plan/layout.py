@@ -15,18 +15,18 @@ class StagePosition(NamedTuple):
 
 @dataclass(slots=True)
 class Edges:
-    """The inputs of each stage. Lists are indexed by StageId; makers come before their readers."""
+    """The inputs of each stage. Lists are indexed by StageId; producers precede their readers."""
 
     count: int
-    main: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the main input
+    main: list[tuple[StageId, ...]] = field(default_factory=list)  # producers of the main input
     has_exchange: list[bool] = field(default_factory=list)  # in front of the stage
-    side: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the side inputs
+    side: list[tuple[StageId, ...]] = field(default_factory=list)  # producers of the side inputs
     is_stable: set[StageId] = field(default_factory=set)  # their main input must be complete first
     # By stage: the number of consecutive table writes on which it depends; missing: none.
     writes_before: dict[StageId, int] = field(default_factory=dict)
 
     def lag(self, stage: int) -> int:
-        """Return how many segments the makers of the main input must be ahead of the stage."""
+        """Return how many segments the producers of the main input must be ahead of the stage."""
         return int(stage in self.is_stable)
 
     def end_after(self, writes: int) -> int:
@@ -74,14 +74,14 @@ def _as_soon_as_possible(edges: Edges) -> list[int]:
     segments: list[int] = []
     for stage in range(edges.count):
         lag = edges.lag(stage)
-        main = max((segments[maker] + lag for maker in edges.main[stage]), default=0)
-        side = max((segments[maker] + 1 for maker in edges.side[stage]), default=0)
+        main = max((segments[producer] + lag for producer in edges.main[stage]), default=0)
+        side = max((segments[producer] + 1 for producer in edges.side[stage]), default=0)
         segments.append(max(main, side, edges.first(stage)))
     return segments
 
 
 def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
-    """Move makers to their readers' segment, where their rows need not be materialised.
+    """Move producers to their readers' segment, where their rows need not be materialised.
 
     A main input that has nothing to do with the side input is then made in the
     same Spark job as it is read.
@@ -92,13 +92,13 @@ def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
         bound = latest[stage]
         here = soonest[stage] if bound is None else min(bound, edges.last(stage))
         segments[stage] = here
-        for makers, limit in (
+        for producers, limit in (
             (edges.main[stage], here - edges.lag(stage)),
             (edges.side[stage], here - 1),
         ):
-            for maker in makers:
-                before = latest[maker]
-                latest[maker] = limit if before is None else min(before, limit)
+            for producer in producers:
+                before = latest[producer]
+                latest[producer] = limit if before is None else min(before, limit)
     return segments
 
 
@@ -117,9 +117,9 @@ def _levels(
         segment, has_exchange = segments[stage], edges.has_exchange[stage]
         level = max(
             (
-                levels[maker] + has_exchange
-                for maker in edges.main[stage]
-                if segments[maker] == segment
+                levels[producer] + has_exchange
+                for producer in edges.main[stage]
+                if segments[producer] == segment
             ),
             default=int(has_exchange),
         )
@@ -144,11 +144,11 @@ def _sources_where_they_are_read(edges: Edges, places: list[StagePosition]) -> l
             segment = max(places[stage].segment, earliest.get(stage, places[stage].segment))
             if segment[0] == places[stage].segment[0]:
                 moved[stage] = StagePosition(segment=segment, level=0)
-        for maker in edges.main[stage]:
+        for producer in edges.main[stage]:
             here = moved[stage].segment
-            earliest[maker] = min(here, earliest.get(maker, here))
-        for maker in edges.side[stage]:
+            earliest[producer] = min(here, earliest.get(producer, here))
+        for producer in edges.side[stage]:
             # Any segment before the reader's would do, but the last cut before it is unknown.
-            before = places[maker].segment
-            earliest[maker] = min(before, earliest.get(maker, before))
+            before = places[producer].segment
+            earliest[producer] = min(before, earliest.get(producer, before))
     return moved

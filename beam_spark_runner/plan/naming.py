@@ -7,7 +7,7 @@ from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 _MAX_NAMES = 4
 
 
-def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
+def stage_name(graph: Graph, stage: FusedStage, producer: Transform | None) -> str:
     """Name a stage by the outermost names of its steps, in order.
 
     If that is a single name, inner names are added, since other stages may share it.
@@ -15,14 +15,14 @@ def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
     Args:
         graph: The graph after ``fuse``.
         stage: A stage of that graph.
-        maker: The step executed by the runner that makes the input of ``stage``, if one does.
+        producer: The step executed by the runner that makes the input of ``stage``, if one does.
 
     Example:
         Read, Score/Parse, Score/Sum   ==>   Read + Score
         Score/Parse, Score/Sum         ==>   Score/{Parse, Sum}
     """
     if not stage.transforms:
-        return f"pass on {maker.step if maker else stage.input}"
+        return f"pass on {producer.step if producer else stage.input}"
     names = [graph.transforms[transform].step for transform in stage.transforms]
     labels = dict.fromkeys(name.partition("/")[0] for name in names)
     if len(labels) > 1:

@@ -20,11 +20,11 @@ class TableWrites:
 
     Attributes:
         arriving: By step: the destination of the rows that it writes.
-        makers: By step: the stages that make these rows.
+        producers: By step: the stages that make these rows.
     """
 
     arriving: dict[TransformId, DestinationId] = field(default_factory=dict)
-    makers: dict[TransformId, tuple[StageId, ...]] = field(default_factory=dict)
+    producers: dict[TransformId, tuple[StageId, ...]] = field(default_factory=dict)
 
     def count(self, edges: Edges, fed: Mapping[StageId, TransformId]) -> None:
         """Set ``edges.writes_before``.
@@ -33,19 +33,19 @@ class TableWrites:
             edges: The edges, with main and side inputs.
             fed: By stage: the step for which the driver feeds it.
         """
-        for stage in map(StageId, range(edges.count)):  # makers come before their readers
+        for stage in map(StageId, range(edges.count)):  # producers come before their readers
             before = self._most(edges, (*edges.main[stage], *edges.side[stage]))
             write = fed.get(stage)
-            if write in self.makers:
-                before = max(before, self._most(edges, self.makers[write]) + 1)
+            if write in self.producers:
+                before = max(before, self._most(edges, self.producers[write]) + 1)
             if before:
                 edges.writes_before[stage] = before
 
     def keys(self, edges: Edges) -> dict[SegmentKey, TransformId]:
         """Return the write of each segment key; all segments that it may wait for sort first."""
         return {
-            (edges.end_after(self._most(edges, makers)), 0, number): write
-            for number, (write, makers) in enumerate(self.makers.items())
+            (edges.end_after(self._most(edges, producers)), 0, number): write
+            for number, (write, producers) in enumerate(self.producers.items())
         }
 
     def segment(
@@ -66,13 +66,13 @@ class TableWrites:
             step: The name of the step.
         """
         destination = self.arriving[write]
-        makers = sorted({segment_of[maker] for maker in self.makers[write]})
-        for maker in makers:
-            writes[maker][destination] = f"written by segment {id_} ({step})"
+        producers = sorted({segment_of[producer] for producer in self.producers[write]})
+        for producer in producers:
+            writes[producer][destination] = f"written by segment {id_} ({step})"
         return Segment(
             id=id_,
             levels=(),
-            reads={destination: tuple(makers)},
+            reads={destination: tuple(producers)},
             writes={},
             table_write=write,
         )

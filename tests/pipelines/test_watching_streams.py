@@ -140,7 +140,7 @@ def test_what_holds_the_watermark_of_a_step_whose_side_input_blocks(spark_sessio
     wait_for(lambda: hold in scraped(result))
     assert scraped(result)[hold] == 0
     blocked = result._job.watch.status.steps["Look"].blocked
-    assert blocked.makers == ("Rates/Process",)
+    assert blocked.producers == ("Rates/Process",)
 
 
 def test_the_metrics_of_a_batch_pipeline(spark_session: Any, tmp_path: Path) -> None:

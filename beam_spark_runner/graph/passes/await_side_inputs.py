@@ -22,13 +22,13 @@ def await_side_inputs(graph: Graph) -> Graph:
     Returns:
         A new graph. A second run changes nothing.
     """
-    maker = producers(graph)
+    producer = producers(graph)
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
     taken = set(graph.transforms)
     for id_, reader in graph.transforms.items():
         stores = reader.is_keyed or (reader.requires_stable_input and reader.urn == urns.PAR_DO)
-        if not (stores and reader.side_inputs) or _waits(graph, reader, maker):
+        if not (stores and reader.side_inputs) or _waits(graph, reader, producer):
             transforms[id_] = reader
             continue
         ((local_name, source_id),) = reader.main_inputs.items()
@@ -49,8 +49,8 @@ def await_side_inputs(graph: Graph) -> Graph:
     return replace(graph, transforms=transforms, pcollections=pcollections)
 
 
-def _waits(graph: Graph, reader: Transform, maker: dict[PCollectionId, TransformId]) -> bool:
-    before = maker.get(main_input(reader))
+def _waits(graph: Graph, reader: Transform, producer: dict[PCollectionId, TransformId]) -> bool:
+    before = producer.get(main_input(reader))
     return before is not None and bool(
         graph.transforms[before].urn == urns.FLATTEN and graph.transforms[before].side_inputs
     )

@@ -165,11 +165,11 @@ class _Fuser:
         if transform.breaks_fusion:
             self._leave(collection)
             return (self._begin(collection),)
-        makers = self._joinable(collection)
-        if transform.takes_partition and makers and not self._is_one_bundle(makers):
-            makers = None
-        if makers and all(stage.accepts(transform.environment) for stage in makers):
-            return makers
+        producers = self._joinable(collection)
+        if transform.takes_partition and producers and not self._is_one_bundle(producers):
+            producers = None
+        if producers and all(stage.accepts(transform.environment) for stage in producers):
+            return producers
         return (self._begin_with_siblings(collection, transform.environment),)
 
     def _is_one_bundle(self, stages: tuple[_Growing, ...]) -> bool:
@@ -183,10 +183,10 @@ class _Fuser:
     def _unzip(self, id_: TransformId, flatten: Transform) -> None:
         parts: dict[_Growing, dict[str, PCollectionId]] = {}
         for local_name, collection in flatten.inputs.items():
-            makers = self._joinable(collection)
-            if makers is None:
-                makers = (self._begin_with_siblings(collection, None),)
-            for stage in makers:
+            producers = self._joinable(collection)
+            if producers is None:
+                producers = (self._begin_with_siblings(collection, None),)
+            for stage in producers:
                 parts.setdefault(stage, {})[local_name] = collection
         for number, (stage, inputs) in enumerate(parts.items()):
             copy_id = id_
@@ -205,9 +205,9 @@ class _Fuser:
         """Return the stages that make a collection; None: its readers cannot join them."""
         if collection in self._made_by_runner:
             return None
-        makers = self._made_in[collection]
-        is_deep = any(self._is_deep(stage, collection) for stage in makers)
-        return None if is_deep or len(makers) > self._max_copies else makers
+        producers = self._made_in[collection]
+        is_deep = any(self._is_deep(stage, collection) for stage in producers)
+        return None if is_deep or len(producers) > self._max_copies else producers
 
     def _is_deep(self, stage: _Growing, collection: PCollectionId) -> bool:
         """Whether a collection ends the longest chain of transforms that an SDK harness may run."""

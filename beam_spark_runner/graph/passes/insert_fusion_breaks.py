@@ -30,7 +30,7 @@ def insert_fusion_breaks(graph: Graph) -> Graph:
 
     Source: Beam Java ``GreedyPCollectionFusers.canFuseParDo``.
     """
-    maker = producers(graph)
+    producer = producers(graph)
 
     def must_break(transform: Transform) -> bool:
         if transform.urn in _ALWAYS_ROOTS or transform.is_keyed or transform.requires_stable_input:
@@ -40,7 +40,7 @@ def insert_fusion_breaks(graph: Graph) -> Graph:
     def follows_its_pairing(transform: Transform) -> bool:
         if transform.urn != urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS:
             return False
-        before = maker.get(main_input(transform))
+        before = producer.get(main_input(transform))
         if before is None:
             return False
         pairing = graph.transforms[before]

@@ -26,7 +26,7 @@ def truncate_restrictions(graph: Graph) -> Graph:
 
     Source: Beam ``translations.expand_sdf`` with ``is_drain``.
     """
-    maker = producers(graph)
+    producer = producers(graph)
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
     taken = set(graph.transforms)
@@ -35,7 +35,7 @@ def truncate_restrictions(graph: Graph) -> Graph:
             transforms[id_] = process
             continue
         ((local_name, source_id),) = process.main_inputs.items()
-        before = maker.get(main_input(process))
+        before = producer.get(main_input(process))
         if before is not None and graph.transforms[before].urn == _TRUNCATE:
             transforms[id_] = process
             continue

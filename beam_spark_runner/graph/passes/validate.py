@@ -148,9 +148,9 @@ def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[Pipelin
     mix = find_mix(graph, transform)
     if mix is None:
         return
-    maker = facts.producers(graph)
+    producer = facts.producers(graph)
     inputs = ", ".join(
-        f"{text} of {graph.transforms[maker[collection]].step}"
+        f"{text} of {graph.transforms[producer[collection]].step}"
         for text, collection in mix.inputs.items()
     )
     # The words of Beam's Java SDK. The Python SDK only warns.

@@ -152,17 +152,18 @@ def _elements(jobs: Sequence[JobMetrics]) -> Metric:
     found = _counter("elements", "Elements that a step has emitted.", "step", "output")
     for each in jobs:
         graph = each.job.plan.graph
-        makers = {
+        producers = {
             str(collection): (transform.name, tag)
             for transform in graph.transforms.values()
             for tag, collection in transform.outputs.items()
         }
         counts: dict[tuple[str, str], int] = {}
         for collection, count in element_counts(each.infos()).items():
-            if (maker := makers.get(collection)) is not None:  # else a collection of the runner's
-                counts[maker] = counts.get(maker, 0) + count
-        for maker, count in counts.items():
-            found.add_metric((*each.labels, *maker), count)
+            # Other collections are the runner's.
+            if (producer := producers.get(collection)) is not None:
+                counts[producer] = counts.get(producer, 0) + count
+        for producer, count in counts.items():
+            found.add_metric((*each.labels, *producer), count)
     return found
 
 

@@ -70,7 +70,7 @@ class StreamWatch:
         sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
         self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
         self._sources = sorted({each.name for each in sources})
-        self._makers = {
+        self._producers = {
             str(id_): each.name
             for each in plan.graph.transforms.values()
             for id_ in each.outputs.values()
@@ -137,7 +137,7 @@ class StreamWatch:
     def _emitted_by_step(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for collection, count in element_counts(self._committed()).items():
-            if (name := self._makers.get(collection)) is not None:  # else one of the runner's
+            if (name := self._producers.get(collection)) is not None:  # else one of the runner's
                 found[name] = found.get(name, 0) + count
         return found
 
