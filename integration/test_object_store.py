@@ -99,7 +99,7 @@ def test_where_beam_cannot_write_spark_alone_does(
     )
     assert counters(result) == {"looked up": 400, "read through": 2}
     (warning,) = [text for text in caplog.messages if "--temp_location" in text]
-    assert "Beam's file systems cannot be used" in warning
+    assert "clients of stores cannot use" in warning
     assert "http://127.0.0.1:9" in warning
     assert store.count("PUT", r"elsewhere/\S+\.parquet")
     assert store.count("PUT", r"side-input-\S+\.arrow") == before
