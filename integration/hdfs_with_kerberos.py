@@ -87,6 +87,12 @@ class HdfsWithKerberos(HdfsOverHttps):
             "dfs.datanode.hostname": HOST,
         }
 
+    def cancel(self, token: str) -> None:
+        """Cancel a delegation token of this process's user."""
+        url = f"https://{HOST}:{self.web_port}/webhdfs/v1/?op=CANCELDELEGATIONTOKEN&token={token}"
+        auth = HTTPSPNEGOAuth(REQUIRED, opportunistic_auth=True)
+        requests.put(url, auth=auth, verify=str(self.ca), timeout=60).raise_for_status()
+
     def _make_folder(self) -> None:
         self._asked("PUT", HOST, f"/webhdfs/v1/{USER}?op=MKDIRS&permission=777")
 

@@ -13,6 +13,8 @@ import pytest
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.storage.hdfs_folder import HdfsFolder
+from beam_spark_runner.storage.kerberos import Ticket
+from beam_spark_runner.storage.webhdfs import WebHdfs
 from beam_spark_runner.storage.webhdfs_http import HdfsError
 from integration.hdfs_server import USER
 from integration.hdfs_with_kerberos import HOST, HdfsWithKerberos, start_hdfs_with_kerberos
@@ -72,25 +74,36 @@ def test_of_many_that_create_one_file_one_does(folder: HdfsFolder) -> None:
 
 
 @pytest.mark.usefixtures("no_ticket")
-def test_a_ticket_of_kinit_until_it_expires(hdfs: HdfsWithKerberos, folder: HdfsFolder) -> None:
-    with pytest.raises(HdfsError, match=f"could not list it: {NO_TICKET}"):
-        folder.names()
-    kinit(hdfs.keytab, USER, "-l", "10s")
-    assert list(folder.names()) == []
-    time.sleep(11)
+def test_tickets_of_kinit(hdfs: HdfsWithKerberos, folder: HdfsFolder) -> None:
+    other = HdfsFolder(f"{folder.url}/other", hdfs.settings)  # which has no token yet
+    with pytest.raises(HdfsError, match=f"could not make it: {NO_TICKET}"):
+        other.make()
+    kinit(hdfs.keytab, USER, "-l", "5s")
+    time.sleep(6)
     with pytest.raises(HdfsError, match=NO_TICKET):
-        folder.names()
+        other.make()
     kinit(hdfs.keytab, USER)
-    assert list(folder.names()) == []
+    other.make()
+    assert list(other.names()) == []
+
+
+def test_a_token_that_was_cancelled_is_replaced(hdfs: HdfsWithKerberos) -> None:
+    files = WebHdfs([HOST], hdfs.web_port, "", is_secure=True, new_auth=Ticket)
+    files.make_folder(f"/{USER}/of a token")
+    before = files._token
+    assert files.files(f"/{USER}/of a token") == []
+    assert files._token == before
+    hdfs.cancel(before[0])
+    files.write(f"/{USER}/of a token/a", io.BytesIO(b"one"))
+    assert files.files(f"/{USER}/of a token") == ["a"]
+    assert files._token != before
 
 
 @pytest.mark.usefixtures("no_ticket")
 def test_another_user_is_refused(hdfs: HdfsWithKerberos, folder: HdfsFolder) -> None:
     """Whatever name is given: that of the ticket counts."""
     settings = (*hdfs.settings, ("hdfs_user", USER))
-    other = HdfsFolder(f"{folder.url}/other", settings)
-    kinit(hdfs.keytab, USER)
-    other.make()
+    other = HdfsFolder(folder.url, settings)
     kinit(hdfs.realm.keytab("stranger"), "stranger")
     with pytest.raises(HdfsError, match=r"HDFS refuses it to this user.*user=stranger"):
         other.create("a", b"")

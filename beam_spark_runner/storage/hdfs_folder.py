@@ -143,7 +143,7 @@ def _client(url: str, settings: Settings) -> WebHdfs:
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise OptionsError("hdfs_port", f"must be the number of a port, not {port}")
     if "hdfs_kerberos" in given:
-        return WebHdfs(hosts, int(port), None, is_secure=is_secure, new_auth=_kerberos())
+        return WebHdfs(hosts, int(port), "", is_secure=is_secure, new_auth=_kerberos())
     user = given.get("hdfs_user") or _own_user()
     return WebHdfs(hosts, int(port), user, is_secure=is_secure)
 

@@ -1,7 +1,7 @@
 """Kerberos over HTTP (SPNEGO), with libraries that are an extra of this package."""
 
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import gssapi
 from requests import PreparedRequest, Response
@@ -21,7 +21,7 @@ class Ticket(HTTPSPNEGOAuth):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(
             mutual_authentication=REQUIRED,
-            # A refused request would have to be repeated, with its content.
+            # It need not be refused first.
             opportunistic_auth=True,
             # Refusals of HDFS have a text.
             sanitize_mutual_error_response=False,
@@ -33,9 +33,6 @@ class Ticket(HTTPSPNEGOAuth):  # type: ignore[misc]
         Raises:
             HdfsError: There is no valid ticket.
         """
-        # A namenode redirects to a datanode with a token for this file, which replaces the ticket.
-        if "delegation" in parse_qs(urlsplit(str(request.url)).query):
-            return request
         try:
             self.creds = gssapi.Credentials(usage="initiate")
             # Reading it raises an error if the ticket has expired.

@@ -8,7 +8,9 @@ Source: https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/We
 
 import contextlib
 import json
+import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, BinaryIO
 from urllib.parse import quote, urlencode
@@ -20,6 +22,7 @@ from beam_spark_runner.storage.webhdfs_http import (
     HdfsHttp,
     NewAuth,
     SilentError,
+    TokenError,
     UnreachedError,
     body,
     pieces,
@@ -27,6 +30,8 @@ from beam_spark_runner.storage.webhdfs_http import (
 
 # Tries: a namenode may redirect to a datanode that has just died, and then to another one.
 _DATANODES = 3
+# By default, namenodes accept a token for a day.
+_TOKEN_S = 3600.0
 _OF_NAMENODE = (
     "--hdfs_host and --hdfs_port are the namenode's web address (dfs.namenode.http-address, by "
     "default port 9870; with --hdfs_https dfs.namenode.https-address, by default port 9871)"
@@ -46,9 +51,10 @@ class WebHdfs:
     Args:
         hosts: The hosts of namenodes, or of one HttpFS server.
         port: The port of their web address.
-        user: The user who sends the requests, which HDFS does not verify; None: not named.
+        user: The user who sends the requests, which HDFS does not verify.
         is_secure: Whether HDFS is accessed over HTTPS.
-        new_auth: Returns what authenticates one request; None: nothing does.
+        new_auth: Returns what authenticates a request for a token, which other requests carry in
+            place of a user. Without a token, a namenode makes and stores one for each redirection.
 
     Threads: any.
     """
@@ -57,14 +63,15 @@ class WebHdfs:
         self,
         hosts: Sequence[str],
         port: int,
-        user: str | None,
+        user: str,
         *,
         is_secure: bool = False,
         new_auth: NewAuth | None = None,
     ) -> None:
         self._hosts, self._port = tuple(hosts), port
-        self._user = {} if user is None else {"user.name": user}
-        self._http = HdfsHttp(is_secure=is_secure, new_auth=new_auth)
+        self._user, self._new_auth = user, new_auth
+        self._http = HdfsHttp(is_secure=is_secure)
+        self._token = "", -math.inf  # and the time at which it is replaced
         self._active = 0  # the host that answered last; other threads may change it at any time
 
     def make_folder(self, path: str) -> None:
@@ -186,16 +193,47 @@ class WebHdfs:
 
     @contextlib.contextmanager
     def _asked(self, method: str, op: str, path: str, **parameters: str) -> Iterator[Response]:
+        """Send a request to a namenode, with a new token if it does not accept the present one."""
+        with contextlib.ExitStack() as stack:
+            for is_last in (False, True):
+                query = {"op": op, **self._identity(), **parameters}
+                try:
+                    answer = stack.enter_context(self._active_asked(method, path, query))
+                    break
+                except TokenError:
+                    if is_last:
+                        raise
+                    self._token = "", -math.inf
+            yield answer
+
+    def _identity(self) -> Mapping[str, str]:
+        """Return the parameter that says whose request it is."""
+        if self._new_auth is None:
+            return {"user.name": self._user}
+        token, until = self._token
+        if time.monotonic() >= until:
+            query = {"op": "GETDELEGATIONTOKEN"}
+            with self._active_asked("GET", "/", query, self._new_auth) as answer:
+                token = _json(answer)["Token"]["urlString"]
+            self._token = token, time.monotonic() + _TOKEN_S
+        return {"delegation": token}
+
+    @contextlib.contextmanager
+    def _active_asked(
+        self, method: str, path: str, query: Mapping[str, str], new_auth: NewAuth | None = None
+    ) -> Iterator[Response]:
         """Send a request to the active namenode; if it cannot be reached, to the next one."""
-        query = urlencode({"op": op, **self._user, **parameters}, quote_via=quote)
+        asked = f"/webhdfs/v1{quote(path)}?{urlencode(query, quote_via=quote)}"
         first, count = self._active, len(self._hosts)
         with contextlib.ExitStack() as stack:
             for turn in range(count):
                 which = (first + turn) % count
                 server = f"{self._http.scheme}://{self._hosts[which]}:{self._port}"
-                url = f"{server}/webhdfs/v1{quote(path)}?{query}"
+                auth = new_auth() if new_auth else None
                 try:
-                    answer = stack.enter_context(self._http.answer(method, url, _OF_NAMENODE))
+                    answer = stack.enter_context(
+                        self._http.answer(method, server + asked, _OF_NAMENODE, auth=auth)
+                    )
                 except UnreachedError:
                     if turn + 1 == count:
                         raise

@@ -29,6 +29,7 @@ _HEADERS = {"Accept-Encoding": "identity", "Connection": "close"}
 # Variables with a file or folder of certificates, which ``requests`` and OpenSSL know.
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 NewAuth: TypeAlias = Callable[[], AuthBase]
+"""Returns what authenticates one request."""
 
 
 class HdfsError(OSError):
@@ -37,6 +38,10 @@ class HdfsError(OSError):
 
 class SilentError(HdfsError):
     """A server received a request and did not answer: it may have executed it."""
+
+
+class TokenError(HdfsError):
+    """The request was not executed, because its delegation token is not valid, or no longer."""
 
 
 class UnreachedError(HdfsError):
@@ -51,18 +56,21 @@ class HdfsHttp:
 
     Args:
         is_secure: Whether servers must speak HTTPS, with the certificate of a CA that is trusted.
-        new_auth: Returns what authenticates one request; None: nothing does.
 
     Threads: any.
     """
 
-    def __init__(self, *, is_secure: bool, new_auth: NewAuth | None) -> None:
+    def __init__(self, *, is_secure: bool) -> None:
         self.scheme = "https" if is_secure else "http"
-        self._new_auth = new_auth
 
     @contextlib.contextmanager
     def answer(
-        self, method: str, url: str, hint: str, content: BinaryIO | None = None
+        self,
+        method: str,
+        url: str,
+        hint: str,
+        content: BinaryIO | None = None,
+        auth: AuthBase | None = None,
     ) -> Iterator[requests.Response]:
         """Send a request, and yield its answer, which is closed when the context ends.
 
@@ -71,6 +79,7 @@ class HdfsHttp:
             url: The URL of the request.
             hint: A hint for error messages: what to check if nothing answers at the URL.
             content: What to send, read from its current position to its end.
+            auth: Authenticates the request, and perhaps the server.
 
         Raises:
             FileNotFoundError: HDFS answers that there is no such file or folder.
@@ -86,9 +95,9 @@ class HdfsHttp:
         with requests.Session() as session:
             session.trust_env = False
             session.mount(f"{self.scheme}://", _Adapter())
-            with self._sent(session, method, to, hint, content) as response:
+            with self._sent(session, method, to, hint, content, auth) as response:
                 if response.status_code >= 400:
-                    raise self._refusal(to.netloc, response, hint)
+                    raise _refusal(to.netloc, response, hint, has_ticket=auth is not None)
                 yield response
 
     def _sent(
@@ -98,6 +107,7 @@ class HdfsHttp:
         to: SplitResult,
         hint: str,
         content: BinaryIO | None,
+        auth: AuthBase | None,
     ) -> requests.Response:
         headers = dict(_HEADERS)
         if method == "PUT":
@@ -108,41 +118,15 @@ class HdfsHttp:
                 to.geturl(),
                 headers=headers,
                 data=content,
-                auth=self._new_auth() if self._new_auth else None,
+                auth=auth,
                 timeout=(_CONNECT_S, _ANSWER_S),
                 verify=_authorities() if self.scheme == "https" else None,
                 allow_redirects=False,
                 stream=True,
             )
         except (RequestException, HTTPError) as error:
-            raise _error(error, to.netloc, hint) from error
-
-    def _refusal(self, server: str, response: requests.Response, hint: str) -> OSError:
-        """Return the error for an answer with an error status."""
-        try:
-            refused = json.loads(body(response))["RemoteException"]
-            kind, message = str(refused["exception"]), str(refused["message"])
-        except (ValueError, KeyError, TypeError):
-            if "Negotiate" not in response.headers.get("WWW-Authenticate", ""):
-                status = f"{response.status_code} {response.reason}"
-                return HdfsError(f"what answers at {server} is not WebHDFS ({status}); {hint}")
-            if self._new_auth is None:
-                return HdfsError(f"{server} demands Kerberos (see --hdfs_kerberos)")
-            return HdfsError(f"{server} does not accept the Kerberos ticket")
-        message = message.partition("\n")[0]  # a stack trace follows
-        if kind == "FileNotFoundException":
-            return FileNotFoundError(message)
-        if kind == "FileAlreadyExistsException":
-            return FileExistsError(message)
-        if kind == "StandbyException":
-            return UnreachedError(f"{server} is a namenode that is not active")
-        if kind == "SafeModeException" or "is in safe mode" in message:
-            return HdfsError(
-                f"the namenode is in safe mode, in which nothing can be changed: {message}"
-            )
-        if kind in ("AccessControlException", "SecurityException"):
-            return HdfsError(f"HDFS refuses it to this user (see --hdfs_user): {message}")
-        return HdfsError(f"HDFS refuses it: {message} ({kind})")
+            # Texts of the others have the URL, and that the token.
+            raise _error(error, to.netloc, hint) from _wrapped(error)[-1]
 
 
 def body(answer: requests.Response) -> bytes:
@@ -223,6 +207,36 @@ def _authorities() -> str | bool:
                 raise HdfsError(f"the certificates are missing: {name} is {path}")
             return path
     return True
+
+
+def _refusal(server: str, response: requests.Response, hint: str, *, has_ticket: bool) -> OSError:
+    """Return the error for an answer with an error status."""
+    try:
+        refused = json.loads(body(response))["RemoteException"]
+        kind, message = str(refused["exception"]), str(refused["message"])
+    except (ValueError, KeyError, TypeError):
+        if "Negotiate" not in response.headers.get("WWW-Authenticate", ""):
+            status = f"{response.status_code} {response.reason}"
+            return HdfsError(f"what answers at {server} is not WebHDFS ({status}); {hint}")
+        if has_ticket:
+            return HdfsError(f"{server} does not accept the Kerberos ticket")
+        return HdfsError(f"{server} demands Kerberos (see --hdfs_kerberos)")
+    message = message.partition("\n")[0]  # a stack trace follows
+    if kind == "FileNotFoundException":
+        return FileNotFoundError(message)
+    if kind == "FileAlreadyExistsException":
+        return FileExistsError(message)
+    if kind == "StandbyException":
+        return UnreachedError(f"{server} is a namenode that is not active")
+    if "InvalidToken" in (kind + message):
+        return TokenError(f"{server} does not accept its token: {message}")
+    if kind == "SafeModeException" or "is in safe mode" in message:
+        return HdfsError(
+            f"the namenode is in safe mode, in which nothing can be changed: {message}"
+        )
+    if kind in ("AccessControlException", "SecurityException"):
+        return HdfsError(f"HDFS refuses it to this user (see --hdfs_user): {message}")
+    return HdfsError(f"HDFS refuses it: {message} ({kind})")
 
 
 def _error(error: Exception, server: str, hint: str) -> HdfsError:

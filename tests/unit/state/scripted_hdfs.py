@@ -34,7 +34,7 @@ class ScriptedHdfs:
             that of the datanode, "READ" too.
         asked: the operations, in order.
         users: whom requests have named; None: nobody.
-        credentials: what requests have been authenticated with; None: nothing.
+        credentials: what requests have been authenticated with, by operation.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -43,7 +43,7 @@ class ScriptedHdfs:
         self.wrong = collections.defaultdict[str, list[Answer]](list)
         self.asked: list[str] = []
         self.users: set[str | None] = set()
-        self.credentials: set[str | None] = set()
+        self.credentials: dict[str, str | None] = {}
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Request)
         self._server.script = self  # type: ignore[attr-defined]
@@ -86,7 +86,8 @@ class _Request(BaseHTTPRequestHandler):
         with self.script.lock:
             self.script.asked.append(self.op)
             self.script.users.add(self.query.get("user.name"))
-            self.script.credentials.add(self.headers["Authorization"])
+            token = self.query.get("delegation")
+            self.script.credentials[self.op] = token or self.headers["Authorization"]
             wrong = self.script.wrong[self.op]
             answer = wrong.pop(0) if wrong else right
             answer(self)
@@ -107,6 +108,9 @@ def right(request: _Request) -> None:
     """Answer as HDFS does."""
     files, folders, at = request.script.files, request.script.folders, request.at
     match request.op:
+        case "GETDELEGATIONTOKEN":
+            token = f"T{request.script.asked.count(request.op)}"
+            request.say(200, json.dumps({"Token": {"urlString": token}}).encode())
         case "MKDIRS":
             folders.add(at)
             request.say(200, b'{"boolean": true}')

@@ -7,6 +7,7 @@ import ssl
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import trustme
 from requests.auth import HTTPBasicAuth
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.storage import webhdfs_http
+from beam_spark_runner.storage import webhdfs, webhdfs_http
 from beam_spark_runner.storage.folder_at import settings_of_tasks
 from beam_spark_runner.storage.hdfs_folder import HdfsFolder
 from beam_spark_runner.storage.webhdfs import WebHdfs
@@ -27,6 +28,7 @@ from tests.unit.state.scripted_hdfs import (
     does_it_and_hangs_up,
     hangs_up,
     leads_to,
+    refuses,
     unused_port,
 )
 
@@ -178,14 +180,62 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
         assert list(HdfsFolder(URL, settings).names()) == []
 
 
-def test_an_authenticated_request_names_no_user() -> None:
-    with ScriptedHdfs().serving() as hdfs:
-        new_auth = lambda: HTTPBasicAuth("a", "b")  # noqa: E731
-        files = WebHdfs(["127.0.0.1"], hdfs.port, None, new_auth=new_auth)
-        files.write(f"{FOLDER}/a", io.BytesIO(b"one"))
-        assert hdfs.files == {f"{FOLDER}/a": b"one"}
+@pytest.fixture
+def hdfs() -> Iterator[ScriptedHdfs]:
+    with ScriptedHdfs().serving() as running:
+        yield running
+
+
+@pytest.fixture
+def authenticated(hdfs: ScriptedHdfs) -> WebHdfs:
+    def new_auth() -> HTTPBasicAuth:
+        return HTTPBasicAuth("a", "b")
+
+    return WebHdfs(["127.0.0.1"], hdfs.port, "", new_auth=new_auth)
+
+
+def test_a_token_is_asked_for_once_and_replaces_the_user(
+    authenticated: WebHdfs, hdfs: ScriptedHdfs
+) -> None:
+    authenticated.write(f"{FOLDER}/a", io.BytesIO(b"one"))
+    assert hdfs.files == {f"{FOLDER}/a": b"one"}
     assert hdfs.users == {None}
-    assert hdfs.credentials == {"Basic YTpi"}
+    assert list(hdfs.credentials.items()) == [
+        ("GETDELEGATIONTOKEN", "Basic YTpi"),
+        *((op, "T1") for op in ("CREATE", "WRITE", "GETFILESTATUS")),
+    ]
+
+
+def test_a_token_is_replaced_when_it_is_old(
+    authenticated: WebHdfs, hdfs: ScriptedHdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhdfs, "_TOKEN_S", 0)
+    for token in "T1", "T2":
+        authenticated.files(FOLDER)
+        assert hdfs.credentials["LISTSTATUS"] == token
+
+
+def test_a_token_that_is_not_accepted_is_replaced_once(
+    authenticated: WebHdfs, hdfs: ScriptedHdfs
+) -> None:
+    expired = "org.apache.hadoop.security.token.SecretManager$InvalidToken: token (1) is expired"
+    refused = refuses(403, "SecurityException", expired)
+    hdfs.wrong["DELETE"].append(refused)
+    authenticated.delete(f"{FOLDER}/a")
+    assert hdfs.asked == ["GETDELEGATIONTOKEN", "DELETE"] * 2
+    assert hdfs.credentials["DELETE"] == "T2"
+    hdfs.wrong["DELETE"] += [refused, refused]
+    with pytest.raises(HdfsError, match=r"does not accept its token: .* is expired"):
+        authenticated.delete(f"{FOLDER}/a")
+    authenticated.delete(f"{FOLDER}/a")
+
+
+def test_a_token_is_in_no_traceback(authenticated: WebHdfs, hdfs: ScriptedHdfs) -> None:
+    hdfs.wrong["OPEN"].append(leads_to(f"http://127.0.0.1:{unused_port()}"))
+    hdfs.wrong["OPEN"] *= 3
+    with pytest.raises(HdfsError, match="could not reach") as raised:
+        authenticated.read(f"{FOLDER}/a", io.BytesIO())
+    assert "delegation=" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_kerberos_without_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +274,7 @@ def test_a_datanode_may_pause_longer_than_it_may_take_to_connect(
 ) -> None:
     """Its disk may be slow; content that it does not read fills the buffers of the connection."""
     monkeypatch.setattr(webhdfs_http, "_CONNECT_S", 0.1)
-    http, content = HdfsHttp(is_secure=False, new_auth=None), bytes(64 << 20)
+    http, content = HdfsHttp(is_secure=False), bytes(64 << 20)
     datanode = SlowDatanode(0.5, b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
     with http.answer("PUT", datanode.url, "", io.BytesIO(content)) as answer:
         assert answer.status_code == 201
@@ -240,7 +290,7 @@ def test_a_refusal_is_read_although_the_content_was_not() -> None:
     refused = {"exception": "FileAlreadyExistsException", "message": "/a exists"}
     said = json.dumps({"RemoteException": refused}).encode()
     datanode = SlowDatanode(0, b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n" % len(said) + said)
-    http = HdfsHttp(is_secure=False, new_auth=None)
+    http = HdfsHttp(is_secure=False)
     with (
         pytest.raises(FileExistsError, match="/a exists"),
         http.answer("PUT", datanode.url, "", io.BytesIO(bytes(64 << 20))),
