@@ -17,13 +17,7 @@ _MAX_TERMS = 30
 # Pages that still have such words.
 TO_DO = frozenset(
     (
-        "README.md",
-        "docs/README.md",
         "docs/architecture.md",
-        "docs/kafka.md",
-        "docs/streaming.md",
-        "docs/testing.md",
-        "docs/troubleshooting.md",
     )
 )
 CODE = sorted(
