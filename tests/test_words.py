@@ -14,18 +14,6 @@ from tests.test_docs import DOCS, PAGES, ROOT
 GLOSSARY = DOCS / "glossary.md"
 _LIST = "## Words that are not used"
 _MAX_TERMS = 30
-# Pages that still have such words.
-TO_DO = frozenset(
-    (
-        "README.md",
-        "docs/README.md",
-        "docs/architecture.md",
-        "docs/kafka.md",
-        "docs/streaming.md",
-        "docs/testing.md",
-        "docs/troubleshooting.md",
-    )
-)
 CODE = sorted(
     file for file in (ROOT / "beam_spark_runner").rglob("*.py") if "_generated" not in file.parts
 )
@@ -146,11 +134,7 @@ def test_words_of_code_are_found(code: str, lines: list[str]) -> None:
     assert [line for text in texts_of_code(code) for line in found(text)] == lines
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if str(page.relative_to(ROOT)) not in TO_DO],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_use_other_words(page: Path) -> None:
     assert not [f"{page.relative_to(ROOT)}:{line}" for line in found(page_text(page))]
 
