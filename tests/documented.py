@@ -13,6 +13,7 @@ from beam_spark_runner.options.declared import DECLARED
 from tests.test_docs import PAGES, ROOT
 
 FRAGMENT = "fragment"
+RUNS_IN = "runs in: "
 NEEDS = frozenset(
     (
         "Docker",
@@ -40,7 +41,8 @@ _SEPARATORS = {"&&", ";", "|", "||", "&", ">", "(", ")"}
 class Block(NamedTuple):
     """A block of code of a page.
 
-    ``mark`` says why the block is not run: ``fragment`` or what it needs; it may be empty.
+    ``mark`` says why the block is not run: ``fragment``, which test runs it, or what it needs; it
+    may be empty.
     """
 
     page: Path
@@ -101,6 +103,8 @@ def _split(where: str, typed: str) -> Iterator[Command]:
     words: list[str] = []
     for word in [*lexer, ";"]:
         if word not in _SEPARATORS:
+            if not words and re.fullmatch(r"(\.venv/bin/)?python3?", word):
+                word = "python"
             if words or not re.match(r"[A-Z_]+=", word):
                 words.append(word)
         elif words:

@@ -20,6 +20,7 @@ import pytest
 from tests.documented import (
     FRAGMENT,
     NEEDS,
+    RUNS_IN,
     Block,
     Command,
     blocks,
@@ -29,25 +30,16 @@ from tests.documented import (
 )
 from tests.test_docs import ROOT
 
-# Pages whose blocks have no marks yet. Their commands are checked, but not run.
-TO_DO = frozenset(
-    (
-        "README.md",
-        "docs/README.md",
-        "docs/architecture.md",
-        "docs/kafka.md",
-        "docs/streaming.md",
-        "docs/testing.md",  # tests/cli/test_testing_page.py runs its blocks
-        "docs/troubleshooting.md",
-    )
-)
-BLOCKS = [block for block in blocks() if str(block.page.relative_to(ROOT)) not in TO_DO]
+BLOCKS = list(blocks())
 COMMANDS = sorted(set(commands()))
 IN_PROCESS = ("--runner=SparkPortableRunner", "--spark_master_url=in-process", "--progress=off")
-LANGUAGES = {"", "console", "python", "sh"}
+LANGUAGES = {"", "console", "ini", "mermaid", "python", "sh", "yaml"}
 # Programs of examples that readers are expected to have.
-_YOURS = {"pipeline.py"}
-_OF_SHELL = {"cat", "docker", "echo", "go", "mkdir", "pip", "pkill", "sleep", "timeout"}
+_YOURS = {"pipeline.py", "words.py"}
+_OF_SHELL = {
+    *(".", "cat", "docker", "echo", "export", "go", "head", "mkdir", "pip", "pkill", "sleep"),
+    "timeout",
+}
 
 
 def runs(language: str) -> list[Block]:
@@ -62,7 +54,12 @@ def test_there_are_blocks() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_marks_are_known(block: Block) -> None:
-    assert not block.mark or {block.mark} <= {FRAGMENT} or set(block.mark.split(", ")) <= NEEDS
+    if block.language == "mermaid":
+        assert not block.mark or block.mark.startswith("make diagrams: ")
+    elif block.mark.startswith(RUNS_IN):
+        assert (ROOT / block.mark.removeprefix(RUNS_IN)).exists()
+    else:
+        assert not block.mark or block.mark == FRAGMENT or set(block.mark.split(", ")) <= NEEDS
 
 
 @pytest.mark.parametrize("block", [each for each in BLOCKS if not each.language], ids=str)
@@ -170,10 +167,14 @@ def test_options_and_modules_exist(command: Command) -> None:
         if folder.is_dir():
             source = folder / "fuzz" if words[1] == "tests.fuzz" else folder
         takes_pipelines = words[1].startswith(("apache_beam.", "beam_spark_runner"))
+        if words[1] == "pytest":
+            source = ROOT / "tests" / "conftest.py"
+    elif words[0] in _YOURS:
+        return
     else:
         source = ROOT / words[0]
         takes_pipelines = True
-        assert words[0] in _YOURS or source.exists()
+        assert source.exists()
     known = {"help"} | (options_in(source) if source.exists() else frozenset())
     if takes_pipelines:
         known |= options_of_pipelines()
