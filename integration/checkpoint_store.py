@@ -3,11 +3,15 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from beam_spark_runner.job.files.shard_places import storage_at
 from beam_spark_runner.options.values import checkpoint_folder
 from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
+from beam_spark_runner.spark.session.launch import start_classic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class CheckpointStore(Protocol):
@@ -38,6 +42,18 @@ def storage(store: CheckpointStore, name: str) -> CopyingStorage:
     folder = checkpoint_folder("here", store.folder(name))
     assert folder is not None
     return storage_at(folder, "here", store.settings)
+
+
+@contextlib.contextmanager
+def session_for(store: CheckpointStore) -> "Iterator[SparkSession]":
+    """Start a local session whose tasks have what a store's clients need.
+
+    The JVM may have been started before the store, with another environment.
+    """
+    of_tasks = {f"spark.executorEnv.{name}": value for name, value in store.environment.items()}
+    session = start_classic("local[2]", "store", {"spark.ui.enabled": "false", **of_tasks})
+    yield session
+    session.stop()
 
 
 @contextlib.contextmanager

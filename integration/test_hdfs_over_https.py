@@ -10,7 +10,7 @@ from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.storage.hdfs_folder import HdfsFolder
 from beam_spark_runner.storage.webhdfs_http import HdfsError
-from integration.checkpoint_store import environment_of
+from integration.checkpoint_store import environment_of, session_for
 from integration.hdfs_over_https import HdfsOverHttps, start_hdfs_over_https
 from integration.pipelines import counters
 from integration.running import run
@@ -22,6 +22,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsOverHttps]:
     with start_hdfs_over_https(tmp_path_factory.mktemp("hdfs")) as running, environment_of(running):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(hdfs: HdfsOverHttps) -> Iterator[Any]:
+    with session_for(hdfs) as running:
         yield running
 
 
@@ -49,13 +55,13 @@ def test_what_is_wrong_is_named(hdfs: HdfsOverHttps, monkeypatch: pytest.MonkeyP
 
 
 def test_a_pipeline_and_a_savepoint(
-    local_session: Any, hdfs: HdfsOverHttps, capsys: pytest.CaptureFixture[str]
+    session: Any, hdfs: HdfsOverHttps, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done, saved = hdfs.folder("done"), hdfs.folder("saved")
     flags = f"--checkpoint_dir={done}", *hdfs.checkpoint_flags
-    assert counters(run(local_session, windows_of_state, *flags)) == {"elements": 3 * KEYS}
+    assert counters(run(session, windows_of_state, *flags)) == {"elements": 3 * KEYS}
     assert main([*flags, f"--savepoint_path={saved}"]) == 0
     assert main(["verify", saved, *hdfs.checkpoint_flags]) == 0
     assert "is whole" in capsys.readouterr().out
     with pytest.raises(CheckpointStorageError, match="with --hdfs_https"):
-        run(local_session, windows_of_state, *flags[:-1])
+        run(session, windows_of_state, *flags[:-1])

@@ -16,6 +16,7 @@ from beam_spark_runner.storage.hdfs_folder import HdfsFolder
 from beam_spark_runner.storage.kerberos import Ticket
 from beam_spark_runner.storage.webhdfs import WebHdfs
 from beam_spark_runner.storage.webhdfs_http import HdfsError
+from integration.checkpoint_store import session_for
 from integration.hdfs_server import USER
 from integration.hdfs_with_kerberos import HOST, HdfsWithKerberos, start_hdfs_with_kerberos
 from integration.pipelines import counters
@@ -32,6 +33,12 @@ NO_TICKET = "there is no valid Kerberos ticket: run kinit, or set KRB5_CLIENT_KT
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsWithKerberos]:
     with start_hdfs_with_kerberos(tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(hdfs: HdfsWithKerberos) -> Iterator[Any]:
+    with session_for(hdfs) as running:
         yield running
 
 
@@ -125,18 +132,18 @@ def test_servers_that_kerberos_does_not_know(hdfs: HdfsWithKerberos, folder: Hdf
 
 
 def test_a_pipeline_and_a_savepoint(
-    local_session: Any, hdfs: HdfsWithKerberos, capsys: pytest.CaptureFixture[str]
+    session: Any, hdfs: HdfsWithKerberos, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done, saved = hdfs.folder("done"), hdfs.folder("saved")
     flags = f"--checkpoint_dir={done}", *hdfs.checkpoint_flags
-    assert counters(run(local_session, windows_of_state, *flags)) == {"elements": 3 * KEYS}
+    assert counters(run(session, windows_of_state, *flags)) == {"elements": 3 * KEYS}
     assert main([*flags, f"--savepoint_path={saved}"]) == 0
     assert main(["verify", saved, *hdfs.checkpoint_flags]) == 0
     assert "is whole" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("no_ticket")
-def test_a_pipeline_without_a_ticket_says_so(local_session: Any, hdfs: HdfsWithKerberos) -> None:
+def test_a_pipeline_without_a_ticket_says_so(session: Any, hdfs: HdfsWithKerberos) -> None:
     flags = f"--checkpoint_dir={hdfs.folder('refused')}", *hdfs.checkpoint_flags
     with pytest.raises(CheckpointStorageError, match=NO_TICKET):
-        run(local_session, windows_of_state, *flags)
+        run(session, windows_of_state, *flags)
