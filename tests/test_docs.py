@@ -13,7 +13,7 @@ from beam_spark_runner import errors
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.job.run import users_errors
 from beam_spark_runner.options.declared import DECLARED
-from tests.test_layers import FILES, LAYERS, ROOMS, dotted
+from tests.test_layers import FILES, LAYERS, PACKAGE, ROOMS, dotted
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -125,6 +125,22 @@ def test_every_page_is_in_an_index() -> None:
     targets = {(index, target) for index in INDEXES for target in _LINK.findall(index.read_text())}
     named = {(index.parent / target.partition("#")[0]).resolve() for index, target in targets}
     assert not USERS_PAGES - named - {INDEXES[0]}
+
+
+@pytest.mark.parametrize(
+    # Paths of the conformance page are those of Beam.
+    "page",
+    [page for page in PAGES if page.name != "conformance.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_files_of_the_package_that_pages_name_exist(page: Path) -> None:
+    roots = (PACKAGE, ROOT, *(PACKAGE / folder for folder in ROOMS), PACKAGE / "engine" / "stages")
+    first = {path.stem for root in roots for path in root.iterdir()}
+    for path in re.findall(r"`([a-z_]+(?:/[a-z_0-9]+)+)(?:\.py)?/?`", page.read_text()):
+        if path.partition("/")[0] in first:
+            assert any(
+                (root / path).exists() or (root / f"{path}.py").exists() for root in roots
+            ), path
 
 
 def anchors(page: Path) -> set[str]:
