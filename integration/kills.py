@@ -11,7 +11,7 @@ import pytest
 from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
 from integration.faults import Director, Watched, kill_when_kept
 from integration.pipelines import Place, read_both_ways
-from integration.running import run
+from integration.running import run_spread
 from integration.strikes import ON_CLUSTERS, Event, Strikes
 
 
@@ -56,7 +56,7 @@ def run_with_a_kill(
         marker.touch()
 
     with contextlib.nullcontext() if event else director.directing(script):
-        run(session, pipeline, *arguments)
+        run_spread(session, pipeline, *arguments)
     assert marker.exists()
     for text in caplog.messages:
         print("   ", text.replace("\n", " ")[-250:])

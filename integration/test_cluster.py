@@ -27,7 +27,7 @@ from integration.pipelines import (
     random_keys,
     two_readers,
 )
-from integration.running import run
+from integration.running import run, run_spread
 from integration.streams import KEYS, windows_of_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
@@ -47,7 +47,7 @@ def test_two_readers_of_random_numbers_see_the_same(
     cluster_session: Any, in_two_segments: bool
 ) -> None:
     for _ in range(RUNS):
-        result = run(
+        result = run_spread(
             cluster_session, lambda p: two_readers(p, 600, in_two_segments=in_two_segments)
         )
         assert counters(result) == {"drawn": 600}
@@ -61,7 +61,7 @@ def test_a_stream(cluster_session: Any, tmp_path: Path) -> None:
 
 def test_what_is_spread_is_spread_over_the_hosts(cluster_session: Any) -> None:
     """Spark would rather run all tasks where the one that made the elements ran."""
-    result = run(cluster_session, lambda p: on_hosts(p, 24))
+    result = run_spread(cluster_session, lambda p: on_hosts(p, 24))
     assert counters(result) == dict.fromkeys(("127.0.0.1", "127.0.0.2"), 12)
 
 
@@ -92,7 +92,7 @@ def test_killed_executors_cost_no_element(
             timer.start()
         nth = 0 if number % 8 < 4 else chance.randrange(1, 60)
         late = bool(number & 1)
-        result = run(
+        result = run_spread(
             cluster_session,
             lambda p, m=markers, n=nth, late=late: random_keys(
                 p, 1200, markers=m, nth=n, late_reader=late
@@ -124,7 +124,7 @@ def test_readers_of_two_attempts_are_found_out(
     arguments = [f"--spark_conf={key}=false" for key in CHECKSUMS]
     if storage == "shared storage":
         arguments.append(f"--temp_location={tmp_path}")
-    result = run(
+    result = run_spread(
         cluster_session,
         lambda p: mixed_attempts(p, 1200, folder=str(tmp_path), tasks=SLOTS),
         *arguments,
@@ -142,7 +142,7 @@ def test_rows_that_went_with_an_executor(
     arguments = [f"--temp_location={tmp_path}"] if storage == "shared storage" else []
     for number in range(3):
         marker = tmp_path / f"killed-{number}"
-        result = run(
+        result = run_spread(
             cluster_session,
             lambda p, marker=str(marker): random_keys(
                 p, 1200, markers=[None] * 3, nth=5, late_reader=True, late_marker=marker
@@ -160,12 +160,12 @@ def test_rows_that_went_with_an_executor(
 @pytest.mark.parametrize("megabytes", [5, 40], ids=["at once", "in parts"])
 def test_large_side_inputs_without_shared_storage(cluster_session: Any, megabytes: int) -> None:
     """One file on each executor, by Spark's broadcast."""
-    result = run(cluster_session, lambda p: large_side_input(p, megabytes))
+    result = run_spread(cluster_session, lambda p: large_side_input(p, megabytes))
     assert counters(result) == {"looked up": 400, "read through": 2}
 
 
 def test_a_transient_error_is_survived(cluster_session: Any, tmp_path: Path) -> None:
-    result = run(
+    result = run_spread(
         cluster_session,
         lambda p: (
             p

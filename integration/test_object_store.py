@@ -13,7 +13,7 @@ from integration.checkpoint_store import environment_of
 from integration.cluster import QUICK, Cluster, end_jvm, wait_for_executors
 from integration.object_store import ObjectStore, start_object_store
 from integration.pipelines import Counted, counters, large_side_input, random_keys
-from integration.running import run
+from integration.running import run, run_spread
 from integration.test_packages import NAME, seen
 from tests.connect_server import start_connect_server
 from tests.user_packages import sdist
@@ -54,7 +54,7 @@ def test_rows_outlive_their_executors(
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
     marker = tmp_path / "killed"
-    result = run(
+    result = run_spread(
         session,
         lambda p: random_keys(
             p, 1200, markers=[None] * 3, nth=5, late_reader=True, late_marker=str(marker)
