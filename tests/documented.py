@@ -1,11 +1,12 @@
 """Blocks of code in the pages of the documentation, and the commands in them."""
 
+import argparse
 import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -115,29 +116,18 @@ def _split(where: str, typed: str) -> Iterator[Command]:
 @cache
 def options_of_pipelines() -> frozenset[str]:
     """Return the names of all options of a pipeline, Beam's and this package's."""
-    parser = _Names()
+    parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for kind in PipelineOptions.__subclasses__():
         kind._add_argparse_args(parser)
-    return frozenset(parser.names) | set(DECLARED)
+    return frozenset(re.findall(r"--([\w-]+)", parser.format_help())) | set(DECLARED)
 
 
-class _Names:
-    """Stands for the parser of arguments to which Beam's classes add theirs."""
+class _Parser(argparse.ArgumentParser):
+    """A parser to which classes of options add their arguments, as to Beam's."""
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def add_argument(self, *flags: str, **_: object) -> None:
-        """Note the name of an option."""
-        self.names.update(flag[2:] for flag in flags if flag.startswith("--"))
-
-    def add_value_provider_argument(self, *flags: str, **_: object) -> None:
-        """See ``add_argument``."""
-        self.add_argument(*flags)
-
-    def add_mutually_exclusive_group(self, **_: object) -> "_Names":
-        """Return what takes the options of a group."""
-        return self
+    def add_value_provider_argument(self, *flags: str, **settings: Any) -> None:
+        """Add an argument whose value Beam may provide later."""
+        self.add_argument(*flags, **settings)
 
 
 @cache

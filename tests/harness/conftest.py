@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote import bundle_messages as exchange
+from beam_spark_runner.harness.remote import bundle_messages
 from beam_spark_runner.harness.remote import sdk_harnesses as workers_module
 from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
@@ -124,7 +124,7 @@ def beam_pool() -> Iterator[str]:
 
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.5)
 
 
 @pytest.fixture

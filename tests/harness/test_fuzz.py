@@ -17,9 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
-from beam_spark_runner.harness.remote import bundle_messages as exchange
-from beam_spark_runner.harness.remote import bundle_progress as remote_progress
-from beam_spark_runner.harness.remote import remote_bundle as remote_bundle
+from beam_spark_runner.harness.remote import bundle_messages, bundle_progress, remote_bundle
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.portable.monitoring import element_counts, merge, to_metric_results
 from tests.harness.any_messages import (
@@ -170,7 +168,7 @@ def pool_for_examples(
 def fuzzed(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Message]], Pool]:
-    monkeypatch.setattr(exchange, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.3)
     monkeypatch.setattr(remote_bundle, "_LAST_LINES_S", 0.01)
     return pool_for_examples(scripted, send)
 
@@ -221,9 +219,9 @@ def test_a_harness_that_answers_anything(
 def answered(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Any]], Pool]:
-    monkeypatch.setattr(exchange, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.3)
     monkeypatch.setattr(remote_bundle, "_LAST_LINES_S", 0.01)
-    monkeypatch.setattr(remote_progress, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(bundle_progress, "_TIMEOUT_S", 0.3)
     set_current = pool_for_examples(scripted, answer_requests)
 
     def with_a_new_harness(given: list[Any]) -> Pool:

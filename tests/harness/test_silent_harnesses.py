@@ -17,7 +17,7 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.harness.bundle import IDLE
-from beam_spark_runner.harness.remote import remote_bundle as remote_bundle
+from beam_spark_runner.harness.remote import remote_bundle
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import Collected, one_step, stage_on
 from tests.harness.faults import Scripted, echo, run_one, take_a_bundle_and_sleep

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from beam_spark_runner.in_process.session import InProcessSession
-from beam_spark_runner.job.run import session_opening as opening
+from beam_spark_runner.job.run import session_opening
 from tests.harvest import knowing_partitions
 
 HERE = Path(__file__).parent
@@ -37,5 +37,5 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
     def open_session(config: Any, given: Any) -> InProcessSession:
         return InProcessSession()
 
-    with mock.patch.object(opening, "open_session", open_session), knowing_partitions():
+    with mock.patch.object(session_opening, "open_session", open_session), knowing_partitions():
         yield None

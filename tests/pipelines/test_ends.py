@@ -20,7 +20,7 @@ from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.job.watching.record import JobRecord
-from beam_spark_runner.spark.session import spark_progress as progress
+from beam_spark_runner.spark.session import spark_progress
 from beam_spark_runner.spark.session.handle import SessionHandle
 from tests.harvest import SPREAD
 
@@ -96,7 +96,7 @@ def test_cancel(endless: Any, on_spark: Any) -> None:
 
 @pytest.mark.spark
 def test_progress_of_a_classic_session(endless: Any, on_spark: Any) -> None:
-    seen_by = progress.watch(on_spark, endless.job_id, is_connect=False)
+    seen_by = spark_progress.watch(on_spark, endless.job_id, is_connect=False)
     assert seen_by is not None
     until(lambda: (each := seen_by.look()) and each.stages_done == 1)
     counts = seen_by.look()

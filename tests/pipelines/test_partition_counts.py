@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.job.run import run_settings
-from beam_spark_runner.scheduling import partition_counts as partitions
+from beam_spark_runner.scheduling import partition_counts
 from tests.harvest import SPREAD, harvest
 
 
@@ -59,7 +59,7 @@ def test_a_segment_that_reads_more_gets_more(
     default_most: int,
     count: int,
 ) -> None:
-    monkeypatch.setattr(partitions, "BYTES_PER_PARTITION", 1 << 20)
+    monkeypatch.setattr(partition_counts, "BYTES_PER_PARTITION", 1 << 20)
     monkeypatch.setattr(run_settings, "MAX_FROM_BYTES", default_most)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_elements_that_cross_segments_use_all_of_them(
     spark_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The segment that wrote them had two partitions, and could not know of more."""
-    monkeypatch.setattr(partitions, "BYTES_PER_PARTITION", 1 << 19)
+    monkeypatch.setattr(partition_counts, "BYTES_PER_PARTITION", 1 << 19)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         numbers = p | beam.Create(range(200), reshuffle=False)

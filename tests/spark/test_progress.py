@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.observing.batch_line import Counts
-from beam_spark_runner.spark.session import spark_progress as progress
+from beam_spark_runner.spark.session import spark_progress
 
 
 def test_no_progress_on_a_client_that_has_no_handlers() -> None:
-    assert progress.watch(object(), "tag", is_connect=True) is None
+    assert spark_progress.watch(object(), "tag", is_connect=True) is None
 
 
 class Client:
@@ -27,7 +27,7 @@ def test_the_counts_of_a_connect_server() -> None:
     reason = "Spark Connect 3.5 does not tell how far it is"
     spark = pytest.importorskip("pyspark.sql.connect.shell.progress", reason=reason)
     client = Client()
-    seen_by = progress.watch(client, "tag", is_connect=True)
+    seen_by = spark_progress.watch(client, "tag", is_connect=True)
     assert seen_by is not None
     (handle,) = client.handlers
     assert seen_by.look() is None

@@ -9,8 +9,7 @@ from pyspark import TaskContext
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task import epoch_server, stored_rows
-from beam_spark_runner.engine.task import shard_copying as resharding
+from beam_spark_runner.engine.task import epoch_server, shard_copying, stored_rows
 from beam_spark_runner.engine.task.first_task import (
     MAX_RETURNED_BYTES,
     FirstTask,
@@ -95,7 +94,7 @@ def read_stored_rows(
 def make_shards(wanted: Resharding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a task that makes new shards; see ``functions.resharding_function``."""
     numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-    for made in resharding.make_shards(wanted, numbers):
+    for made in shard_copying.make_shards(wanted, numbers):
         yield pa.RecordBatch.from_pylist([made._asdict()], _NEW_SHARDS)
 
 

@@ -11,9 +11,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import RunnerError, SdkDisconnectedError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
-from beam_spark_runner.harness.remote import bundle_messages as exchange
-from beam_spark_runner.harness.remote import remote_bundle as remote_bundle
-from beam_spark_runner.harness.remote import remote_stage as remote_stage
+from beam_spark_runner.harness.remote import bundle_messages, remote_bundle, remote_stage
 from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -43,7 +41,7 @@ class Bundles(Target):
         harnesses = _Harnesses()
         for module in (remote_bundle, remote_stage):
             vars(module)["sdk_harnesses"] = harnesses
-        exchange._SILENCE_S = 0.0  # what is missing then comes never
+        bundle_messages._SILENCE_S = 0.0  # what is missing then comes never
         self._harnesses = harnesses
         self._remote: dict[int, RemoteStage] = {}
 

@@ -12,8 +12,7 @@ from google.protobuf import struct_pb2
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.server.client_options import by_name, read_options
-from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.options import server_options as server_options
+from beam_spark_runner.options import RunnerConfig, server_options
 from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.server_options import ServerConfig, parse_server_options
 from beam_spark_runner.options.values import MAX_BYTES

@@ -149,7 +149,7 @@ def test_combine_per_key(combine: Any, urn: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("combiner", "streams", "urn"),
+    ("combiner", "is_streaming", "urn"),
     [
         (TimestampCombiner.OUTPUT_AT_EARLIEST, False, urns.COMBINE_PER_KEY),
         (TimestampCombiner.OUTPUT_AT_LATEST, True, urns.COMBINE_PER_KEY),

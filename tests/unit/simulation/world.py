@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.engine.task import shard_copying as resharding
+from beam_spark_runner.engine.task import shard_copying
 from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.manifest import Head, Manifest, decode, epoch_in, fence_in
@@ -76,8 +76,8 @@ class World:
         self._emitted = 0
         self._at = self.hosts[0]  # where code runs now
         self._patch = pytest.MonkeyPatch()
-        self._patch.setattr(resharding, "delta_files", lambda _: self.deltas)
-        self._patch.setattr(resharding, "folder_of_copies", lambda _: self._at.folder)
+        self._patch.setattr(shard_copying, "folder_of_epochs", lambda _: self.deltas)
+        self._patch.setattr(shard_copying, "folder_of_copies", lambda _: self._at.folder)
         self._patch.setattr(
             local_copy, "boot_id", lambda: f"{self.hosts.index(self._at)}.{self._at.boots}"
         )

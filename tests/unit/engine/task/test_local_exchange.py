@@ -17,7 +17,7 @@ from beam_spark_runner.engine.rows.marks import marks_for
 from beam_spark_runner.engine.rows.reports import report_row
 from beam_spark_runner.engine.rows.row_memory import BlockFile, RowMemory
 from beam_spark_runner.engine.rows.sorted_runs import merged
-from beam_spark_runner.engine.task import local_exchange as exchange
+from beam_spark_runner.engine.task import local_exchange
 from beam_spark_runner.engine.task.local_exchange import Exchange
 from tests.unit.engine.task.exchanges import exchanged, memory_of
 from tests.unit.harness.values.spill_files import spill_files
@@ -92,7 +92,7 @@ def test_few_runs_are_merged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         numbers.append(len(runs))
         return merged(runs, is_ordered=is_ordered)
 
-    monkeypatch.setattr(exchange, "merged", noted)
+    monkeypatch.setattr(local_exchange, "merged", noted)
     memory = memory_of(0, tmp_path)
     batches = [rows([number % 3], first=number) for number in range(50)]
     (found,) = contents(exchanged(program(1, is_grouped=True), [batches], memory))

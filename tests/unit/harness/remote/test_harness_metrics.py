@@ -4,7 +4,7 @@ import pytest
 from apache_beam.metrics import monitoring_infos as mi
 
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
-from beam_spark_runner.harness.remote import sdk_metrics as harness_metrics
+from beam_spark_runner.harness.remote import sdk_metrics
 from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
 
 GOOD = mi.int64_user_counter("ns", "good", 1, "t")
@@ -29,7 +29,7 @@ def test_malformed_ones_are_left_out_and_named_once(caplog: pytest.LogCaptureFix
 def test_a_bundle_has_a_limited_number_of_metrics(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(harness_metrics, "MAX_METRICS", 2)
+    monkeypatch.setattr(sdk_metrics, "MAX_METRICS", 2)
     assert len(HarnessMetrics("sdk").sound([GOOD] * 5)) == 2
     assert "more than 2 metrics" in caplog.text
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.values import spilled_group as spill
+from beam_spark_runner.harness.values import spilled_group
 from beam_spark_runner.harness.values.spilled_group import (
     GroupClosedError,
     LogReader,
@@ -65,7 +65,7 @@ def test_a_log_is_read_while_it_grows() -> None:
 
 
 def test_values_larger_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "_READ_BYTES", 64)
+    monkeypatch.setattr(spilled_group, "_READ_BYTES", 64)
     values = [bytes([n % 256]) * (n * 7 % 300) for n in range(100)]
     log = ValueLogs(1).new()
     for value in values:
@@ -74,7 +74,7 @@ def test_values_larger_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reader_skips_what_others_have_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "_READ_VALUES", 4)
+    monkeypatch.setattr(spilled_group, "_READ_VALUES", 4)
     for limit_bytes in (0, 1 << 20):
         log = ValueLogs(limit_bytes).new()
         for number in range(20):
@@ -88,7 +88,7 @@ def test_a_reader_skips_what_others_have_read(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_little_of_a_log_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "_READ_VALUES", 4)
+    monkeypatch.setattr(spilled_group, "_READ_VALUES", 4)
     for in_memory in (True, False):
         log = ValueLogs().new(in_memory=in_memory)
         for _ in range(10):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.job.run import session_opening as opening
+from beam_spark_runner.job.run import session_opening
 from beam_spark_runner.job.watching.lines import end_line
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark import pyspark_internals
@@ -29,13 +29,13 @@ def test_what_is_opened(
     monkeypatch.setattr(announced, "chosen_master", lambda: "local[*]")
     monkeypatch.setattr(announced, "_CONNECT", "no such module")
     session: Any = SimpleNamespace(ui_url=lambda: f"http://{text}")
-    monkeypatch.setattr(opening, "open_session", lambda *_: session)
+    monkeypatch.setattr(session_opening, "open_session", lambda *_: session)
     config, line = RunnerConfig(spark_master_url=master), Shown()
     for _ in range(2):
-        assert opening.open_shown(config, None, line) is session
+        assert session_opening.open_shown(config, None, line) is session
     assert line.parts() == [text]
     assert line.said == [f"Spark's page: http://{text}"]
-    assert opening.open_shown(config, None, None) is session
+    assert session_opening.open_shown(config, None, None) is session
 
 
 @pytest.mark.parametrize(
