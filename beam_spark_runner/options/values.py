@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.sizes import parse_bytes
-from beam_spark_runner.storage.urls import is_url, parse_storage_url
+from beam_spark_runner.storage.urls import hadoop_url, is_url
 
 _DIGITS_OF_A_LEVEL = 6
 _LEVELS = frozenset({"TRACE", "NOTICE", "OFF", "ALL", "SEVERE"})  # which Python does not have
@@ -206,6 +206,6 @@ def checkpoint_folder(option: str, given: str | None) -> str | None:
     if not given or not is_url(given):
         return given or None
     try:
-        return parse_storage_url(given).spark
+        return hadoop_url(given)
     except ValueError as error:
         raise OptionsError(option, str(error)) from error

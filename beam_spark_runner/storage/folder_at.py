@@ -13,7 +13,7 @@ def folder_at(
     """Return a folder.
 
     Args:
-        place: A path, or a URL in the form of Hadoop's connectors (``StorageUrl.spark``).
+        place: A path, or a URL in the form of Hadoop's connectors, see ``hadoop_url``.
         settings: See ``UrlFolder``.
         scratch: See ``UrlFolder``.
         syncs: See ``MountedFolder``.

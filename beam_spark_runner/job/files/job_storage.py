@@ -14,7 +14,7 @@ from beam_spark_runner.spark.session.stored_folder import check_stored_folder, r
 from beam_spark_runner.storage.folder import Folder, Settings
 from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
 from beam_spark_runner.storage.mounted_folder import MountedFolder
-from beam_spark_runner.storage.urls import is_url, parse_storage_url
+from beam_spark_runner.storage.urls import hadoop_url, is_url
 
 
 def check_that_nobody_wants_stable_input(graph: Graph) -> None:
@@ -88,12 +88,12 @@ class JobStorage:
 
     def _open_url(self, location: str) -> None:
         try:
-            url = parse_storage_url(location)
+            url = hadoop_url(location)
         except ValueError as error:
             raise OptionsError("temp_location", str(error)) from error
-        folder = folder_at(url.spark, settings_of_tasks(url.spark, self._settings))
-        reason = check_stored_folder(self._spark_session, folder, url.spark)
-        self.rows = (url / self._name).spark
+        folder = folder_at(url, settings_of_tasks(url, self._settings))
+        reason = check_stored_folder(self._spark_session, folder, url)
+        self.rows = f"{url}/{self._name}"
         self._stored = folder / self._name
         if not reason:
             self.files = self._stored

@@ -15,7 +15,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.rendering import first_line
 from beam_spark_runner.storage.folder import Folder
 from beam_spark_runner.storage.folder_at import folder_at
-from beam_spark_runner.storage.urls import is_url, parse_storage_url
+from beam_spark_runner.storage.urls import hadoop_url, is_url
 
 _LOGGER = logging.getLogger(__name__)
 _PROBE = "probe"
@@ -105,7 +105,7 @@ def open_staging_area(location: str | None) -> StagingArea:
             folder = location or tempfile.gettempdir()
             raise OptionsError("artifacts_dir", f"{folder}: {error.strerror}") from error
     try:
-        url = parse_storage_url(location).spark
+        url = hadoop_url(location)
     except ValueError as error:
         raise OptionsError("artifacts_dir", str(error)) from error
     if url.startswith("hdfs:"):
