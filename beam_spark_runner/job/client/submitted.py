@@ -149,7 +149,9 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
 
     @override
     def savepoint(self, path: str) -> int:
-        """Args:
+        """Have the server make a savepoint, as ``SparkPipelineResult.savepoint`` says.
+
+        Args:
             path: An absolute path on the server's machine, or the URL of a folder in an object
                 store or HDFS.
 
@@ -172,9 +174,11 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
 
     @override
     def watermarks(self) -> dict[str, StepWatermarks]:
-        """Raises:
-        JobServerRefusedError: the pipeline runs in batch, or the server does not report them.
-        JobServerLostError: the server no longer answers.
+        """Ask the server for the watermarks, as ``SparkPipelineResult.watermarks`` says.
+
+        Raises:
+            JobServerRefusedError: The pipeline runs in batch, or the server does not report them.
+            JobServerLostError: The server no longer answers.
         """
         answer = self._ask(
             self._streaming_jobs.GetWatermarks,

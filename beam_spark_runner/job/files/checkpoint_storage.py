@@ -77,8 +77,10 @@ class CheckpointStorage(CopyingStorage):
 
     @override
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        """Raises:
-        NotDurableError: One of the files ``after`` may be lost.
+        """Create a file, as ``Storage.create`` says.
+
+        Raises:
+            NotDurableError: One of the files ``after`` may be lost.
         """
         with self._doing(f"create {name}"):
             return self._folder.create(name, data, after)
