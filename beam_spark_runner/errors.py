@@ -18,7 +18,9 @@ from beam_spark_runner.core.errors import (
     JobServerLostError,
     JobServerRefusedError,
     LostHarnessError,
+    LostRowsError,
     OptionsError,
+    OutputStorageError,
     PipelineError,
     PipelineRefusedError,
     RowStorageError,
@@ -49,6 +51,9 @@ from beam_spark_runner.job.server.refusals import (
     TooManyJobsError,
     UnknownIdError,
 )
+from beam_spark_runner.recovery.batch_start import (
+    CrashLoopError,
+)
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     FencedError,
@@ -77,6 +82,7 @@ __all__ = [
     "CheckpointStorageError",
     "CorruptDeltaError",
     "CorruptManifestError",
+    "CrashLoopError",
     "DamagedFileError",
     "EnvironmentStartError",
     "EventServiceError",
@@ -93,10 +99,12 @@ __all__ = [
     "JobServerLostError",
     "JobServerRefusedError",
     "LostHarnessError",
+    "LostRowsError",
     "NotDurableError",
     "NotStagedError",
     "NothingCommittedError",
     "OptionsError",
+    "OutputStorageError",
     "PipelineError",
     "PipelineRefusedError",
     "PrepareTimeoutError",

@@ -35,6 +35,7 @@ from beam_spark_runner.job.prepare.packages import asks_for_packages, collect_pa
 from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.job.run.interrupts import FirstInterrupt
 from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.job.run.recovery import JobRecovery
 from beam_spark_runner.job.run.result import SparkPipelineResult
 from beam_spark_runner.job.run.session_opening import open_shown
 from beam_spark_runner.job.run.sigterm import sigterm_raises
@@ -209,9 +210,23 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if config.show_plan:
             print(explain(prepared.plan))
         session = session or self._open(config, closing, line)
+        recovery: JobRecovery | None = None
+        if config.recovers_batch and not prepared.plan.is_streaming:
+            recovery = JobRecovery(config)
+            stored = recovery.submit(pipeline, options, prepared, session)
+            if stored is not None:
+                prepared = prepare(
+                    stored.pipeline,
+                    options,
+                    config,
+                    lambda options_json: loopback.url if loopback is not None else "",
+                    job_id=prepared.job_id,
+                    main_classes=stored.main_classes,
+                )
         job = Job(
             prepared,
             session,
+            recovery=recovery,
             folder=folder_of(prepared.job_id, config, session),
             close_session=closing.close,
             line=line,

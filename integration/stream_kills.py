@@ -17,6 +17,7 @@ from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import KEPT
+from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 from integration.strikes import Event, Strikes, kill
@@ -145,7 +146,7 @@ def check_leftovers(checkpoints: Path) -> None:
     storage = existing_storage(str(checkpoints), "checkpoint_dir")
     names = set(storage.names())
     assert not {name for name in names if name.startswith(".")}
-    kept = newest(storage, LINEAGE, len(names))
+    kept = newest(storage, epochs_of(LINEAGE), len(names))
     assert kept[-1].is_final
     assert len(kept) <= KEPT
     assert unneeded(names, LINEAGE, kept) == ()

@@ -13,6 +13,7 @@ import pytest
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.commit import newest
+from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.spark.session.launch import start_classic
 from integration.azure_store import start_azure_store
@@ -99,7 +100,7 @@ class Drivers:
 
     def committed(self) -> int:
         """Return the newest epoch that is committed."""
-        found = newest(self._storage, LINEAGE)
+        found = newest(self._storage, epochs_of(LINEAGE))
         return found[-1].epoch if found else 0
 
     def check(self, code: int, out: str, err: str) -> None:
@@ -108,7 +109,7 @@ class Drivers:
         assert out.splitlines()[-1] == str({"elements": KEYS * self._numbers})
         check_files(self.out, self._numbers)
         names = self._storage.names()
-        kept = newest(self._storage, LINEAGE, len(names))
+        kept = newest(self._storage, epochs_of(LINEAGE), len(names))
         assert kept[-1].is_final
         assert len(kept) == 3
         assert unneeded(names, LINEAGE, kept) == ()
@@ -173,8 +174,8 @@ def test_savepoints_go_from_a_store_to_a_folder_and_back(
     running = started(session, first, f"--checkpoint_dir={store.folder('saved')}", *flags)
     wait_until(lambda: len(noted(seen)) == 6, "the first elements")
     objects = storage(store, "saved")
-    before = newest(objects, LINEAGE)
-    wait_until(lambda: newest(objects, LINEAGE) != before, "another commit")
+    before = newest(objects, epochs_of(LINEAGE))
+    wait_until(lambda: newest(objects, epochs_of(LINEAGE)) != before, "another commit")
     in_a_folder, in_the_store = str(tmp_path / "savepoint"), store.folder("savepoint")
     running.savepoint(in_a_folder)
     running.savepoint(in_the_store)

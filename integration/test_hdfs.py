@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
+from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.storage.hdfs_folder import HdfsFolder
 from beam_spark_runner.storage.webhdfs import WebHdfs
@@ -281,7 +282,7 @@ def test_a_pipeline_goes_on_when_hdfs_does(
     result = pipeline.run()
     try:
         checkpoint = storage(hdfs, name)
-        wait_until(lambda: bool(newest(checkpoint, LINEAGE)), "a commit")
+        wait_until(lambda: bool(newest(checkpoint, epochs_of(LINEAGE))), "a commit")
         mend = break_it(hdfs)
         try:
             wait_until(lambda: "; trying again in" in caplog.text, "a failure")
@@ -295,4 +296,4 @@ def test_a_pipeline_goes_on_when_hdfs_does(
     failures = [text for text in caplog.messages if "trying again" in text]
     assert failures
     assert any(each in " ".join(failures) for each in problem.split("|"))
-    assert [each for each in newest(checkpoint, LINEAGE) if each.is_final]
+    assert [each for each in newest(checkpoint, epochs_of(LINEAGE)) if each.is_final]

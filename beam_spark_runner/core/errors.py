@@ -179,7 +179,7 @@ class StoredDataError(RunnerError):
 
 
 class CheckpointStorageError(StoredDataError):
-    """A disk or folder that a streaming pipeline commits to is full, unavailable, or broken.
+    """A disk or folder that a pipeline commits to is full, unavailable, or broken.
 
     Args:
         place: The file or folder.
@@ -193,6 +193,54 @@ class CheckpointStorageError(StoredDataError):
     @override
     def __str__(self) -> str:
         return f"the checkpoint cannot be read or written at {self.place}: {self.problem}"
+
+
+_LOST_ROWS = re.compile(
+    r"LostRowsError: stored rows of Spark job (?P<run>\d+) cannot be read: (?P<problem>.*)"
+)
+
+
+class LostRowsError(StoredDataError):
+    """Rows that an earlier Spark job has stored are missing or damaged: they must be made again.
+
+    Args:
+        run: The number of that Spark job.
+        problem: Which file it is, and what is wrong with it.
+    """
+
+    def __init__(self, run: int, problem: str) -> None:
+        super().__init__(run, problem)
+        self.run, self.problem = run, problem
+
+    @classmethod
+    def found_in(cls, text: str) -> "LostRowsError | None":
+        """Return the error in the text of one of Spark's, which includes what tasks raise."""
+        found = _LOST_ROWS.search(text)
+        return None if found is None else cls(int(found["run"]), found["problem"])
+
+    @override
+    def __str__(self) -> str:
+        return f"stored rows of Spark job {self.run} cannot be read: {self.problem}"
+
+
+_OUTPUT_STORAGE = re.compile(
+    r"OutputStorageError: the output of a task cannot be stored or read at (?P<place>\S+): "
+    r"(?P<problem>.*)"
+)
+
+
+class OutputStorageError(CheckpointStorageError):
+    """The folder to which the tasks of a job store their output is full, unavailable, or broken."""
+
+    @classmethod
+    def found_in(cls, text: str) -> "OutputStorageError | None":
+        """Return the error in the text of one of Spark's, which includes what tasks raise."""
+        found = _OUTPUT_STORAGE.search(text)
+        return None if found is None else cls(found["place"], found["problem"])
+
+    @override
+    def __str__(self) -> str:
+        return f"the output of a task cannot be stored or read at {self.place}: {self.problem}"
 
 
 class RowStorageError(StoredDataError):

@@ -6,7 +6,7 @@ tasks is accepted. A cluster runs the tasks, and brings their reports.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -18,9 +18,11 @@ from beam_spark_runner.driving.tables import Tables
 from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
+from beam_spark_runner.engine.task.stored_output import OutputFile
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict
 from beam_spark_runner.scheduling.segment_output import OutputPart
+from beam_spark_runner.storage.folder import Folder, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +62,12 @@ class LevelsResult(NamedTuple):
     """What the tasks of a ``LevelsJob`` have made.
 
     Attributes:
-        rows: the rows of its last level.
-        path: where they are in shared storage, if that is where they are.
+        rows: the rows of its last level, unless its tasks have stored them.
         reports: the reports of its tasks, including those of repeated attempts.
         returned: all rows, if they have come to the driver.
     """
 
     rows: ClusterRows
-    path: str | None
     reports: Sequence[Report]
     returned: Sequence[pa.RecordBatch] | None = None
 
@@ -78,8 +78,9 @@ class JobResult:
 
     Attributes:
         rows: the rows of its last level.
-        part: where they were materialised, and by which attempts.
+        part: by which attempts they were materialised.
         reports: the reports of its tasks, including those of repeated attempts.
+        residuals: by destination: how many restrictions are among the rows.
         verdict: whether the output is that of one attempt at each task.
         emitted_bytes: the size of the output, as Arrow holds it.
         stopped_at: the index of the level at which the only task has stopped; None: all levels
@@ -91,6 +92,7 @@ class JobResult:
     reports: Sequence[Report]
     verdict: Verdict
     emitted_bytes: int
+    residuals: Mapping[DestinationId, int] = field(default_factory=dict)
     stopped_at: int | None = None
 
 
@@ -230,12 +232,25 @@ class Cluster(Failures, Protocol):
         """Return rows that the driver has; see ``schema.coded_batches``."""
         ...
 
+    def stored_rows(self, files: Sequence[OutputFile], store: Settings) -> ClusterRows:
+        """Return rows that tasks have stored.
+
+        Args:
+            files: the files, one for each task.
+            store: see ``OutputPlace``.
+        """
+        ...
+
     def elements(self, elements: Mapping[DestinationId, bytes]) -> ClusterRows:
         """Return one row for each of some encoded elements, by destination."""
         ...
 
     def gather(
-        self, rows: OutputRows | None, edges: Sequence[Edge], partitions: int
+        self,
+        rows: OutputRows | None,
+        edges: Sequence[Edge],
+        partitions: int,
+        folder: Folder | None = None,
     ) -> Mapping[DestinationId, SideInputRows]:
         """Gather the rows of side inputs where all tasks can read them.
 
@@ -243,6 +258,7 @@ class Cluster(Failures, Protocol):
             rows: materialised rows, also of other destinations; None: none were written.
             edges: the edges of the side inputs.
             partitions: how many tasks gather a large one.
+            folder: for their files; None: that of the job.
 
         Raises:
             OptionsError: a side input is too large to be sent to executors.

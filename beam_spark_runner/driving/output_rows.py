@@ -47,20 +47,26 @@ class OutputRows:
         returned: those for side inputs, as they have come to the driver; None: they are too many,
             and only ``rows`` has them.
         returns_all: whether ``returned`` has all rows, if it has any.
+        sources: by partition: the attempts that have made its rows, by run. None: not known, or not
+            the same each time that the rows are read.
     """
 
     rows: ClusterRows
     made_by: Consumed
     returned: tuple[pa.RecordBatch, ...] | None = None
     returns_all: bool = False
+    sources: tuple[Consumed, ...] | None = None
 
     @staticmethod
     def union(parts: Sequence["OutputRows"]) -> "OutputRows":
         """Return the rows of all parts, which have no rows in common."""
         made_by: dict[int, Attempts] = {}
         returned: list[pa.RecordBatch] | None = []
+        sources: tuple[Consumed, ...] | None = ()
         for part in parts:
             made_by.update(part.made_by)
+            if sources is not None:
+                sources = None if part.sources is None else sources + part.sources
             if returned is None or part.returned is None:
                 returned = None
             else:
@@ -70,11 +76,12 @@ class OutputRows:
             made_by,
             None if returned is None else tuple(returned),
             all(part.returns_all for part in parts),
+            sources,
         )
 
     def rows_for(self, dests: Iterable[int]) -> "OutputRows":
         """Return the rows of some destinations, with the marks."""
-        return OutputRows(self.rows.rows_for(dests), self.made_by)
+        return OutputRows(self.rows.rows_for(dests), self.made_by, sources=self.sources)
 
     def is_complete(self) -> bool:
         """Whether all rows can be read, and are those of ``made_by``. Reads all rows."""

@@ -9,7 +9,14 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, StageId
 from beam_spark_runner.driving.stage_programs import StagePrograms
 from beam_spark_runner.engine.limits import Limits
-from beam_spark_runner.engine.program import BatchPart, Edge, EpochPart, LevelProgram, SideInputRows
+from beam_spark_runner.engine.program import (
+    BatchPart,
+    Edge,
+    EpochPart,
+    LevelProgram,
+    OutputPlace,
+    SideInputRows,
+)
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
@@ -158,6 +165,7 @@ class ProgramBuilder:
         in_one_task: bool = False,
         stores_rows: bool = False,
         is_round: bool = False,
+        place: OutputPlace | None = None,
     ) -> LevelProgram:
         """Return the program of one level.
 
@@ -173,6 +181,7 @@ class ProgramBuilder:
             in_one_task: see ``SegmentJob``.
             stores_rows: see ``EpochPart``.
             is_round: see ``BatchPart``.
+            place: see ``BatchPart``.
         """
         here = frozenset(segment.levels[index].stages)
         has_next = index + 1 in job or stores_rows
@@ -199,6 +208,7 @@ class ProgramBuilder:
                 fed=schema.coded_batches(fed) if fed else b"",
                 returns=frozenset() if has_next or in_one_task else self._returned(segment),
                 returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
+                place=place,
             ),
             epoch=self._epoch and dataclasses.replace(self._epoch, stores_rows=stores_rows),
             passed_on=self._passed_on(segment, index, is_round=is_round),

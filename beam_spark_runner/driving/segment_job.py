@@ -3,18 +3,26 @@
 Nothing is decided here: the caller, ``segment_run``, chooses the levels, and acts on the verdict.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from beam_spark_runner.core.ids import DestinationId
-from beam_spark_runner.driving.cluster import Cluster, Failures, JobResult, LevelsJob
+from beam_spark_runner.driving.cluster import (
+    Cluster,
+    Failures,
+    JobResult,
+    LevelsJob,
+    LevelsResult,
+)
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunSettings
+from beam_spark_runner.driving.segment_store import JobInput, JobPlace, SegmentStore
 from beam_spark_runner.engine.level_stacks import level_in
-from beam_spark_runner.engine.program import LevelProgram, SideInputRows
+from beam_spark_runner.engine.program import LevelProgram, OutputPlace, SideInputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.levels import LevelRange
 from beam_spark_runner.plan.model import Level, Plan, Segment
@@ -39,6 +47,7 @@ class SegmentJob:
         round_budget_s: the time for splittable DoFns; None: they process all restrictions.
         fed: rows that the driver has, which the first level reads in place of the source.
         is_round: see ``BatchPart``.
+        place: see ``BatchPart``.
     """
 
     run: int
@@ -53,6 +62,21 @@ class SegmentJob:
     spreads_source: bool = False
     fed: Sequence[pa.RecordBatch] = ()
     is_round: bool = False
+    place: OutputPlace | None = None
+
+    @property
+    def exchanges_source(self) -> bool:
+        """See ``LevelsJob.exchanges_source``."""
+        return self.spreads_source or self.segment.levels[self.levels[0]].has_exchange
+
+    @property
+    def input(self) -> JobInput:
+        """What its tasks read."""
+        return JobInput(
+            partitions=self.partitions if self.exchanges_source else None,
+            sources=self.source.sources,
+            made_by=self.source.made_by,
+        )
 
 
 class SegmentJobs:
@@ -62,12 +86,18 @@ class SegmentJobs:
     """
 
     def __init__(
-        self, plan: Plan, settings: RunSettings, cluster: Cluster, builder: ProgramBuilder
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        cluster: Cluster,
+        builder: ProgramBuilder,
+        store: SegmentStore,
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._cluster = cluster
         self._builder = builder
+        self._store = store
         self._last: SegmentJob | None = None
 
     def run(self, job: SegmentJob, *, is_additional: bool = False) -> JobResult | None:
@@ -84,11 +114,59 @@ class SegmentJobs:
             Exception: what the cluster raises; see ``Failures``.
         """
         self._settings.observer.began(job.run, is_additional=is_additional)
+        place = self._store.place_for(job.run, job.input, has_rows=job.materialises)
+        if place is not None:
+            return self._run_stored(job, place)
+        result = self._run(job)
+        if result is None:
+            return None
+        reports = result.reports
+        ran, stopped_at = job.levels, None
+        if job.in_one_task:
+            ran, stopped_at = _levels_run(job, reports)
+        last = _of_last_level(job, ran, reports)
+        made_by = Attempts.of(report.attempt for report in last)
+        returned = _returned_by(last) if result.returned is None else result.returned
+        return _result(
+            job,
+            ran,
+            reports,
+            OutputRows(
+                result.rows,
+                {job.run: made_by},
+                None if returned is None else tuple(returned),
+                returns_all=result.returned is not None,
+            ),
+            OutputPart(job.run, made_by),
+            stopped_at,
+        )
+
+    def _run_stored(self, job: SegmentJob, stored: JobPlace) -> JobResult:
+        """Run the tasks of a job that no earlier attempt has finished."""
+        place, reports = stored.place, list(stored.finished)
+        if job.exchanges_source:
+            job = replace(job, partitions=place.tasks)
+        if len(place.finished) < place.tasks or not place.tasks:
+            result = self._run(replace(job, place=place))
+            assert result is not None  # no first task, which may give up
+            reports += result.reports
+        last = _of_last_level(job, job.levels, reports)
+        attempts = tuple(report.attempt for report in last)
+        rows = self._store.rows_of(job.run, attempts if place.has_rows else ())
+        returned = _returned_by(last)
+        if returned is not None:
+            rows = replace(rows, returned=tuple(returned))
+        part = OutputPart(job.run, Attempts.of(attempts), attempts)
+        return _result(job, job.levels, reports, rows, part)
+
+    def _run(self, job: SegmentJob) -> LevelsResult | None:
         self._last = job
-        result = self._cluster.run(
+        return self._cluster.run(
             LevelsJob(
                 title=segment_title(self._plan, job.segment),
-                name=f"segment-{job.segment.id}-run-{job.run}" if job.materialises else None,
+                name=f"segment-{job.segment.id}-run-{job.run}"
+                if job.materialises and job.place is None
+                else None,
                 programs=self._programs(job),
                 source=job.source.rows,
                 has_marks=bool(job.source.made_by),
@@ -97,31 +175,6 @@ class SegmentJobs:
                 if job.in_one_task
                 else None,
             )
-        )
-        if result is None:
-            return None
-        reports = result.reports
-        ran, stopped_at = job.levels, None
-        if job.in_one_task:
-            ran, stopped_at = _levels_run(job, reports)
-        part = LevelRange(job.segment, ran)
-        last = [report for report in reports if report.level == part.last]
-        made_by = Attempts.of(report.attempt for report in last)
-        returned = _returned_by(last) if result.returned is None else result.returned
-        return JobResult(
-            rows=OutputRows(
-                result.rows,
-                {job.run: made_by},
-                None if returned is None else tuple(returned),
-                returns_all=result.returned is not None,
-            ),
-            part=OutputPart(job.run, made_by, result.path),
-            reports=reports,
-            verdict=judge(
-                reports, _tasks_of(job, ran), first=part.first, materialised=job.source.made_by
-            ),
-            emitted_bytes=sum(report.emitted_bytes for report in last),
-            stopped_at=stopped_at,
         )
 
     def forget_last(self) -> None:
@@ -154,6 +207,7 @@ class SegmentJobs:
                 fed=job.fed if index == job.levels[0] else (),
                 in_one_task=job.in_one_task,
                 is_round=job.is_round,
+                place=job.place,
             )
             for index in job.levels
         ]
@@ -175,6 +229,52 @@ def blamed_levels(
     if after is None or after >= len(levels):
         return segment_title(plan, segment)
     return title_of(plan, [segment.levels[levels[-1 - after]]])
+
+
+def _of_last_level(job: SegmentJob, levels: range, reports: Iterable[Report]) -> list[Report]:
+    """Return the reports of the tasks that have made the output, by partition."""
+    number = LevelRange(job.segment, levels).last
+    return sorted(
+        (report for report in reports if report.level == number),
+        key=lambda report: report.partition,
+    )
+
+
+def _result(
+    job: SegmentJob,
+    levels: range,
+    reports: Sequence[Report],
+    rows: OutputRows,
+    part: OutputPart,
+    stopped_at: int | None = None,
+) -> JobResult:
+    """Return the result of a job.
+
+    Args:
+        job: the job.
+        levels: the indices of the levels that have run.
+        reports: the reports of the tasks.
+        rows: the rows of the last level.
+        part: by which attempts they were made.
+        stopped_at: see ``JobResult``.
+    """
+    residuals: Counter[DestinationId] = Counter()
+    for report in reports:
+        residuals.update({DestinationId(dest): n.count for dest, n in report.residuals.items()})
+    return JobResult(
+        rows=rows,
+        part=part,
+        reports=reports,
+        residuals=residuals,
+        verdict=judge(
+            reports,
+            _tasks_of(job, levels),
+            first=LevelRange(job.segment, levels).first,
+            materialised=job.source.made_by,
+        ),
+        emitted_bytes=sum(each.emitted_bytes for each in _of_last_level(job, levels, reports)),
+        stopped_at=stopped_at,
+    )
 
 
 def _tasks_of(job: SegmentJob, levels: range) -> Mapping[int, int]:

@@ -1,9 +1,10 @@
 """Runs a bounded plan: one job after another, each accepted before the next begins."""
 
+import functools
 from collections.abc import Iterable, Mapping
 
 from beam_spark_runner.core.errors import SparkJobError
-from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
+from beam_spark_runner.core.ids import SegmentId, TransformId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.output_rows import OutputRows
@@ -12,19 +13,31 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_job import SegmentJobs, segment_title
 from beam_spark_runner.driving.segment_run import SegmentRun, SegmentRuns, Source
+from beam_spark_runner.driving.segment_store import (
+    CommittedByOtherError,
+    ForgetfulStore,
+    SegmentStore,
+)
 from beam_spark_runner.driving.tables import results_for
 from beam_spark_runner.driving.triage import Attempt, attempt, raise_unless_lost
-from beam_spark_runner.engine.program import SideInputRows
 from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, Verdict
+from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Consumed, Verdict
 from beam_spark_runner.scheduling.partition_counts import derive_partitions
 from beam_spark_runner.scheduling.segment_output import SegmentOutput
 
+_ONE_TASK: tuple[Consumed, ...] = ({},)
+"""What the only task reads of rows that the driver has: those of no other task."""
+
 
 def run_plan(
-    plan: Plan, settings: RunSettings, cluster: Cluster, tally: RunMetrics, clock: Clock
+    plan: Plan,
+    settings: RunSettings,
+    cluster: Cluster,
+    tally: RunMetrics,
+    clock: Clock,
+    store: SegmentStore | None = None,
 ) -> None:
     """Run all segments.
 
@@ -34,14 +47,32 @@ def run_plan(
         cluster: on which it runs.
         tally: gets its metrics.
         clock: of this machine.
+        store: remembers what has run. None: nothing outlives this run.
 
     Raises:
         BundleFailedError: user code failed in all attempts at a task.
         SparkJobError: the cluster failed a segment, or it has run too often without being accepted.
     """
-    run = _PlanRun(plan, settings, cluster, tally, clock)
+    store = ForgetfulStore() if store is None else store
+    while True:
+        try:
+            return _run_segments(plan, settings, cluster, tally, clock, store)
+        except CommittedByOtherError:
+            tally.accepted.clear()
+
+
+def _run_segments(
+    plan: Plan,
+    settings: RunSettings,
+    cluster: Cluster,
+    tally: RunMetrics,
+    clock: Clock,
+    store: SegmentStore,
+) -> None:
+    """Run the segments that have not run; see ``run_plan``."""
+    run = _PlanRun(plan, settings, cluster, tally, clock, store)
     by_id = {segment.id: segment for segment in plan.segments}
-    order = segments.SegmentOrder(_reads(plan))
+    order = segments.SegmentOrder(reads_of(plan), run.restored.done)
     action = order.start()
     while not isinstance(action, segments.Finish):
         settings.check_cancelled()
@@ -49,10 +80,10 @@ def run_plan(
         if isinstance(action, segments.GiveUp):
             raise SparkJobError(segment_title(plan, segment), action.reason)
         run.forget(action.forget)
-        action = order.on(run.run_segment(segment))
+        action = order.on(store.outlast(functools.partial(run.run_segment, segment)))
 
 
-def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
+def reads_of(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
     """Return the segments whose rows each segment reads, or gathers as side inputs."""
     return {
         segment.id: frozenset(
@@ -75,6 +106,7 @@ class _PlanRun:
         cluster: Cluster,
         tally: RunMetrics,
         clock: Clock,
+        store: SegmentStore,
     ) -> None:
         self._plan = plan
         self._settings = settings
@@ -82,8 +114,13 @@ class _PlanRun:
         self._tally = tally
         self._builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._outputs = Outputs()
-        self._gathered: dict[DestinationId, SideInputRows] = {}
-        self._jobs = SegmentJobs(plan, settings, cluster, self._builder)
+        self._store = store
+        self.restored = store.restored()
+        self._gathered = dict(self.restored.gathered)
+        tally.accepted.update(self.restored.done)
+        for writer, stored in self.restored.outputs.items():
+            self._outputs.add(writer, stored.output, stored.rows)
+        self._jobs = SegmentJobs(plan, settings, cluster, self._builder, store)
         self._runs = SegmentRuns(
             plan=plan,
             settings=settings,
@@ -92,10 +129,15 @@ class _PlanRun:
             tally=tally,
             jobs=self._jobs,
             clock=clock,
+            store=store,
         )
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
         """Drop the outputs of segments, and their metrics."""
+        stale = frozenset(stale)
+        if not stale:
+            return
+        self._store.forget(stale)
         for segment in self._plan.segments:
             if segment.id in stale:
                 self._outputs.forget(segment.id)
@@ -172,9 +214,12 @@ class _PlanRun:
         )
 
     def _run(self, segment: Segment, source: Source) -> Verdict:
-        partitions = self._partitions(segment)
-        run = SegmentRun(self._runs, segment, source, self._gathered, partitions)
+        restored = self._store.jobs_of(segment.id)
+        partitions = self._partitions(segment) if restored is None else restored.partitions
+        run = SegmentRun(self._runs, segment, source, self._gathered, partitions, restored)
         verdict = run.run()
+        if isinstance(verdict, Ambiguous) and not verdict.runs.isdisjoint(run.numbers):
+            self._store.forget([segment.id])  # rows between its own jobs are lost
         if isinstance(verdict, Accepted):
             metrics = self._tally.accepted[segment.id] = self._tally.merged(run.infos)
             if segment.writes:
@@ -232,12 +277,12 @@ class _PlanRun:
         if fed and not (parts or segment.tables or segment.levels[0].has_exchange):
             return Source(self._no_rows(), fed)
         if fed:
-            parts.append(OutputRows(self._cluster.elements(elements), {}))
+            parts.append(OutputRows(self._cluster.elements(elements), {}, sources=_ONE_TASK))
         rows = tables.source(segment, OutputRows.union(parts) if parts else None)
         return None if rows is None else Source(rows)
 
     def _no_rows(self) -> OutputRows:
-        return OutputRows(self._cluster.no_rows(), {})
+        return OutputRows(self._cluster.no_rows(), {}, sources=_ONE_TASK)
 
     def _may_begin_in_one_task(self, segment: Segment) -> bool:
         settings = self._settings
@@ -275,6 +320,8 @@ class _PlanRun:
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
         with self._cluster.scope(f"side input of {names}"):
-            self._gathered.update(
-                self._cluster.gather(gathered, edges, self._settings.least_partitions)
+            new = self._cluster.gather(
+                gathered, edges, self._settings.least_partitions, self._store.side_inputs
             )
+            self._store.gather(new)
+            self._gathered.update(new)

@@ -3,10 +3,9 @@
 It takes one, unless its first task stops before the end, or splittable DoFns leave something.
 """
 
-import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_job import SegmentJob, SegmentJobs, segment_title
+from beam_spark_runner.driving.segment_store import RestoredJobs, SegmentStore
 from beam_spark_runner.engine.program import SideInputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.model import Plan, Segment
@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRuns:
-    """What the runs of all segments of a plan have in common. ``numbers``: of jobs."""
+    """What the runs of all segments of a plan have in common."""
 
     plan: Plan
     settings: RunSettings
@@ -40,7 +40,7 @@ class SegmentRuns:
     tally: RunMetrics
     jobs: SegmentJobs
     clock: Clock
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    store: SegmentStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class SegmentRun:
         source: what it reads.
         side_inputs: the gathered side inputs.
         partitions: the number of partitions of each exchange.
+        restored: the jobs that earlier starts have run. None: there are none.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class SegmentRun:
         source: Source,
         side_inputs: Mapping[DestinationId, SideInputRows],
         partitions: int,
+        restored: RestoredJobs | None = None,
     ) -> None:
         self._runs = runs
         self._segment = segment
@@ -88,15 +90,22 @@ class SegmentRun:
         self._partitions = partitions
         self._builder = runs.builder
         self._settings = runs.settings
-        self._last: Sequence[Report] = ()
+        self._residuals: Mapping[DestinationId, int] = {}  # of the last job
         self._read: int = 0  # how many of ``made`` are no longer needed by later levels
         self.made: list[JobResult] = []
         self.infos: list[bytes] = []
+        self._uncommitted: list[Sequence[Report]] = []  # of accepted jobs
+        self._restored = restored
         self._budget_s: float | None = None
         if self._builder.has_rounds(segment) and (
             partitions > 1 or self._builder.finalizes(segment)
         ):
             self._budget_s = self._settings.round_budget_s
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The numbers of its jobs that were accepted."""
+        return frozenset(result.part.run for result in self.made)
 
     def run(self) -> Verdict:
         """Run the jobs, one after another, until one is not accepted.
@@ -106,6 +115,12 @@ class SegmentRun:
         """
         machine = rounds.Rounds(len(self._segment.levels), self._budget_s or 0.0)
         action = machine.start()
+        if self._restored is not None:
+            self.infos += self._restored.infos
+            for result in self._restored.made:
+                self.made.append(result)
+                self._residuals = result.residuals
+                action = machine.on(self._ran(result))
         while not isinstance(action, rounds.Finish):
             self._settings.check_cancelled()
             job = self._job(action)
@@ -113,7 +128,21 @@ class SegmentRun:
             if not isinstance(event, rounds.Ran | rounds.Stopped):
                 return event
             action = machine.on(event)
+            self._commit(is_last=isinstance(action, rounds.Finish))
         return Accepted()
+
+    def _commit(self, *, is_last: bool) -> None:
+        """Remember the accepted jobs; only then, bundles are finalized."""
+        self._runs.store.accept(
+            self._segment,
+            self.made,
+            self._runs.tally.merged(self.infos),
+            partitions=self._partitions,
+            is_last=is_last,
+        )
+        for reports in self._uncommitted:
+            self._settings.observer.accepted(reports)
+        self._uncommitted.clear()
 
     def _job(self, action: rounds.RunLevels | rounds.RunRound) -> SegmentJob:
         segment, source = self._segment, self._source
@@ -132,13 +161,11 @@ class SegmentRun:
                 self._read = len(self.made)
             case rounds.RunRound(level=level, number=number):
                 levels = range(level, level + 1)
-                count = sum(
-                    each.count for report in self._last for each in report.residuals.values()
-                )
+                count = sum(self._residuals.values())
                 _LOGGER.info("round %d: %d restriction(s) are left", number, count)
-                rows = self.made[-1].rows.rows_for(_left(self._last))
+                rows = self.made[-1].rows.rows_for(self._residuals)
         return SegmentJob(
-            run=next(self._runs.numbers),
+            run=self._runs.store.next_run(),
             segment=segment,
             levels=levels,
             source=rows,
@@ -157,7 +184,10 @@ class SegmentRun:
         assert result is not None  # no first task, which may give up
         if not self._accept(result):
             return result.verdict
-        return rounds.Ran(self._level_of(_left(result.reports)))
+        return self._ran(result)
+
+    def _ran(self, result: JobResult) -> rounds.Ran:
+        return rounds.Ran(self._level_of(result.residuals))
 
     def _run_in_one_task(self, job: SegmentJob) -> rounds.Ran | rounds.Stopped | Verdict:
         """Run the first task of the segment, and help it if a level takes long."""
@@ -188,7 +218,7 @@ class SegmentRun:
         coded = schema.coded_batches(job.fed)
         return replace(
             job,
-            run=next(self._runs.numbers),
+            run=self._runs.store.next_run(),
             source=OutputRows(self._runs.cluster.rows_of(coded), {}),
             fed=(),
             in_one_task=False,
@@ -199,7 +229,7 @@ class SegmentRun:
         """Run what the first task of the segment has not read, in another thread."""
         level = offer.level - self._segment.first_level
         job = SegmentJob(
-            run=next(self._runs.numbers),
+            run=self._runs.store.next_run(),
             segment=self._segment,
             levels=range(level, level + 1),
             source=OutputRows(self._runs.cluster.rows_of(offer.rows), {}),
@@ -209,7 +239,8 @@ class SegmentRun:
             round_budget_s=None,
             spreads_source=True,
         )
-        jobs = SegmentJobs(self._runs.plan, self._settings, self._runs.cluster, self._builder)
+        runs = self._runs
+        jobs = SegmentJobs(runs.plan, self._settings, runs.cluster, self._builder, runs.store)
         with self._runs.cluster.scope(segment_title(self._runs.plan, self._segment)):
             result = jobs.run(job, is_additional=True)
             assert result is not None  # it is no first task
@@ -217,16 +248,17 @@ class SegmentRun:
 
     def _accept(self, result: JobResult) -> bool:
         """Count a job that has ended; return whether its output is accepted."""
-        reports = self._last = result.reports
+        reports = result.reports
+        self._residuals = result.residuals
         infos = [info for report in reports for info in report.monitoring_infos]
-        if self.made or _left(reports):
+        if self.made or result.residuals:
             infos += self._gauges(reports)
         tally = self._runs.tally
         tally.attempted = tally.merged([*tally.attempted, *infos])
         self._settings.observer.reported(reports)
         if not isinstance(result.verdict, Accepted):
             return False
-        self._settings.observer.accepted(reports)
+        self._uncommitted.append(reports)
         self.made.append(result)
         self.infos += infos
         return True
@@ -255,7 +287,7 @@ class SegmentRun:
                 infos += [gauge.SerializeToString() for gauge in gauges]
         return infos
 
-    def _level_of(self, dests: Sequence[DestinationId]) -> int | None:
+    def _level_of(self, dests: Container[DestinationId]) -> int | None:
         """Return the level that reads ``dests``, the first if there are several."""
         return next(
             (
@@ -266,8 +298,3 @@ class SegmentRun:
             ),
             None,
         )
-
-
-def _left(reports: Iterable[Report]) -> list[DestinationId]:
-    """Return the destinations whose restrictions have not all been processed."""
-    return [DestinationId(dest) for dest in {d for each in reports for d in each.residuals}]

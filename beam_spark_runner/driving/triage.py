@@ -4,7 +4,13 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundleError
+from beam_spark_runner.core.errors import (
+    LostRowsError,
+    OutputStorageError,
+    RunnerError,
+    SparkJobError,
+    StuckBundleError,
+)
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.cluster import Failures
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
@@ -66,12 +72,18 @@ def attempt(this: Attempt) -> segments.Event:
     """
     try:
         verdict = this.run()
+    except LostRowsError as error:
+        verdict = _of_lost_rows(error)
     except RunnerError:
         raise
     except AmbiguousRowsError as error:
         verdict = error.verdict
     except Exception as error:
-        return _after_exception(this, error)
+        lost = LostRowsError.found_in(str(error))
+        if lost is None:
+            return _after_exception(this, error)
+        this.check_cancelled()
+        verdict = _of_lost_rows(lost)
     match verdict:
         case Accepted():
             return segments.Ran(this.segment)
@@ -84,6 +96,10 @@ def attempt(this: Attempt) -> segments.Event:
             pass
     _LOGGER.warning("%s runs again: %s", this.title, reason)
     return segments.Rejected(this.segment, reason)
+
+
+def _of_lost_rows(error: LostRowsError) -> Ambiguous:
+    return Ambiguous(frozenset({error.run}), str(error))
 
 
 def raise_unless_lost(
@@ -103,8 +119,9 @@ def raise_unless_lost(
         reason_for: see there.
     """
     check_cancelled()
-    if stuck := StuckBundleError.found_in(str(error)):
-        raise stuck from error
+    text = str(error)
+    if found := StuckBundleError.found_in(text) or OutputStorageError.found_in(text):
+        raise found from error
     if not cluster.machines_were_lost(error):
         reason = (reason_for or cluster.reason_of)(error)
         raise SparkJobError(blamed_for(error), reason) from error

@@ -216,6 +216,27 @@ class ShardLocations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPlace:
+    """Where the tasks of a Spark job store their output, for later Spark jobs and later starts.
+
+    Attributes:
+        folder: a folder of the Spark job that driver and workers share: a path, or a URL.
+        run: the number of the Spark job.
+        tasks: how many tasks it has.
+        has_rows: whether rows are stored, and not only finish records.
+        finished: the partitions that an earlier attempt has finished: their tasks do nothing.
+        store: see ``ShardLocations``.
+    """
+
+    folder: str
+    run: int
+    tasks: int
+    has_rows: bool
+    finished: frozenset[int] = frozenset()
+    store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets may be among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPart:
     """What only a level of a bounded pipeline has.
 
@@ -228,6 +249,7 @@ class BatchPart:
         fed: rows that the driver has, see ``schema.coded_batches``: in place of the tasks' input.
         returns: in a Spark job's last level: destinations whose rows the reports bring to the
             driver, unless those of a task exceed ``returned_bytes``.
+        place: where its tasks store their output. None: Spark stores it.
     """
 
     round_budget_us: int | None = None
@@ -237,6 +259,7 @@ class BatchPart:
     fed: bytes = b""
     returns: frozenset[int] = frozenset()
     returned_bytes: int = 0
+    place: OutputPlace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +320,12 @@ class LevelProgram:
         if self.epoch is None:
             raise InvariantError(f"{self.title} does not run in epochs")
         return self.epoch.shards
+
+    @property
+    def finished(self) -> frozenset[int]:
+        """The partitions whose tasks do nothing, since an earlier attempt has finished them."""
+        place = None if self.batch is None else self.batch.place
+        return frozenset() if place is None else place.finished
 
     @property
     def reads_marks_first(self) -> bool:

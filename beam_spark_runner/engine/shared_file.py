@@ -65,6 +65,14 @@ def file_in(folder: Folder, name: str) -> SharedFile:
     return StoredFile(folder, name)
 
 
+def name_of(file: SharedFile) -> str:
+    """Return the name of a file that ``file_in`` has returned."""
+    if isinstance(file, StoredFile):
+        return file.name
+    assert isinstance(file, MountedFile)
+    return Path(file.path).name
+
+
 def share_file(
     source: Path, folder: Folder | None, share: Callable[[Path], SharedFile]
 ) -> SharedFile:

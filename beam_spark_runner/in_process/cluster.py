@@ -5,6 +5,7 @@ data. Rows between two levels are in memory, and beyond a limit in files; see ``
 """
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,21 +33,24 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows, made_rows
 from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.rows.row_memory import RowMemory
-from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.engine.shared_file import SharedFile, share_file
 from beam_spark_runner.engine.side_inputs.gathered import new_id, sorted_side_input, whole_rows
 from beam_spark_runner.engine.task.chained_tasks import TaskOutputs, run_levels
 from beam_spark_runner.engine.task.first_task import FirstTask
 from beam_spark_runner.engine.task.local_exchange import Exchange
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding, make_shards
+from beam_spark_runner.engine.task.stored_output import OutputFile
 from beam_spark_runner.engine.task.stored_rows import StoredRows, read_rows
 from beam_spark_runner.in_process.local_rows import (
     LocalRows,
     Partition,
+    StoredPartition,
     partitions_of,
     with_spread_marks,
 )
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.storage.folder import Folder, Settings
 
 
 class InProcessCluster:
@@ -84,7 +88,7 @@ class InProcessCluster:
         with contextlib.closing(outputs):
             rows = self._memory.keep(without_reports(each, reports) for each in outputs)
         returned = None if job.single_task_budget_s is None else _few(itertools.chain(*rows))
-        return LevelsResult(LocalRows(rows), None, reports_of(reports), returned)
+        return LevelsResult(LocalRows(rows), reports_of(reports), returned)
 
     def reading(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         """See ``Cluster``."""
@@ -102,20 +106,31 @@ class InProcessCluster:
         """See ``Cluster``."""
         return LocalRows([list(schema.decoded_batches(coded))])
 
+    def stored_rows(self, files: Sequence[OutputFile], store: Settings) -> LocalRows:
+        """See ``Cluster``."""
+        return LocalRows([StoredPartition(file, store) for file in files])
+
     def elements(self, elements: Mapping[DestinationId, bytes]) -> LocalRows:
         """See ``Cluster``."""
         return LocalRows([made_rows(elements)])
 
     def gather(
-        self, rows: OutputRows | None, edges: Sequence[Edge], partitions: int
+        self,
+        rows: OutputRows | None,
+        edges: Sequence[Edge],
+        partitions: int,
+        folder: Folder | None = None,
     ) -> Mapping[DestinationId, SideInputRows]:
         """See ``Cluster``."""
+        share = self._share
+        if folder is not None:
+            share = functools.partial(share_file, folder=folder, share=share)
         return {
             edge.dest: sorted_side_input(
                 self._sorted_for(edge.dest, rows),
                 edge,
                 new_id(self._job_id, edge.dest),
-                self._share,
+                share,
             )
             for edge in edges
         }

@@ -10,7 +10,9 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.driving.output_rows import ClusterRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import attempts_among
+from beam_spark_runner.engine.task.stored_output import OutputFile
 from beam_spark_runner.scheduling.attempts import Attempts
+from beam_spark_runner.storage.folder import Settings
 
 Partition = Iterable[pa.RecordBatch]
 """Rows that can be read repeatedly: they need not be in memory."""
@@ -34,6 +36,22 @@ class LocalRows:
     def attempts(self) -> dict[int, Attempts]:
         """See ``ClusterRows``."""
         return attempts_among(batch for partition in self.partitions for batch in partition)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartition:
+    """The rows that a task has stored.
+
+    Attributes:
+        file: their file.
+        store: see ``OutputPlace``.
+    """
+
+    file: OutputFile
+    store: Settings
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.file.read(self.store)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,11 +108,12 @@ class RunnerConfig:
     drains: bool = False  # --drain
     drains_on_sigterm: bool = False
     is_streaming: bool = False  # --streaming
-    checkpoint_dir: str | None = None  # of a streaming pipeline: a folder, or its URL
+    checkpoint_dir: str | None = None  # a folder, or its URL
+    recovers_batch: bool = False  # --batch_job_recovery
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
-    restart: Restart = "auto"  # of a streaming pipeline
+    restart: Restart = "auto"
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
     # --unaligned_splittable_timers and --timer_fire_batch_size. None: all due timers fire
@@ -204,6 +205,7 @@ class RunnerConfig:
             checkpoint_dir=checkpoint_folder(
                 "checkpoint_dir", getattr(given, "checkpoint_dir", None)
             ),
+            recovers_batch=bool(getattr(given, "batch_job_recovery", False)),
             store_settings=store_settings(given),
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(given, "savepoint_path", None)

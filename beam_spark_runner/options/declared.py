@@ -140,9 +140,16 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     },
     "checkpoint_dir": {
         "metavar": "FOLDER",
-        "help": "Where a streaming pipeline commits its epochs: a mounted folder that this machine "
-        "and all executors share, or a folder in an object store or HDFS (s3://, gs://, abfss://, "
-        "hdfs://). The same command with the same folder continues after the last committed epoch.",
+        "help": "Where a streaming pipeline commits its epochs, or with --batch_job_recovery a "
+        "batch pipeline what it has run: a mounted folder that this machine and all executors "
+        "share, or a folder in an object store or HDFS (s3://, gs://, abfss://, hdfs://). The same "
+        "command with the same folder continues after the last commit.",
+    },
+    "batch_job_recovery": {
+        "action": "store_true",
+        "default": False,
+        "help": "Store what the tasks of a batch pipeline have made in --checkpoint_dir, so that "
+        "the same command continues from there after the program, Spark or a machine has died.",
     },
     "hdfs_https": {
         "action": "store_true",
@@ -192,7 +199,7 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "restart": {
         "default": "auto",
         "metavar": "auto|resume|fresh",
-        "help": "Whether a streaming pipeline continues from the checkpoint in --checkpoint_dir. "
+        "help": "Whether a pipeline continues from what is committed in --checkpoint_dir. "
         "auto: if there is one. resume: there must be one. fresh: there must be none. "
         "Default: auto.",
     },

@@ -46,6 +46,7 @@ def build(
     max_exchanges: int = MAX_EXCHANGES_PER_SEGMENT,
     max_destinations: int = MAX_DESTINATIONS_PER_LEVEL,
     is_streaming: bool = False,
+    separates_levels: bool = False,
 ) -> Plan:
     """Lay the stages of a fused graph out over Spark jobs.
 
@@ -59,6 +60,8 @@ def build(
         max_destinations: The most stages after one exchange.
         is_streaming: See ``Plan``. If so, a stage gathers each side input, and no segment ends for
             one.
+        separates_levels: Whether each level is a segment, so that a later start of the job can
+            continue after it.
 
     Example:
         Read | GroupByKey | Format   ==>
@@ -79,7 +82,11 @@ def build(
         max_exchanges=max_exchanges,
         max_destinations=max_destinations,
         moves_sources=not is_streaming,
+        separates_levels=separates_levels,
     )
+    share = f"at most {max_exchanges} exchanges share a Spark job"
+    if separates_levels:
+        share = "each level is a Spark job, after which a later start can continue"
     return Plan(
         graph=graph,
         stages=wiring.stages,
@@ -87,7 +94,7 @@ def build(
         consumers={
             collection: tuple(destinations) for collection, destinations in wiring.consumers.items()
         },
-        segments=_segments(wiring, edges, places, max_exchanges),
+        segments=_segments(wiring, edges, places, share),
         is_streaming=is_streaming,
     )
 
@@ -300,7 +307,7 @@ class _Wiring:
 
 
 def _segments(
-    wiring: _Wiring, edges: Edges, places: list[StagePosition], max_exchanges: int
+    wiring: _Wiring, edges: Edges, places: list[StagePosition], share: str
 ) -> tuple[Segment, ...]:
     """Number the segments, and find which destinations are materialised between them."""
     table_writes = wiring.table_writes.keys(edges)
@@ -327,7 +334,7 @@ def _segments(
         for producer in edges.main[id_]:
             if segment_of[producer] == here:
                 continue
-            why = _why(wiring, edges, places, segment_of, producer, id_, max_exchanges)
+            why = _why(wiring, edges, places, segment_of, producer, id_, share)
             if wiring.is_streaming:
                 reads[here].setdefault(destination, set()).add(SegmentId(here - 1))
                 writers = range(segment_of[producer], here)
@@ -381,9 +388,12 @@ def _why(
     segment_of: list[SegmentId],
     producer: StageId,
     reader: StageId,
-    max_exchanges: int,
+    share: str,
 ) -> str:
-    """Return the reason why rows from ``producer`` to ``reader`` are materialised, for people."""
+    """Return the reason why rows from ``producer`` to ``reader`` are materialised, for people.
+
+    ``share``: why they are in two segments, although nothing has to be complete in between.
+    """
     stage = wiring.stages[reader]
     text = f"read by segment {segment_of[reader]} ({stage.name})"
     if reader in edges.is_stable:
@@ -391,7 +401,7 @@ def _why(
     if edges.first(producer) != edges.first(reader):
         return f"{text}: what follows the write of a table runs after all else"
     if places[producer].segment[0] == places[reader].segment[0]:
-        return f"{text}: at most {max_exchanges} exchanges share a Spark job"
+        return f"{text}: {share}"
     if stage.side_inputs:
         waiting = step_list(
             wiring.graph.transforms[side.transform].step for side in stage.side_inputs

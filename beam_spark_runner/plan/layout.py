@@ -43,7 +43,12 @@ class Edges:
 
 
 def lay_out(
-    edges: Edges, *, max_exchanges: int, max_destinations: int, moves_sources: bool = True
+    edges: Edges,
+    *,
+    max_exchanges: int,
+    max_destinations: int,
+    moves_sources: bool = True,
+    separates_levels: bool = False,
 ) -> list[StagePosition]:
     """Place every stage.
 
@@ -57,11 +62,14 @@ def lay_out(
         max_destinations: The most stages after one exchange.
         moves_sources: Whether stages without an exchange run in the segment of their readers, also
             after a cut by depth. Else they all run before the first exchange of the first segment.
+        separates_levels: Whether each level is a segment. Sources are not moved then.
 
     Returns:
         One place per stage, by StageId. Segments run in the order of ``StagePosition.segment``.
     """
     segments = _as_late_as_readers_allow(edges, _as_soon_as_possible(edges))
+    if separates_levels:
+        return list(map(_in_its_segment, _levels(edges, segments, edges.count, max_destinations)))
     places = _levels(edges, segments, max_exchanges, max_destinations)
     return _sources_where_they_are_read(edges, places) if moves_sources else places
 
@@ -130,6 +138,12 @@ def _levels(
         cut = max(level - 1, 0) // max_exchanges
         places.append(StagePosition(segment=(segment, cut), level=level - cut * max_exchanges))
     return places
+
+
+def _in_its_segment(place: StagePosition) -> StagePosition:
+    """Return a stage's place if each level of its segment becomes a segment."""
+    number, _ = place.segment
+    return StagePosition(segment=(number, place.level), level=min(place.level, 1))
 
 
 def _sources_where_they_are_read(edges: Edges, places: list[StagePosition]) -> list[StagePosition]:

@@ -1,4 +1,4 @@
-"""Commits epochs, even if other drivers of the same pipeline are still running.
+"""Commits manifests, even if other drivers of the same pipeline are still running.
 
 A driver claims a fence when it starts: the next number. From then on no driver with a lower fence
 commits, except for a commit that was under way: a driver that finds such a manifest in place of
@@ -10,16 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.recovery.form import ManifestForm, ManifestT
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     FencedError,
-    Manifest,
-    decode,
-    encode,
-    epoch_in,
     fence_in,
     fence_name,
-    manifest_name,
 )
 
 
@@ -58,7 +54,7 @@ class DeletingStorage(Storage, Protocol):
 
 def claim(storage: Storage) -> int:
     """Claim a fence that is higher than all others, and return it."""
-    fence = _highest_fence(storage)
+    fence = highest_fence(storage)
     while True:
         fence += 1
         if storage.create(fence_name(fence), b""):
@@ -66,13 +62,16 @@ def claim(storage: Storage) -> int:
 
 
 def newest(
-    storage: Storage, lineage: str, count: int = 1, fence: int | None = None
-) -> tuple[Manifest, ...]:
+    storage: Storage,
+    form: ManifestForm[ManifestT],
+    count: int = 1,
+    fence: int | None = None,
+) -> tuple[ManifestT, ...]:
     """Return the newest manifests, the oldest of them first; empty: nothing was committed.
 
     Args:
         storage: The storage of the pipeline.
-        lineage: The lineage of the pipeline.
+        form: The form of its manifests.
         count: The most manifests to return. A damaged one that is not the newest is left out, with
             all before it: no pipeline continues from them.
         fence: The fence that the driver has claimed. If a higher one is claimed during the reads,
@@ -83,65 +82,89 @@ def newest(
         FencedError: A driver with a higher fence has started.
         CorruptManifestError: The newest one is damaged. The error names the previous one.
     """
-    epochs = epochs_in(storage, lineage)
-    found: list[Manifest] = []
-    for epoch in reversed(epochs[-count:]):
-        name = manifest_name(lineage, epoch)
+    numbers = numbers_in(storage, form)
+    manifests: list[ManifestT] = []
+    for number in reversed(numbers[-count:]):
+        name = form.name_of(number)
         try:
-            found.insert(0, decode(storage.read(name), name))
+            manifests.insert(0, form.decode(storage.read(name), name))
         except CorruptManifestError as error:
-            if found:
+            if manifests:
                 break
             why = error.why
-            if epochs[1:]:
-                why += f"; the previous one is {manifest_name(lineage, epochs[-2])}, from which "
+            if numbers[1:]:
+                why += f"; the previous one is {form.name_of(numbers[-2])}, from which "
                 why += "the pipeline continues if this file is removed"
             raise CorruptManifestError(name, why) from error
-    if fence is not None and (highest := _highest_fence(storage)) > fence:
-        raise FencedError(fence, highest)
-    return tuple(found)
+    if fence is not None:
+        check_fence(storage, fence)
+    return tuple(manifests)
 
 
-def commit(storage: Storage, manifest: Manifest, after: Iterable[str] = ()) -> Manifest:
-    """Commit an epoch. May be called again, with the same or another manifest, after an error.
+def check_fence(storage: Storage, fence: int) -> None:
+    """Check that no other driver has taken the pipeline over.
 
     Args:
         storage: The storage of the pipeline.
-        manifest: The manifest of the epoch, with the fence that this driver has claimed.
+        fence: The fence that this driver has claimed.
+
+    Raises:
+        FencedError: A driver with a higher fence has started.
+    """
+    if (highest := highest_fence(storage)) > fence:
+        raise FencedError(fence, highest)
+
+
+def commit(
+    storage: Storage,
+    form: ManifestForm[ManifestT],
+    manifest: ManifestT,
+    after: Iterable[str] = (),
+) -> ManifestT:
+    """Commit a manifest. May be called again, with the same or another one, after an error.
+
+    Args:
+        storage: The storage of the pipeline.
+        form: The form of its manifests.
+        manifest: The manifest, with the fence that this driver has claimed.
         after: See ``Storage.create``.
 
     Returns:
-        The manifest that has committed the epoch: this one, even if an earlier call has stored it
-        and failed; or another one, of a driver with a lower fence or of an earlier call, from
-        which this driver has to continue under its own fence.
+        The manifest that was committed with this number: this one, even if an earlier call has
+        stored it and failed; or another one, of a driver with a lower fence or of an earlier call,
+        from which this driver has to continue under its own fence.
 
     Raises:
         FencedError: A driver with a higher fence has started, or the folder was emptied, so that
             another pipeline may have begun in it.
-        CorruptManifestError: Another manifest has committed the epoch, and is damaged.
+        CorruptManifestError: Another manifest was committed with this number, and is damaged.
     """
-    highest = _highest_fence(storage)
-    if highest != manifest.fence:
-        raise FencedError(manifest.fence, highest)
-    name = manifest_name(manifest.lineage, manifest.epoch)
-    found = manifest
-    if not storage.create(name, encode(manifest), after):
-        found = decode(storage.read(name), name)
-    if found.fence > manifest.fence:
-        raise FencedError(manifest.fence, found.fence)
-    # If another driver has committed later epochs since the fences were read, it may have deleted
-    # this epoch's manifest. Then the one that exists now, from this driver or not, has no effect.
-    if any(epoch > manifest.epoch for epoch in epochs_in(storage, manifest.lineage)):
-        raise FencedError(manifest.fence, _highest_fence(storage))
-    return found
+    fence, number = form.fence_of(manifest), form.number_of(manifest)
+    highest = highest_fence(storage)
+    if highest != fence:
+        raise FencedError(fence, highest)
+    name = form.name_of(number)
+    committed = manifest
+    if not storage.create(name, form.encode(manifest), after):
+        committed = form.decode(storage.read(name), name)
+    if form.fence_of(committed) > fence:
+        raise FencedError(fence, form.fence_of(committed))
+    # If another driver has committed later ones since the fences were read, it may have deleted
+    # the manifest of this number. Then the one that exists now, from this driver or not, has no
+    # effect.
+    if any(later > number for later in numbers_in(storage, form)):
+        raise FencedError(fence, highest_fence(storage))
+    return committed
 
 
-def superseded(storage: Storage, lineage: str, keep: int, fence: int) -> tuple[str, ...]:
+def superseded(
+    storage: Storage, form: ManifestForm[ManifestT], keep: int, fence: int
+) -> tuple[str, ...]:
     """Return the names of the manifests that a driver may delete, oldest first.
 
     Args:
         storage: The storage of the pipeline.
-        lineage: The lineage of the pipeline.
+        form: The form of its manifests.
         keep: The number of newest manifests that are not deleted, at least one.
         fence: The fence of the driver. If there is a higher one, it may not delete anything.
 
@@ -150,16 +173,17 @@ def superseded(storage: Storage, lineage: str, keep: int, fence: int) -> tuple[s
     """
     if keep < 1:
         raise InvariantError(f"{keep} manifests would be kept")
-    if _highest_fence(storage) > fence:
+    if highest_fence(storage) > fence:
         return ()
-    return tuple(manifest_name(lineage, epoch) for epoch in epochs_in(storage, lineage)[:-keep])
+    return tuple(map(form.name_of, numbers_in(storage, form)[:-keep]))
 
 
-def _highest_fence(storage: Storage) -> int:
+def highest_fence(storage: Storage) -> int:
+    """Return the highest fence that was claimed. 0: none was."""
     return max((fence for name in storage.names() if (fence := fence_in(name))), default=0)
 
 
-def epochs_in(storage: Storage, lineage: str) -> list[int]:
-    """Return the epochs whose manifests exist, in order."""
-    found = (epoch_in(name, lineage) for name in storage.names())
-    return sorted(epoch for epoch in found if epoch is not None)
+def numbers_in(storage: Storage, form: ManifestForm[ManifestT]) -> list[int]:
+    """Return the numbers of the manifests that exist, in order."""
+    numbers = map(form.number_in, storage.names())
+    return sorted(number for number in numbers if number is not None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.recovery.commit import (
     DeletingStorage,
+    check_fence,
     claim,
     commit,
     newest,
@@ -16,6 +17,7 @@ from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     Manifest,
     decode,
+    epochs_of,
     fence_in,
     manifest_name,
 )
@@ -101,6 +103,7 @@ class DriverStart:
     ) -> None:
         self._checkpoints, self._version = checkpoints, version
         self._storage = checkpoints.storage
+        self._form = epochs_of(checkpoints.lineage)
         self._contradictions = contradictions
         self._has_swept = False
         self._find_beginning()  # before the claim: a start that fails must not fence off another
@@ -139,7 +142,7 @@ class DriverStart:
         new: frozenset[str] = frozenset()
         if not self._checkpoints.tasks_sync:
             new = named_by(mine) - named_by(self.manifest)
-        committed = commit(self._storage, mine, new)
+        committed = commit(self._storage, self._form, mine, new)
         # The fence remains that of this start, whoever has committed the epoch.
         self.manifest = dataclasses.replace(committed, fence=mine.fence)
         self._kept = (*self._kept, committed)[-KEPT:]
@@ -153,7 +156,7 @@ class DriverStart:
         Raises:
             FencedError: Another driver has.
         """
-        newest(self._storage, self.manifest.lineage, fence=self.manifest.fence)
+        check_fence(self._storage, self.manifest.fence)
 
     def superseding(self) -> Manifest | None:
         """Return the manifest of an empty epoch, if an earlier start has left files of one.
@@ -182,7 +185,7 @@ class DriverStart:
         names = self._storage.names()
         pinned_by = pins(names)
         pinned = {manifest_name(lineage, each) for each in pinned_by.values()}.intersection(names)
-        old = superseded(self._storage, lineage, KEPT, fence)
+        old = superseded(self._storage, self._form, KEPT, fence)
         old = tuple(name for name in old if name not in pinned)
         old += half_written(names, lineage, epoch, fence)
         old += ended_rows(names, lineage, fence, epoch)
@@ -210,7 +213,7 @@ class DriverStart:
 
         Until a fence is claimed, other drivers may delete all but the newest ones.
         """
-        newest_ones = newest(self._storage, self._checkpoints.lineage, count, fence)
+        newest_ones = newest(self._storage, self._form, count, fence)
         if newest_ones:
             self._check(newest_ones[-1])
         return newest_ones
@@ -225,7 +228,7 @@ class DriverStart:
                 "remove the folder, or use another one",
             )
         if not found and (savepoint := checkpoints.savepoint()) is not None:
-            found = newest(savepoint.source, checkpoints.lineage)
+            found = newest(savepoint.source, self._form)
             if not found:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
             self._check(found[-1])

@@ -1,6 +1,7 @@
 """Manifests: the small files whose appearance commits an epoch."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.form import ManifestForm
 
 _FORMAT = 10
 _READ_FORMATS = (9, 10)  # 9: its views have no digests; versions that write it cannot read those
@@ -62,7 +64,7 @@ _CHANGED = (
     "--transform_name_mapping for steps that were renamed or removed, or use another "
     "--checkpoint_dir"
 )
-_OTHER_FORMAT = (
+OTHER_FORMAT = (
     "this version of the package cannot read the checkpoint. Use the version that has written it: "
     "to continue, or to drain the pipeline and start it again with this version"
 )
@@ -209,7 +211,7 @@ def encode(manifest: Manifest) -> bytes:
     fields["finished"] = sorted([dest, sorted(done)] for dest, done in manifest.finished.items())
     fields["metrics"] = [each.hex() for each in manifest.metrics]
     text = json.dumps(fields, sort_keys=True).encode()
-    return _digest(text) + b"\n" + text + b"\n"
+    return digest_of(text) + b"\n" + text + b"\n"
 
 
 def decode(data: bytes, name: str) -> Manifest:
@@ -224,18 +226,14 @@ def decode(data: bytes, name: str) -> Manifest:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    digest, _, rest = data.partition(b"\n")
-    text, _, nothing = rest.partition(b"\n")
-    if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
-        raise CorruptManifestError(name, "its checksum is wrong")
-    fields = json.loads(text)
+    fields = json.loads(checked_text(data, name))
     if (written := fields.pop("format")) not in _READ_FORMATS:
         raise IncompatibleCheckpointError(
             (
                 f"another version of this package has written {name}: its format is {written}, and "
                 f"this version reads {' and '.join(map(str, _READ_FORMATS))} only",
             ),
-            _OTHER_FORMAT,
+            OTHER_FORMAT,
         )
     fields["heads"] = {
         (level, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
@@ -253,7 +251,21 @@ def decode(data: bytes, name: str) -> Manifest:
     return Manifest(**fields)
 
 
-def _digest(text: bytes) -> bytes:
+def checked_text(data: bytes, name: str) -> bytes:
+    """Return the second line of a manifest's file, whose digest is the first one.
+
+    Raises:
+        CorruptManifestError: The digest is wrong.
+    """
+    digest, _, rest = data.partition(b"\n")
+    text, _, nothing = rest.partition(b"\n")
+    if digest_of(text) != digest or nothing or not rest.endswith(b"\n"):
+        raise CorruptManifestError(name, "its checksum is wrong")
+    return text
+
+
+def digest_of(text: bytes) -> bytes:
+    """Return the first line of a manifest's file: the digest of the second one."""
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 
@@ -266,6 +278,18 @@ def epoch_in(name: str, lineage: str) -> int | None:
     """Return the epoch of a manifest, by its file name; None: it is none of this lineage."""
     match = _NAME.fullmatch(name)
     return int(match["epoch"]) if match and match["lineage"] == lineage else None
+
+
+def epochs_of(lineage: str) -> ManifestForm[Manifest]:
+    """Return the form of the manifests of a lineage."""
+    return ManifestForm(
+        name_of=functools.partial(manifest_name, lineage),
+        number_in=functools.partial(epoch_in, lineage=lineage),
+        number_of=lambda manifest: manifest.epoch,
+        fence_of=lambda manifest: manifest.fence,
+        encode=encode,
+        decode=decode,
+    )
 
 
 def fence_name(fence: int) -> str:

@@ -12,11 +12,12 @@ from typing import BinaryIO, Protocol, TypeAlias
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
-from beam_spark_runner.recovery.commit import DeletingStorage, epochs_in, newest
+from beam_spark_runner.recovery.commit import DeletingStorage, newest, numbers_in
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     Manifest,
     encode,
+    epochs_of,
     fence_name,
     manifest_name,
     pin_name,
@@ -123,10 +124,10 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
         StoredDataError: A file is damaged.
     """
     source = savepoint.source
-    if epochs_in(savepoint.target, lineage):
+    if numbers_in(savepoint.target, epochs_of(lineage)):
         raise SavepointExistsError
     while True:
-        epochs = epochs_in(source, lineage)
+        epochs = numbers_in(source, epochs_of(lineage))
         if not epochs:
             raise NothingCommittedError
         pin = pin_name(epochs[-1], unique)
@@ -139,7 +140,7 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
                 missing = savepoint.copy(manifest)
                 if missing is None:
                     return manifest.epoch
-                if epochs_in(source, lineage) == epochs:
+                if numbers_in(source, epochs_of(lineage)) == epochs:
                     name = manifest_name(lineage, manifest.epoch)
                     raise CorruptManifestError(name, f"it refers to {missing}, which is missing")
         finally:
@@ -155,9 +156,9 @@ def _newest(source: CopyingStorage, lineage: str, epochs: Sequence[int]) -> Mani
         epochs: The committed epochs before the pin was created; the last one is pinned.
     """
     try:
-        (manifest,) = newest(source, lineage)
+        (manifest,) = newest(source, epochs_of(lineage))
     except CheckpointStorageError:
-        if epochs_in(source, lineage) == epochs:
+        if numbers_in(source, epochs_of(lineage)) == epochs:
             raise
         return None
     return manifest if manifest.epoch == epochs[-1] else None

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.recovery.commit import epochs_in
-from beam_spark_runner.recovery.manifest import decode, manifest_name
+from beam_spark_runner.recovery.commit import numbers_in
+from beam_spark_runner.recovery.manifest import decode, epochs_of, manifest_name
 from beam_spark_runner.recovery.savepoint_copy import Check, CopyingStorage
 from beam_spark_runner.recovery.sweep import named_by
 
@@ -47,7 +47,7 @@ def verified(storage: CopyingStorage, lineage: str, check: Check) -> Iterator[Ve
             return str(error)
         return None
 
-    for epoch in reversed(epochs_in(storage, lineage)):
+    for epoch in reversed(numbers_in(storage, epochs_of(lineage))):
         name = manifest_name(lineage, epoch)
         try:
             needed = sorted(named_by(decode(storage.read(name), name)))

@@ -12,13 +12,12 @@ class OutputPart:
     Attributes:
         run: The number of the Spark job, which the marks among the rows have, too.
         attempts: The task attempts that wrote the rows.
-        path: The path of files in shared storage; None: the rows are on the executors of one
-            Spark session, and another one cannot read them.
+        by_partition: The ids of these attempts, if each has stored its rows in a file.
     """
 
     run: int
     attempts: Attempts
-    path: str | None
+    by_partition: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +39,3 @@ class SegmentOutput:
     def made_by(self) -> Consumed:
         """Return the attempts that wrote the rows, by run."""
         return {part.run: part.attempts for part in self.parts}
-
-    @property
-    def can_be_reopened(self) -> bool:
-        """Whether another Spark session can read all of it."""
-        return all(part.path is not None for part in self.parts)

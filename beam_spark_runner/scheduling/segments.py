@@ -6,7 +6,7 @@ random stage makes other rows the second time, so that all readers of the
 first ones must run again, too.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import InvariantError
@@ -83,15 +83,18 @@ class SegmentOrder:
     Args:
         reads: By segment: those whose rows it reads, side inputs included; in the
             order in which segments run.
+        done: The segments that have run already.
 
     Example:
         1 reads 0, 2 reads 0. When 2 finds the rows of 0 lost, 0 runs again, then
         1, which has read the old ones, then 2.
     """
 
-    def __init__(self, reads: Mapping[SegmentId, Set[SegmentId]]) -> None:
+    def __init__(
+        self, reads: Mapping[SegmentId, Set[SegmentId]], done: Iterable[SegmentId] = ()
+    ) -> None:
         self._reads = reads
-        self._done: set[SegmentId] = set()
+        self._done = set(done)
         self._runs = dict.fromkeys(reads, 0)
         self._crashes = dict.fromkeys(reads, 0)
         self._running: SegmentId | None = None

@@ -21,7 +21,6 @@ from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
-    Materialised,
     Materialiser,
 )
 from beam_spark_runner.spark.driver.tables import open_tables
@@ -46,15 +45,14 @@ class KeptTwice:
     def with_users_settings(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         self.names.append(name)
         condition = self._second(len(self.names), frame)
-        first = CheckpointOnExecutors().materialise(frame, name).frame
+        first = CheckpointOnExecutors().materialise(frame, name)
         if condition is None:
-            return Materialised(first, None)
-        second = CheckpointOnExecutors().materialise(frame, name).frame
-        rows = first.filter(f"not ({condition})").union(second.filter(condition))
-        return Materialised(rows, None)
+            return first
+        second = CheckpointOnExecutors().materialise(frame, name)
+        return first.filter(f"not ({condition})").union(second.filter(condition))
 
 
 class _Nobody:

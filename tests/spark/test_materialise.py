@@ -57,14 +57,14 @@ def test_a_folder_may_have_any_name(session: SessionHandle, tmp_path: Path) -> N
     for number, folder in enumerate(tmp_path / name for name in names):
         storage = FilesInSharedStorage(session, str(folder))
         frame = session.spark.range(number, number + 1)
-        assert storage.materialise(frame, "rows").frame.collect() == [(number,)]
+        assert storage.materialise(frame, "rows").collect() == [(number,)]
 
 
 @pytest.mark.rare
 def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path) -> None:
     storage = FilesInSharedStorage(session, str(tmp_path))
     written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, frames.SCHEMA)
-    kept = storage.materialise(written, "rows").frame
+    kept = storage.materialise(written, "rows")
     sizes = [size for (size,) in kept.mapInArrow(counts_whole_values, "size long").collect()]
     assert sorted(sizes) == [10, 10, VALUES * VALUE_MB * MB]
 
@@ -88,7 +88,7 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
 
     storage = FilesInSharedStorage(session, str(tmp_path))
     written = session.spark.range(0, 1, 1, 1).mapInArrow(writes_small_rows_first, frames.SCHEMA)
-    kept = storage.materialise(written, "rows").frame
+    kept = storage.materialise(written, "rows")
     (file,) = (tmp_path / "rows").glob("*.parquet")
     metadata = pq.ParquetFile(file).metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]

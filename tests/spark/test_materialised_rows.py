@@ -1,6 +1,5 @@
 """Rows that two task attempts have kept, and readers that get either's: what Spark may do."""
 
-import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,18 +17,14 @@ from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError, OutputRows
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
-from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.scheduling.segment_output import OutputPart, SegmentOutput
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import gather
-from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of, reopened
+from beam_spark_runner.spark.driver.frame_rows import FrameRows
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
-    FilesInSharedStorage,
 )
 from beam_spark_runner.spark.sent_files import SessionFile
-from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 from tests.spark.kept_twice import KeptTwice, run
 from tests.spark.returning import return_no_rows
@@ -189,30 +184,6 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
             gather_rows_of(*others)
         assert raised.value.verdict.runs == {7}
     gather_rows_of(1, 2)
-
-
-def test_output_in_shared_storage_can_be_reopened_by_another_session(
-    spark_session: SparkSession, tmp_path: Path
-) -> None:
-    attempts = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
-    frame = attempts.mapInArrow(rows_and_marks(5), frames.SCHEMA)
-    with open_session(RunnerConfig(), spark_session) as session:
-        path = FilesInSharedStorage(session, str(tmp_path)).materialise(frame, "segment").path
-    written = SegmentOutput(
-        parts=(OutputPart(run=7, attempts=Attempts.of([1, 2]), path=path),),
-        size_bytes=1_000,
-        monitoring_infos=(b"metrics",),
-    )
-    output = pickle.loads(pickle.dumps(written))
-    assert output == written
-    with open_session(RunnerConfig(), spark_session) as another:
-        rows = reopened(output, FilesInSharedStorage(another, str(tmp_path)))
-        assert rows.made_by == {7: Attempts.of([1, 2])}
-        assert rows.is_complete()
-        assert frame_of(rows.rows_for([5]).rows).filter("dest = 5").count() == 40
-        # What one of the tasks wrote is lost.
-        next(file for file in (tmp_path / "segment").glob("*.parquet")).unlink()
-        assert not reopened(output, FilesInSharedStorage(another, str(tmp_path))).is_complete()
 
 
 def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

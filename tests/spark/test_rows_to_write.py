@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.model import Segment
-from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, Materialised
+from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors
 from beam_spark_runner.transforms import WriteToSpark
 from tests.spark.kept_twice import KeptTwice, run
 
@@ -39,17 +39,17 @@ class TurnsOver:
     def with_users_settings(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         self.names.append(name)
         rows = CheckpointOnExecutors().materialise(frame, name)
         if len(self.names) > 1:
             return rows
         again = CheckpointOnExecutors().materialise(frame, name)
         both = [
-            kept.frame.mapInArrow(some_times(self._folder, self._times, is_second), frame.schema)
+            kept.mapInArrow(some_times(self._folder, self._times, is_second), frame.schema)
             for is_second, kept in enumerate([rows, again])
         ]
-        return Materialised(both[0].union(both[1]), None)
+        return both[0].union(both[1])
 
 
 def some_times(
@@ -141,10 +141,9 @@ def test_rows_that_are_lost_before_any_write_are_read_again(
     (tmp_path / "lost").touch()
 
     class Loses(KeptTwice):
-        def materialise(self, frame: DataFrame, name: str) -> Materialised:
-            rows = super().materialise(frame, name).frame
-            frame = rows.mapInArrow(losing(tmp_path), rows.schema)
-            return Materialised(frame, None)
+        def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+            rows = super().materialise(frame, name)
+            return rows.mapInArrow(losing(tmp_path), rows.schema)
 
     kept = Loses(lambda *_: None)
     run(spark_session, drawn(tmp_path / "out", format="org.apache.spark.sql.parquet"), kept)

@@ -17,6 +17,7 @@ from beam_spark_runner.core.errors import (
     HarnessStreamError,
     InvalidPipelineError,
     LostHarnessError,
+    OutputStorageError,
     RowStorageError,
     RunnerError,
     SdkDisconnectedError,
@@ -205,6 +206,8 @@ def error_of(failure: Failure) -> RunnerError:
         return HarnessStreamError(failure.cause)
     if failure.kind == ShardStorageError.__name__:
         return ShardStorageError(failure.step, failure.cause)
+    if failure.kind == OutputStorageError.__name__:
+        return OutputStorageError(failure.step, failure.cause)
     if failure.kind == RowStorageError.__name__:
         return RowStorageError(failure.step, failure.cause)
     if failure.kind == CorruptDeltaError.__name__:

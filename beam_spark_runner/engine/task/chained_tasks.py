@@ -87,6 +87,8 @@ def _run_level(
     before_task: Callable[[], None],
 ) -> TaskOutputs:
     for partition, batches in enumerate(inputs):
+        if partition in program.finished:
+            continue
         before_task()
         task = LevelTask(program, partition)
         with contextlib.closing(task.run(iter(batches))) as emitted:

@@ -14,6 +14,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.engine.epoch_files import folder_of_epochs
 from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.engine.rows import schema
@@ -32,14 +33,22 @@ class RowFile:
     Args:
         path: the path of the file.
         store: is called once the file is complete, see ``epoch_files.new_file``.
+        name: the name by which readers know it, if that differs from the path's.
+        error: the class of the error if it cannot be stored.
     """
 
-    def __init__(self, path: Path, store: Callable[[], object]) -> None:
-        self._path, self._store = path, store
+    def __init__(
+        self,
+        path: Path,
+        store: Callable[[], object],
+        name: str | None = None,
+        error: type[CheckpointStorageError] = ShardStorageError,
+    ) -> None:
+        self._path, self._store, self._error = path, store, error
         self._problem: Exception | None = None
         self._open = contextlib.ExitStack()
         try:
-            self._writer = BlockWriter(self._open.enter_context(path.open("wb")), path.name)
+            self._writer = BlockWriter(self._open.enter_context(path.open("wb")), name or path.name)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -59,7 +68,7 @@ class RowFile:
         """Close the file, and store it.
 
         Raises:
-            ShardStorageError: some of it could not be written.
+            CheckpointStorageError: some of it could not be written.
         """
         if self._problem is None:
             try:
@@ -86,8 +95,8 @@ class RowFile:
             with contextlib.suppress(OSError):  # the next commit deletes it
                 self._path.unlink(missing_ok=True)
 
-    def _failed(self, error: Exception) -> ShardStorageError:
-        return ShardStorageError(str(self._path), str(error))
+    def _failed(self, error: Exception) -> CheckpointStorageError:
+        return self._error(str(self._path), str(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

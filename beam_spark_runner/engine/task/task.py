@@ -33,6 +33,7 @@ from beam_spark_runner.engine.task.garbage_collection import exempt_from_collect
 from beam_spark_runner.engine.task.lull_watch import LullWatch
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.task.returned_rows import ReturnedRows
+from beam_spark_runner.engine.task.stored_output import StoredOutput
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.engine.task.task_input import TaskInput
 from beam_spark_runner.engine.task.task_output import TaskOutput
@@ -92,6 +93,8 @@ class LevelTask:
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
         self._batch = program.batch or BatchPart()
         self._stores_rows = program.epoch is not None and program.epoch.stores_rows
+        place = self._batch.place
+        self._stored = None if place is None else StoredOutput(place, partition, self._attempt)
         self._returned = ReturnedRows(self._batch.returns, self._batch.returned_bytes)
         self._stages: OpenStages | None = None
         self._lull_watch = LullWatch(
@@ -134,8 +137,8 @@ class LevelTask:
 
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
         """Emit rows for tasks of later levels: into their file, or to Spark."""
+        self._returned.take(batch)
         if self._file is None:
-            self._returned.take(batch)
             self._emit(batch)
             return
         self._output.emitted_bytes += batch.nbytes
@@ -176,12 +179,11 @@ class LevelTask:
                         raise AbandonedError
                     if isinstance(stages, EpochStages):
                         infos = self._process_epoch(task_input, stages, report)
+                        report.monitoring_infos.extend(infos)
+                    elif self._stored is not None:
+                        self._process_and_store(self._stored, task_input, stages, report)
                     else:
-                        infos = self._process(task_input, stages)
-                    report.monitoring_infos.extend(infos)
-                for dest, left in stages.residuals.items():
-                    counted = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
-                    report.residuals[dest].CopyFrom(counted)
+                        self._process_level(task_input, stages, report)
             except _PoisonedError:
                 stages.abort()
                 report.poisoned = True
@@ -196,12 +198,7 @@ class LevelTask:
                 report.failure.CopyFrom(failure_proto(failure))
             if report.poisoned or report.HasField("failure"):
                 task_input.drain()
-            for run, attempts in task_input.marks.consumed().items():
-                report.consumed[run].CopyFrom(attempts)
-            report.emitted_bytes = self._output.emitted_bytes
-            report.unread_rows = self._unread()
-            if (returned := self._returned.coded()) is not None:
-                report.returned_rows = returned
+            self._complete(report, task_input)
             if not (IS_KEPT or self._program.limits.in_program):  # it gets no other task
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
@@ -210,7 +207,7 @@ class LevelTask:
                 epoch = None if self._epoch is None else self._epoch.number
                 report.finalizes = job.hold(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
-            if not self._stores_rows:
+            if not (self._stores_rows or self._stored):
                 self._emit_marks(
                     stages,
                     failed=report.poisoned or report.HasField("failure"),
@@ -227,6 +224,39 @@ class LevelTask:
                 _LOGGER.warning(
                     "a task failed after Spark had stopped reading its output", exc_info=error
                 )
+
+    def _complete(self, report: reports_pb2.TaskReport, task_input: TaskInput) -> None:
+        """Add to a report what the task has read and emitted."""
+        for run, attempts in task_input.marks.consumed().items():
+            report.consumed[run].CopyFrom(attempts)
+        report.emitted_bytes = self._output.emitted_bytes
+        report.unread_rows = self._unread()
+        if (returned := self._returned.coded()) is not None:
+            report.returned_rows = returned
+
+    def _process_level(
+        self, task_input: TaskInput, stages: OpenStages, report: reports_pb2.TaskReport
+    ) -> None:
+        report.monitoring_infos.extend(self._process(task_input, stages))
+        for dest, left in stages.residuals.items():
+            counted = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
+            report.residuals[dest].CopyFrom(counted)
+
+    def _process_and_store(
+        self,
+        output: StoredOutput,
+        task_input: TaskInput,
+        stages: OpenStages,
+        report: reports_pb2.TaskReport,
+    ) -> None:
+        """Run the stages over the input, and store their rows and the finish record."""
+        with output.rows() as self._file:
+            self._process_level(task_input, stages, report)
+            if self._file is not None:
+                self._emit_marks(stages, failed=False, left_residuals=bool(report.residuals))
+                self._file.finish()
+        self._complete(report, task_input)
+        output.finish(report)
 
     def _process(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         """Run the stages over the input.
@@ -321,7 +351,7 @@ class LevelTask:
             self._emit_rows(marks_for(self._program.partitions, mark))
         else:
             mark.run = self._program.run
-            self._emit(mark_to_keep(mark))
+            self._emit_rows(mark_to_keep(mark))
 
 
 def _unless_poisoned(task_input: TaskInput) -> Iterator[pa.RecordBatch]:

@@ -47,8 +47,7 @@ class CheckpointStorage(CopyingStorage):
                 the same epoch.
         """
         folder = self._folder
-        with self._doing("make it"):
-            folder.make()
+        self.make_folder()
         if not isinstance(folder, UrlFolder):
             return
         self.create(_PROBE, b"")
@@ -59,6 +58,16 @@ class CheckpointStorage(CopyingStorage):
                 "drivers could commit the same epoch; use another store, or a folder that all "
                 "hosts mount",
             )
+
+    def make_folder(self) -> None:
+        """Make the folder, if it is missing."""
+        with self._doing("make it"):
+            self._folder.make()
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it, if it exists."""
+        with self._doing("remove it"):
+            self._folder.remove()
 
     def exists(self) -> bool:
         """Return whether the folder exists; see ``Folder.exists``."""
@@ -74,6 +83,14 @@ class CheckpointStorage(CopyingStorage):
     def read(self, name: str) -> bytes:
         with self._doing(f"read {name}"):
             return self._folder.read(name)
+
+    def read_if_there(self, name: str) -> bytes:
+        """Return the content of a file; nothing if there is none of that name."""
+        with self._doing(f"read {name}"):
+            try:
+                return self._folder.read(name)
+            except FileNotFoundError:
+                return b""
 
     @override
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:

@@ -11,6 +11,7 @@ from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import Checkpoints
+from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.recovery.savepoint_copy import (
     CopyingStorage,
     NothingCommittedError,
@@ -168,7 +169,9 @@ def committed_epoch(places: ShardLocations) -> int | None:
         CorruptManifestError: The newest manifest is damaged.
         RunnerError: The folder cannot be read.
     """
-    found = newest(existing_storage(places.deltas, "checkpoint_dir", places.store), places.lineage)
+    found = newest(
+        existing_storage(places.deltas, "checkpoint_dir", places.store), epochs_of(places.lineage)
+    )
     return found[-1].epoch if found else None
 
 

@@ -34,4 +34,4 @@ def remove_temporary_files_of(
 
 def may_be_continued(job: PreparedJob, *, was_saved: bool) -> bool:
     """Whether a later run may continue a job that has ended."""
-    return job.plan.is_streaming and (was_saved or job.config.checkpoint_dir is not None)
+    return job.can_be_continued or (job.plan.is_streaming and was_saved)

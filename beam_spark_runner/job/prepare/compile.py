@@ -25,6 +25,7 @@ def compile_graph(
     drains: bool = False,
     is_streaming: bool = False,
     has_checkpoints: bool = False,
+    separates_levels: bool = False,
     apart: bool = False,
     observe: Observer = ignore,
 ) -> Plan:
@@ -39,6 +40,7 @@ def compile_graph(
             bounded.
         has_checkpoints: Whether ``--checkpoint_dir`` or ``--savepoint_path`` is set, so that
             ``drains`` continues from stored data.
+        separates_levels: See ``build``, of a pipeline that runs in batch.
         apart: Whether neither this process nor the Python workers may run code of the pipeline's
             author. Then pickled key coders of the Python SDK are not checked.
         observe: Is called with the graph after each pass.
@@ -57,7 +59,9 @@ def compile_graph(
         passed, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
     )
     check_windows(passed, is_streaming=in_epochs)
-    return build(passed, is_streaming=in_epochs)
+    return build(
+        passed, is_streaming=in_epochs, separates_levels=separates_levels and not in_epochs
+    )
 
 
 def _runs_in_epochs(graph: Graph, *, ends: bool, is_streaming: bool) -> bool:

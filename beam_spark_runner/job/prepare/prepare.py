@@ -19,6 +19,7 @@ from beam_spark_runner.job.prepare.environment_overrides import (
 from beam_spark_runner.job.prepare.loopback_environments import has_loopback, with_pool
 from beam_spark_runner.job.prepare.packages import identify_packages
 from beam_spark_runner.job.prepare.packing import pack_combiners
+from beam_spark_runner.job.prepare.recoverable import check_can_be_recovered
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
@@ -60,6 +61,14 @@ class PreparedJob:
     main_classes: CodedClasses = field(default_factory=dict)
     was_built_here: bool = True
 
+    @property
+    def can_be_continued(self) -> bool:
+        """Whether a later start may continue the job from --checkpoint_dir."""
+        config = self.config
+        return config.checkpoint_dir is not None and (
+            self.plan.is_streaming or config.recovers_batch
+        )
+
     def check_streams(self, wanted: str) -> None:
         """Raise an UnsupportedFeatureError if the pipeline runs in batch.
 
@@ -83,6 +92,7 @@ def prepare(
     *,
     job_id: str,
     given: Mapping[str, object] | None = None,
+    main_classes: CodedClasses | None = None,
 ) -> PreparedJob:
     """Choose where user code runs, and compile a pipeline.
 
@@ -95,6 +105,8 @@ def prepare(
         job_id: See ``PreparedJob``.
         given: All options by name, as the client of a job server sent them, also those that only
             its SDK knows. None: the pipeline was built in this process.
+        main_classes: See ``PreparedJob``. None: those of this process, if it has built the
+            pipeline.
 
     Raises:
         OptionsError, PipelineError: The options or the pipeline are invalid or not supported.
@@ -118,11 +130,17 @@ def prepare(
         drains=config.drains,
         is_streaming=config.is_streaming,
         has_checkpoints=bool(config.checkpoint_dir or config.savepoint_path),
+        separates_levels=config.recovers_batch,
         apart=not was_built_here,
     )
     if not plan.is_streaming:
-        _check_that_nothing_continues(config)
-    main_classes = _main_classes(pipeline, options.view_as(SetupOptions)) if was_built_here else {}
+        if config.recovers_batch:
+            check_can_be_recovered(plan, config, packages)
+        else:
+            _check_that_nothing_continues(config)
+    if main_classes is None:
+        setup = options.view_as(SetupOptions)
+        main_classes = _main_classes(pipeline, setup) if was_built_here else {}
     return PreparedJob(
         job_id=job_id,
         plan=plan,
@@ -154,7 +172,7 @@ def _check_that_nothing_continues(config: RunnerConfig) -> None:
             raise OptionsError(
                 option,
                 "the pipeline runs in batch, and would not continue from stored data; with "
-                "--streaming and --checkpoint_dir it runs in epochs",
+                "--batch_job_recovery and --checkpoint_dir it does",
             )
 
 

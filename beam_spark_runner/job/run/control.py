@@ -15,6 +15,7 @@ class JobControl:
     def __init__(self) -> None:
         self._changed = threading.Condition()  # its lock is reentrant, for signal handlers
         self._is_cancelled = self._drains = False
+        self._error: RunnerError | None = None
         self._seen = False  # the last answer of ``drains``: ``sleep`` returns once it has changed
 
     @property
@@ -23,9 +24,15 @@ class JobControl:
         return self._is_cancelled
 
     def check(self) -> None:
-        """Raise a JobCancelledError if ``cancel`` was called."""
+        """Raise the error of ``end_with``, or a JobCancelledError if ``cancel`` was called."""
+        if self._error is not None:
+            raise self._error
         if self._is_cancelled:
             raise JobCancelledError("cancelled")
+
+    @property
+    def _is_to_end(self) -> bool:
+        return self._is_cancelled or self._error is not None
 
     @property
     def is_to_drain(self) -> bool:
@@ -43,6 +50,12 @@ class JobControl:
             self._is_cancelled = True
             self._changed.notify_all()
 
+    def end_with(self, error: RunnerError) -> None:
+        """Request that the job ends at once, with an error."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
     def drain(self) -> None:
         """Request that the sources of the job end."""
         with self._changed:
@@ -50,21 +63,21 @@ class JobControl:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Sleep until the time is over, or the job is cancelled.
+        """Sleep until the time is over, or the job is to end at once.
 
         Args:
             seconds: The longest time to sleep.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_cancelled, seconds)
+            self._changed.wait_for(lambda: self._is_to_end, seconds)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until the time is over, the job is cancelled, or a drain is newly requested.
+        """Sleep until the time is over, the job is to end at once, or a drain is newly requested.
 
         Args:
             seconds: The longest time to sleep.
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_cancelled or self._drains is not self._seen, seconds
+                lambda: self._is_to_end or self._drains is not self._seen, seconds
             )

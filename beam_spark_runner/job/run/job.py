@@ -30,6 +30,7 @@ from beam_spark_runner.job.run.clusters import check_tasks_can_run, cluster_of, 
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.event_service import events_of_test_streams
 from beam_spark_runner.job.run.program_end import finish_before_end
+from beam_spark_runner.job.run.recovery import JobRecovery
 from beam_spark_runner.job.run.run_settings import run_settings_of
 from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
@@ -68,6 +69,7 @@ class Job:
         close_session: Callable[[], None],
         line: Line | None = None,
         record: JobRecord | None = None,
+        recovery: JobRecovery | None = None,
         control: JobControl | None = None,
     ) -> None:
         """Open the pipeline's Spark tables; nothing runs yet.
@@ -79,6 +81,7 @@ class Job:
             close_session: Is called at the end of the job.
             line: Where its progress is shown. None: nowhere.
             record: The record of a job in state STARTING. None: a new one.
+            recovery: Of a job in batch that a later start can continue. None: it cannot.
             control: Requests that may have been made already. None: there are none.
 
         Raises:
@@ -113,6 +116,7 @@ class Job:
             self._config.store_settings,
             self.messages.warn,
         )
+        self._recovery = recovery
         self._close_session = close_session
         self._progress = None if line is None else JobProgress(line, prepared, self.tally)
         self._error: BaseException | None = None
@@ -240,6 +244,7 @@ class Job:
                 self._remove_temporary_files,
                 self._report_error,
                 self._report_last_commit,
+                self._end_recovery,
                 self._close_telemetry,
                 self._stop_events,
             ):
@@ -287,7 +292,7 @@ class Job:
     def _run_on(self, cluster: Cluster, settings: RunSettings) -> str:
         epoch = settings.epoch
         if epoch is None:
-            run_plan(self.plan, settings, cluster, self.tally, SystemClock())
+            self._run_batch(cluster, settings)
             return str(PipelineState.DONE)
         shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
@@ -305,6 +310,31 @@ class Job:
                 self._events,
             )
         return str(PipelineState.DRAINED if was_drained else PipelineState.DONE)
+
+    def _run_batch(self, cluster: Cluster, settings: RunSettings) -> None:
+        clock = SystemClock()
+        if self._recovery is None:
+            run_plan(self.plan, settings, cluster, self.tally, clock)
+            return
+        self._began = self._recovery.began_s
+        self._recovery.run(
+            self.plan,
+            settings,
+            cluster,
+            self.tally,
+            clock,
+            self._control,
+            lambda: self._session.cancel(self.job_id),
+        )
+
+    def _end_recovery(self) -> None:
+        if self._recovery is not None:
+            state = self._final_state
+            self._recovery.finish(
+                self.messages.warn,
+                has_succeeded=state == PipelineState.DONE,
+                is_cancelled=state == PipelineState.CANCELLED,
+            )
 
     def _stop_events(self) -> None:
         if self._events is not None:

@@ -39,7 +39,8 @@ def run_settings_of(
         UnsupportedFeatureError: A step asks for stable input, which cannot be had here.
     """
     config = prepared.config
-    if storage.rows is None and not (session.is_local or prepared.plan.is_streaming):
+    is_stored = storage.rows is not None or prepared.can_be_continued
+    if not (is_stored or session.is_local or prepared.plan.is_streaming):
         check_that_nobody_wants_stable_input(prepared.plan.graph)
     epoch = epoch_part_of(prepared, session, storage)
     most = config.max_parallelism or MAX_FROM_BYTES
@@ -56,7 +57,8 @@ def run_settings_of(
         check_cancelled=check_cancelled,
         observer=telemetry,
         round_budget_s=config.sdf_round_budget_s or None,
-        single_task_budget_s=config.single_task_budget_s,
+        # The output of such a task would be nowhere but in the driver.
+        single_task_budget_s=0.0 if config.recovers_batch else config.single_task_budget_s,
     )
 
 

@@ -110,6 +110,12 @@ def read_options(
         config = RunnerConfig.from_options(options)
     except SystemExit as error:  # argparse has printed what it did not understand
         raise OptionsError("pipeline_options", f"an option is wrong: {_words(error)}") from error
+    if config.recovers_batch:
+        raise OptionsError(
+            "batch_job_recovery",
+            "a job server does not support it yet; leave it out, or run the pipeline in its own "
+            "program",
+        )
     for name in ("checkpoint_dir", "savepoint_path"):
         check_place(name, getattr(config, name))
     return options, dataclasses.replace(

@@ -25,12 +25,14 @@ from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
+from beam_spark_runner.engine.task.stored_output import OutputFile, OutputReading
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import spark_errors
 from beam_spark_runner.spark.driver.epoch_jobs import Epochs
 from beam_spark_runner.spark.driver.frame_rows import (
     DriverRows,
+    FileRows,
     FrameRows,
     frame_of,
     frame_of_elements,
@@ -48,7 +50,7 @@ from beam_spark_runner.spark.worker.task_functions import (
     first_task_function,
     resharding_function,
 )
-from beam_spark_runner.storage.folder import Folder
+from beam_spark_runner.storage.folder import Folder, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +107,10 @@ class SparkCluster:
         """See ``Cluster``."""
         if job.single_task_budget_s is not None:
             return self._run_first_task(job, job.single_task_budget_s)
-        frame, path = self._frame(job), None
+        frame = self._frame(job)
         if job.name is not None:
-            frame, path = self._settings.materialiser.materialise(frame, job.name)
-        return LevelsResult(FrameRows(frame), path, frames.collect_reports(frame))
+            frame = self._settings.materialiser.materialise(frame, job.name)
+        return LevelsResult(FrameRows(frame), frames.collect_reports(frame))
 
     def reading(self, segment: Segment) -> AbstractContextManager[None]:
         """See ``Cluster``."""
@@ -126,18 +128,26 @@ class SparkCluster:
         """See ``Cluster``."""
         return FrameRows(frame_of_rows(self._spark, coded))
 
+    def stored_rows(self, files: Sequence[OutputFile], store: Settings) -> FileRows:
+        """See ``Cluster``."""
+        return FileRows(self._spark, OutputReading(files=tuple(files), store=store))
+
     def elements(self, elements: Mapping[DestinationId, bytes]) -> FrameRows:
         """See ``Cluster``."""
         return FrameRows(frame_of_elements(self._spark, elements))
 
     def gather(
-        self, rows: OutputRows | None, edges: Sequence[Edge], partitions: int
+        self,
+        rows: OutputRows | None,
+        edges: Sequence[Edge],
+        partitions: int,
+        folder: Folder | None = None,
     ) -> Mapping[DestinationId, SideInputRows]:
         """See ``Cluster``."""
         settings = GatherSettings(
             job_id=self._settings.job_id,
             partitions=partitions,
-            folder=self._settings.folder,
+            folder=self._settings.folder if folder is None else folder,
             share=self._settings.share,
             materialiser=self._settings.materialiser,
         )
@@ -184,11 +194,15 @@ class SparkCluster:
         (coded,) = values
         reports: list[bytes] = []
         rows = list(without_reports(schema.decoded_batches(coded), reports))
-        return LevelsResult(DriverRows(self._spark, rows), None, reports_of(reports), rows)
+        return LevelsResult(DriverRows(self._spark, rows), reports_of(reports), rows)
 
     def _frame(self, job: LevelsJob) -> DataFrame:
+        source = job.source
+        if isinstance(source, FileRows):
+            exchanges = job.exchanges_source
+            source = source.for_level(job.programs[0], exchanges=exchanges)
         return level_frame(
-            frame_of(job.source),
+            frame_of(source),
             job.programs,
             exchanges_source=job.exchanges_source,
             has_marks=job.has_marks,

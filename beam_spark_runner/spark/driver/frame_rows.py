@@ -1,21 +1,21 @@
 """Rows of the engine as frames of Spark."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.ids import DestinationId
-from beam_spark_runner.driving.output_rows import ClusterRows, OutputRows
+from beam_spark_runner.driving.output_rows import ClusterRows
+from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import attempts_among
+from beam_spark_runner.engine.task.stored_output import OutputReading
 from beam_spark_runner.scheduling.attempts import Attempts
-from beam_spark_runner.scheduling.segment_output import SegmentOutput
 from beam_spark_runner.spark import frames
-from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage
-from beam_spark_runner.spark.worker.task_functions import feeding_function
+from beam_spark_runner.spark.worker.task_functions import feeding_function, output_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +69,60 @@ class DriverRows:
         return attempts_among(self.batches)
 
 
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Rows that tasks have stored in files; see ``ClusterRows``. Each file is one partition.
+
+    Attributes:
+        spark: the session.
+        reading: which rows of which files are read.
+        others: frames of other rows, whose partitions come after those of the files.
+    """
+
+    spark: SparkSession
+    reading: OutputReading
+    others: tuple[DataFrame, ...] = ()
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        count = len(self.reading.files)
+        numbers = self.spark.range(0, count, 1, count)
+        frame = numbers.mapInArrow(output_function(self.reading), frames.SCHEMA)
+        for other in self.others:
+            frame = frame.union(other)
+        return frame
+
+    def for_level(self, program: LevelProgram, *, exchanges: bool) -> "FileRows":
+        """See ``OutputReading``."""
+        return replace(self, reading=self.reading.for_level(program, exchanges=exchanges))
+
+    def rows_for(self, dests: Iterable[int]) -> "FileRows":
+        """See ``ClusterRows``."""
+        wanted = frozenset(map(int, dests))
+        files = tuple(file.rows_for(wanted) for file in self.reading.files)
+        return replace(
+            self,
+            reading=replace(self.reading, files=files),
+            others=tuple(FrameRows(frame).rows_for(wanted).frame for frame in self.others),
+        )
+
+    def united_with(self, other: ClusterRows) -> "FileRows":
+        """See ``ClusterRows``."""
+        if isinstance(other, FileRows) and not self.others:
+            files = (*self.reading.files, *other.reading.files)
+            return replace(self, reading=replace(self.reading, files=files), others=other.others)
+        return replace(self, others=(*self.others, frame_of(other)))
+
+    def attempts(self) -> dict[int, Attempts]:
+        """See ``ClusterRows``. Runs a Spark job."""
+        return frames.collect_marks(self.rows_for(()).frame)
+
+
 def frame_of(rows: ClusterRows) -> DataFrame:
     """Return the frame of rows that this room has made."""
-    assert isinstance(rows, FrameRows | DriverRows)
+    assert isinstance(rows, FrameRows | DriverRows | FileRows)
     return rows.frame
-
-
-def reopened(output: SegmentOutput, storage: FilesInSharedStorage) -> OutputRows:
-    """Return the rows of output that this or another Spark session has materialised.
-
-    Nothing is read yet; ``is_complete`` checks that all of it is there.
-
-    Raises:
-        ValueError: no rows were materialised, or they are on the executors of one session.
-    """
-    paths = [part.path for part in output.parts if part.path is not None]
-    if not paths or not output.can_be_reopened:
-        raise ValueError(f"this output is not in shared storage: {output.parts}")
-    made_by = output.made_by
-    return OutputRows.union(
-        [OutputRows(FrameRows(storage.reopen(path, frames.SCHEMA)), made_by) for path in paths]
-    )
 
 
 def one_row(spark: SparkSession) -> DataFrame:

@@ -202,7 +202,7 @@ def _through_driver(
     parts = -(-size // PART_BYTES)
     packed = settings.materialiser.materialise(
         frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), file_name(id_)
-    ).frame
+    )
 
     def of_part(part: int) -> list[Any]:
         return list(packed.filter(f"part = {part}").select("attempt", "blob").collect())

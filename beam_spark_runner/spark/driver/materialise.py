@@ -6,10 +6,9 @@ stage twice and see different data.
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import pyspark_internals
@@ -63,13 +62,6 @@ _WRITING_TO_STORES = {
 }
 
 
-class Materialised(NamedTuple):
-    """Rows that were computed."""
-
-    frame: DataFrame  # only reads them
-    path: str | None  # of their files in shared storage, if that is where they are
-
-
 class Materialiser(Protocol):
     """Runs frames and stores their rows."""
 
@@ -77,10 +69,13 @@ class Materialiser(Protocol):
         """Let a segment read Spark tables with the user's settings, unless it reads rows, too."""
         ...
 
-    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         """Run ``frame`` exactly once, and store its rows.
 
         It may run in the next Spark job only, which must read all partitions of the result.
+
+        Returns:
+            A frame that only reads the rows.
         """
         ...
 
@@ -96,12 +91,12 @@ class CheckpointOnExecutors:
         """See ``Materialiser``."""
         return contextlib.nullcontext()
 
-    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         """See ``Materialiser``."""
         # Spark stores all rows in the first job that reads them: the one that collects reports.
         rows = frame.localCheckpoint(eager=False)
         pyspark_internals.bind_checkpoint(rows, frame.sparkSession)
-        return Materialised(rows, None)
+        return rows
 
 
 class FilesInSharedStorage:
@@ -138,13 +133,9 @@ class FilesInSharedStorage:
         finally:
             self._set(self._settings)
 
-    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         """See ``Materialiser``."""
         path = f"{self._folder}/{name}"
         frame.write.mode("overwrite").options(**self._writing).parquet(path)
-        return Materialised(self.reopen(path, frame.schema), path)
-
-    def reopen(self, path: str, schema: StructType | str) -> DataFrame:
-        """Return a frame that reads rows which this or another session has materialised."""
-        frame: DataFrame = self._spark.read.schema(schema).options(**_READING).parquet(path)
-        return frame
+        rows: DataFrame = self._spark.read.schema(frame.schema).options(**_READING).parquet(path)
+        return rows

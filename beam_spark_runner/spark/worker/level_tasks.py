@@ -16,6 +16,7 @@ from beam_spark_runner.engine.task.first_task import (
     TooManyRowsError,
 )
 from beam_spark_runner.engine.task.shard_copying import Resharding
+from beam_spark_runner.engine.task.stored_output import OutputReading
 from beam_spark_runner.engine.task.stored_rows import StoredRows
 from beam_spark_runner.engine.task.task import LevelTask, at_home
 from beam_spark_runner.engine.worker.runtime import worker
@@ -37,13 +38,17 @@ def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Itera
     stay_while_hosting(worker.wait_for_ends)
     with at_home(program):
         context = TaskContext.get()
+        partition, attempt_number = _place_of(context)
+        if partition in program.finished:
+            yield from _in_place_of(batches, ())
+            return
         batch, epoch = program.batch, program.epoch
         if context is not None and epoch is not None and epoch.rows_from is not None:
             rows = schema.batches_of_text(_property_of(context, epoch.rows_from))
             batches = _in_place_of(batches, rows)
         elif batch is not None and batch.fed:
             batches = rows_fed(batch.fed, batches)
-        yield from LevelTask(program, *_place_of(context)).run(batches)
+        yield from LevelTask(program, partition, attempt_number).run(batches)
 
 
 def run_segment(
@@ -89,6 +94,15 @@ def read_stored_rows(
         names = _property_of(context, names_from).split("\n")[partition : partition + 1]
     (name,) = names
     yield from stored_rows.read_rows(stored, name, partition, attempt_number)
+
+
+def read_output(
+    reading: OutputReading, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run a task that reads rows which a task has stored; see ``functions.output_function``."""
+    # Of its own rows: the number of a Spark task counts over a union.
+    (number,) = (number for batch in batches for number in batch.column(0).to_pylist())
+    yield from reading.read(number)
 
 
 def make_shards(wanted: Resharding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from beam_spark_runner.engine.program import LevelProgram
 
 if TYPE_CHECKING:
     from beam_spark_runner.engine.task.shard_copying import Resharding
+    from beam_spark_runner.engine.task.stored_output import OutputReading
     from beam_spark_runner.engine.task.stored_rows import StoredRows
 
 ForMapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -99,6 +100,21 @@ def reading_function(stored: "StoredRows", names_from: str | None) -> ForMapInAr
         yield from level_tasks.read_stored_rows(stored, names_from, batches)
 
     return read_rows
+
+
+def output_function(reading: "OutputReading") -> ForMapInArrow:
+    """Return the function for ``mapInArrow`` whose tasks each yield the stored rows of one task.
+
+    Args:
+        reading: which rows. The input of a task has the number of its file.
+    """
+
+    def read_output(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from beam_spark_runner.spark.worker import level_tasks
+
+        yield from level_tasks.read_output(reading, batches)
+
+    return read_output
 
 
 def serving_function(address: str) -> ForMapInArrow:

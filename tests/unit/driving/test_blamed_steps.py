@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.driving.segment_job import SegmentJobs
+from beam_spark_runner.driving.segment_store import ForgetfulStore
 from beam_spark_runner.plan.model import Level, Segment, Stage
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
@@ -63,7 +64,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> SegmentJobs:
         scope=nothing,
         check_cancelled=nothing,
     )
-    return SegmentJobs(plan, nothing, SparkCluster(where), nothing)
+    return SegmentJobs(plan, nothing, SparkCluster(where), nothing, ForgetfulStore())
 
 
 def test_the_steps_of_the_stage_that_failed(jobs: SegmentJobs) -> None:

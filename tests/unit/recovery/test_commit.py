@@ -13,11 +13,13 @@ from beam_spark_runner.recovery.manifest import (
     FencedError,
     Manifest,
     encode,
+    epochs_of,
     fence_name,
     manifest_name,
 )
 from tests.unit.recovery.files import Files
 
+EPOCHS = epochs_of("main")
 FIRST = Manifest(epoch=1, fence=1, lineage="main", parent=0, partitions=2, key_groups=128)
 
 
@@ -69,30 +71,30 @@ def test_fences_grow() -> None:
 
 def test_the_newest_manifest_is_found() -> None:
     files = claimed(Files())
-    assert newest(files, "main") == ()
+    assert newest(files, EPOCHS) == ()
     for epoch in (1, 2, 10):
-        commit(files, dataclasses.replace(FIRST, epoch=epoch))
-    commit(files, dataclasses.replace(FIRST, epoch=11, lineage="other"))
-    assert [each.epoch for each in newest(files, "main")] == [10]
-    assert [each.epoch for each in newest(files, "main", 2)] == [2, 10]
-    assert [each.epoch for each in newest(files, "main", 9)] == [1, 2, 10]
+        commit(files, EPOCHS, dataclasses.replace(FIRST, epoch=epoch))
+    commit(files, epochs_of("other"), dataclasses.replace(FIRST, epoch=11, lineage="other"))
+    assert [each.epoch for each in newest(files, EPOCHS)] == [10]
+    assert [each.epoch for each in newest(files, EPOCHS, 2)] == [2, 10]
+    assert [each.epoch for each in newest(files, EPOCHS, 9)] == [1, 2, 10]
 
 
 def test_what_comes_before_a_damaged_manifest_is_left_out() -> None:
     files = claimed(Files())
     for epoch in (1, 2, 3):
-        commit(files, dataclasses.replace(FIRST, epoch=epoch))
+        commit(files, EPOCHS, dataclasses.replace(FIRST, epoch=epoch))
     files.files[manifest_name("main", 2)] = b"nonsense"
-    assert [each.epoch for each in newest(files, "main", 3)] == [3]
+    assert [each.epoch for each in newest(files, EPOCHS, 3)] == [3]
 
 
 def test_a_damaged_manifest_is_named_with_the_one_before() -> None:
     files = claimed(Files())
-    commit(files, FIRST)
-    commit(files, dataclasses.replace(FIRST, epoch=2))
+    commit(files, EPOCHS, FIRST)
+    commit(files, EPOCHS, dataclasses.replace(FIRST, epoch=2))
     files.files[manifest_name("main", 2)] = b"nonsense"
     with pytest.raises(CorruptManifestError) as raised:
-        newest(files, "main")
+        newest(files, EPOCHS)
     assert manifest_name("main", 2) in str(raised.value)
     assert f"the previous one is {manifest_name('main', 1)}" in str(raised.value)
 
@@ -101,7 +103,7 @@ def test_a_damaged_manifest_without_one_before_is_named() -> None:
     files = Files()
     files.create(manifest_name("main", 1), b"nonsense")
     with pytest.raises(CorruptManifestError) as raised:
-        newest(files, "main")
+        newest(files, EPOCHS)
     assert manifest_name("main", 1) in str(raised.value)
     assert "before" not in str(raised.value)
 
@@ -109,29 +111,29 @@ def test_a_damaged_manifest_without_one_before_is_named() -> None:
 def test_a_driver_adopts_what_one_of_a_lower_fence_has_committed() -> None:
     others = dataclasses.replace(FIRST, clock_us=5)
     mine = dataclasses.replace(FIRST, fence=2)
-    assert commit(claimed(Racing(encode(others)), 2), mine) == others
+    assert commit(claimed(Racing(encode(others)), 2), EPOCHS, mine) == others
 
 
 def test_a_driver_that_adopts_goes_on_under_its_own_fence() -> None:
     files = Files()
     first, second = claim(files), claim(files)
     files.create(manifest_name("main", 1), encode(dataclasses.replace(FIRST, fence=first)))
-    adopted = commit(files, dataclasses.replace(FIRST, fence=second, clock_us=7))
+    adopted = commit(files, EPOCHS, dataclasses.replace(FIRST, fence=second, clock_us=7))
     assert adopted.fence == first
     mine = dataclasses.replace(adopted, fence=second, epoch=2, parent=1)
-    assert commit(files, mine) == mine
+    assert commit(files, EPOCHS, mine) == mine
 
 
 def test_a_commit_whose_answer_was_lost_is_won() -> None:
-    assert commit(claimed(Unsure(raises=False)), FIRST) == FIRST
+    assert commit(claimed(Unsure(raises=False)), EPOCHS, FIRST) == FIRST
 
 
 def test_after_an_error_a_commit_is_tried_again() -> None:
     files = claimed(Unsure(raises=True))
     with pytest.raises(TimeoutError):
-        commit(files, FIRST)
-    assert commit(files, FIRST) == FIRST
-    assert commit(files, dataclasses.replace(FIRST, clock_us=8)) == FIRST
+        commit(files, EPOCHS, FIRST)
+    assert commit(files, EPOCHS, FIRST) == FIRST
+    assert commit(files, EPOCHS, dataclasses.replace(FIRST, clock_us=8)) == FIRST
 
 
 def test_a_claim_whose_answer_was_lost_costs_a_number() -> None:
@@ -155,13 +157,13 @@ def test_a_driver_stops_before_it_commits_when_another_one_has_started() -> None
     fence = claim(files)
     claim(files)
     with pytest.raises(FencedError):
-        commit(files, dataclasses.replace(FIRST, fence=fence))
+        commit(files, EPOCHS, dataclasses.replace(FIRST, fence=fence))
     assert manifest_name("main", 1) not in files.files
 
 
 def test_a_driver_stops_where_one_of_a_higher_fence_has_committed() -> None:
     with pytest.raises(FencedError):
-        commit(Racing(encode(dataclasses.replace(FIRST, fence=2))), FIRST)
+        commit(Racing(encode(dataclasses.replace(FIRST, fence=2))), EPOCHS, FIRST)
 
 
 def test_a_driver_does_not_commit_again_what_it_slept_through() -> None:
@@ -169,12 +171,12 @@ def test_a_driver_does_not_commit_again_what_it_slept_through() -> None:
     class Slow(Files):
         def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
             others = _same_as(self)
-            commit(others, dataclasses.replace(FIRST, fence=claim(others), epoch=2))
+            commit(others, EPOCHS, dataclasses.replace(FIRST, fence=claim(others), epoch=2))
             return super().create(name, data, after)
 
     slow = Slow()
     with pytest.raises(FencedError):
-        commit(slow, dataclasses.replace(FIRST, fence=claim(_same_as(slow))))
+        commit(slow, EPOCHS, dataclasses.replace(FIRST, fence=claim(_same_as(slow))))
 
 
 def test_a_start_that_is_overtaken_while_it_reads_stops() -> None:
@@ -188,10 +190,10 @@ def test_a_start_that_is_overtaken_while_it_reads_stops() -> None:
 
     slow = Slow()
     fence = claim(slow)
-    commit(slow, dataclasses.replace(FIRST, fence=fence))
-    assert newest(_same_as(slow), "main", fence=fence)
+    commit(slow, EPOCHS, dataclasses.replace(FIRST, fence=fence))
+    assert newest(_same_as(slow), EPOCHS, fence=fence)
     with pytest.raises(FencedError):
-        newest(slow, "main", fence=fence)
+        newest(slow, EPOCHS, fence=fence)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +211,12 @@ def test_what_may_be_deleted(keep: int, fence: int, epochs: list[int]) -> None:
     for start in ([1, 2], [3, 4, 5]):
         claimed = claim(files)
         for epoch in start:
-            commit(files, dataclasses.replace(FIRST, fence=claimed, epoch=epoch))
-    commit(files, dataclasses.replace(FIRST, fence=2, lineage="other"))
+            commit(files, EPOCHS, dataclasses.replace(FIRST, fence=claimed, epoch=epoch))
+    commit(files, epochs_of("other"), dataclasses.replace(FIRST, fence=2, lineage="other"))
     names = tuple(manifest_name("main", epoch) for epoch in epochs)
-    assert superseded(files, "main", keep, fence) == names
+    assert superseded(files, EPOCHS, keep, fence) == names
 
 
 def test_the_newest_manifest_may_never_be_deleted() -> None:
     with pytest.raises(InvariantError):
-        superseded(Files(), "main", 0, 1)
+        superseded(Files(), EPOCHS, 0, 1)

@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from beam_spark_runner.recovery.commit import claim, commit, newest, superseded
-from beam_spark_runner.recovery.manifest import FencedError, Manifest, decode, epoch_in, fence_in
+from beam_spark_runner.recovery.manifest import (
+    FencedError,
+    Manifest,
+    decode,
+    epoch_in,
+    epochs_of,
+    fence_in,
+)
 from tests.examples import examples
 
+EPOCHS = epochs_of("main")
 KEEP = 1  # the least: who wakes up late finds the most gone
 T = TypeVar("T")
 
@@ -111,14 +119,14 @@ class Driver:
 
     def _run(self) -> None:
         self.fence = self._until_answered(lambda _: claim(self._answers))
-        self.known.extend(newest(self._answers, "main", fence=self.fence))
+        self.known.extend(newest(self._answers, EPOCHS, fence=self.fence))
         last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1, key_groups=128)
         if self.known:
             last = self.known[-1]
         while True:
             last = self._until_answered(self._commits_after(last))
             self.known.append(last)
-            for name in superseded(self._answers, "main", KEEP, self.fence):
+            for name in superseded(self._answers, EPOCHS, KEEP, self.fence):
                 self._answers.delete(name)
 
     def _commits_after(self, last: Manifest) -> Callable[[int], Manifest]:
@@ -131,7 +139,7 @@ class Driver:
                 fence=self.fence,
                 clock_us=100 * self._number + tries,
             )
-            committed = commit(self._answers, mine)
+            committed = commit(self._answers, EPOCHS, mine)
             if committed == mine:
                 self.won.append(mine)
             return committed

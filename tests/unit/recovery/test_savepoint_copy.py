@@ -6,10 +6,11 @@ from typing import BinaryIO
 import pytest
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.recovery.commit import epochs_in
+from beam_spark_runner.recovery.commit import numbers_in
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
+    epochs_of,
     manifest_name,
     pin_name,
 )
@@ -25,6 +26,8 @@ from beam_spark_runner.recovery.verification import verified
 from beam_spark_runner.state.delta import CorruptDeltaError
 from tests.unit.recovery.drivers import VERSION, commit, start, unchecked
 from tests.unit.recovery.files import Files
+
+EPOCHS = epochs_of("main")
 
 
 def running(epochs: int) -> tuple[Files, DriverStart]:
@@ -113,9 +116,9 @@ def test_what_is_copied_is_not_deleted() -> None:
 
     assert save(Meanwhile(files, go_on), target) == 4
     assert set(target.files) == names_of(4)
-    assert epochs_in(files, "main") == [4, 7, 8, 9]
+    assert numbers_in(files, EPOCHS) == [4, 7, 8, 9]
     driver.sweep()
-    assert epochs_in(files, "main") == [7, 8, 9]
+    assert numbers_in(files, EPOCHS) == [7, 8, 9]
     assert delta_name("main", 0, 0, 4, 7) not in files.files
 
 
@@ -175,12 +178,12 @@ def test_a_pin_that_was_left_goes_with_the_next_start() -> None:
     for _ in range(4):
         commit(driver, files)
         driver.sweep()
-    assert epochs_in(files, "main") == [4, 6, 7, 8]
+    assert numbers_in(files, EPOCHS) == [4, 6, 7, 8]
     start(files).sweep()
     assert pin_name(4, "cd") not in files.files
     commit(driver := start(files), files)
     driver.sweep()
-    assert epochs_in(files, "main") == [7, 8, 9]
+    assert numbers_in(files, EPOCHS) == [7, 8, 9]
 
 
 def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
@@ -241,7 +244,7 @@ def test_a_savepoint_of_a_damaged_file_is_none() -> None:
     target = Files()
     with pytest.raises(CorruptDeltaError, match=damaged):
         make_savepoint(Savepoint(refuse_content, files, target), "main", "ab")
-    assert not epochs_in(target, "main")
+    assert not numbers_in(target, EPOCHS)
     assert not pins(files.names())
 
 
@@ -252,7 +255,7 @@ def test_a_pipeline_does_not_begin_with_a_damaged_savepoint() -> None:
     saved.files[delta_name("main", 0, 0, 5, 7)] = b"x"
     with pytest.raises(CorruptDeltaError):
         make_savepoint(Savepoint(refuse_content, saved, other), "main", "ab")
-    assert not epochs_in(other, "main")
+    assert not numbers_in(other, EPOCHS)
 
 
 def test_all_epochs_are_verified() -> None:

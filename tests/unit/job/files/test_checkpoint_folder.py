@@ -12,6 +12,7 @@ from beam_spark_runner.recovery.manifest import (
     DeltaId,
     Head,
     Manifest,
+    epochs_of,
     manifest_name,
 )
 from beam_spark_runner.storage.mounted_folder import MountedFolder, NotDurableError
@@ -23,6 +24,7 @@ def storage_in(folder: Path, *, syncs: bool = True) -> CheckpointStorage:
     return storage
 
 
+EPOCHS = epochs_of("main")
 MANIFEST = Manifest(
     epoch=1,
     fence=1,
@@ -183,14 +185,14 @@ def test_what_cannot_be_deleted_is_an_error(tmp_path: Path) -> None:
 def test_every_byte_that_the_disk_has_changed_is_noticed(tmp_path: Path) -> None:
     folder = storage_in(tmp_path)
     assert claim(folder) == MANIFEST.fence
-    commit(folder, MANIFEST)
-    assert newest(folder, "main") == (MANIFEST,)
+    commit(folder, EPOCHS, MANIFEST)
+    assert newest(folder, EPOCHS) == (MANIFEST,)
     file = tmp_path / manifest_name("main", 1)
     data = file.read_bytes()
     for position in range(len(data)):
         file.write_bytes(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
         with pytest.raises(CorruptManifestError):
-            newest(folder, "main")
+            newest(folder, EPOCHS)
 
 
 def test_a_folder_that_ends_with_the_job_is_not_synced(

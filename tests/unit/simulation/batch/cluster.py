@@ -14,6 +14,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
 from beam_spark_runner.spark.driver.helping_job import HelpingJob
+from beam_spark_runner.storage.folder import Folder
 from tests.unit.simulation.batch import jobs
 from tests.unit.simulation.batch.jobs import Job
 from tests.unit.simulation.batch.rows import (
@@ -95,7 +96,7 @@ class SimulatedCluster:
         self.stored += [version for each in rows.partitions for version in each.versions]
         reports = [report for each in partitions for report in each.versions[0].reports]
         self._world.random.shuffle(reports)
-        return LevelsResult(rows, None, reports)
+        return LevelsResult(rows, reports)
 
     def _of_first_task(self, partitions: Sequence[Partition]) -> LevelsResult | None:
         """Return what came to the driver, if it was not too much."""
@@ -104,7 +105,7 @@ class SimulatedCluster:
         (stored,) = (each.versions[0] for each in partitions)
         returned = schema.decoded_batches(coded(stored.rows))
         rows = StoredRows([Partition([stored])], self._read)
-        return LevelsResult(rows, None, stored.reports, returned)
+        return LevelsResult(rows, stored.reports, returned)
 
     def helping(self, run: int, help_with: Callable[[Offer], JobResult] | None) -> HelpingJob:
         return HelpingJob(self._world.offers, self.cancel, run, help_with)
@@ -124,7 +125,11 @@ class SimulatedCluster:
         return self._of_driver([Row(int(dest), 0, 0, 0) for dest in elements])
 
     def gather(
-        self, rows: OutputRows | None, edges: Sequence[Edge], partitions: int
+        self,
+        rows: OutputRows | None,
+        edges: Sequence[Edge],
+        partitions: int,
+        folder: Folder | None = None,
     ) -> Mapping[DestinationId, SideInputRows]:
         found: list[Row] = []
         if rows is not None and rows.returned is not None:

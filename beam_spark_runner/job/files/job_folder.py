@@ -1,0 +1,62 @@
+"""The folder of a bounded job that can be continued: its manifests, and its tasks' output."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.storage.folder import Folder, Settings
+from beam_spark_runner.storage.folder_at import folder_at
+
+_READS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolderAt:
+    """See ``JobFolder``.
+
+    All methods raise a ``CheckpointStorageError`` if the folder cannot be read or written.
+
+    Attributes:
+        root: The path of the folder, or its URL as ``options.values.checkpoint_folder`` returns it.
+        settings: Settings of the clients of driver and tasks.
+    """
+
+    root: str
+    settings: Settings = ()
+
+    @property
+    def storage(self) -> CheckpointStorage:
+        """The storage of manifests and fences."""
+        return CheckpointStorage(folder_at(self.root, self.settings), self.root)
+
+    def place(self, folder: str) -> str:
+        """See ``JobFolder``."""
+        return f"{self.root}/{folder}"
+
+    def make(self, folder: str) -> Folder:
+        """See ``JobFolder``."""
+        made = folder_at(self.place(folder), self.settings)
+        self._storage_of(folder).make_folder()
+        return made
+
+    def names(self, folder: str) -> Sequence[str]:
+        """See ``WorkFolders``."""
+        storage = self._storage_of(folder)
+        return storage.names() if storage.exists() else ()
+
+    def read(self, folder: str, names: Sequence[str]) -> Sequence[bytes]:
+        """See ``JobFolder``."""
+        if not names:
+            return ()
+        storage = self._storage_of(folder)
+        with ThreadPoolExecutor(min(len(names), _READS_AT_ONCE)) as threads:
+            return list(threads.map(storage.read_if_there, names))
+
+    def remove(self, folder: str) -> None:
+        """See ``WorkFolders``."""
+        self._storage_of(folder).remove()
+
+    def _storage_of(self, folder: str) -> CheckpointStorage:
+        place = self.place(folder)
+        return CheckpointStorage(folder_at(place, self.settings), place)

@@ -1,0 +1,147 @@
+"""The submission of a bounded job: what a later start of it runs, stored before anything runs."""
+
+import base64
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core.version import VERSION
+from beam_spark_runner.harness.main_classes import CodedClasses
+from beam_spark_runner.portable.likeness import described_pipeline
+from beam_spark_runner.recovery.manifest import (
+    OTHER_FORMAT,
+    IncompatibleCheckpointError,
+    checked_text,
+    digest_of,
+)
+
+_FORMAT = 1
+_CHANGED = (
+    "the job in --checkpoint_dir was started from another pipeline, with other options, or by "
+    "other versions, and cannot be continued by this program. Undo the change, or remove the "
+    "folder to start from the beginning"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What a job runs.
+
+    Attributes:
+        pipeline: The pipeline, as the SDK made it.
+        options: The user's own options, by name, as far as JSON can represent them.
+        main_classes: See ``PreparedJob``.
+        versions: The versions that a later start must have, by name.
+        began_s: When the first start began, Unix time.
+    """
+
+    pipeline: beam_runner_api_pb2.Pipeline
+    options: Mapping[str, Any]
+    main_classes: CodedClasses
+    versions: Mapping[str, str]
+    began_s: float
+
+
+def versions_of(spark: str) -> Mapping[str, str]:
+    """Return the versions on which stored rows and pickles depend.
+
+    Args:
+        spark: The major version of Spark, or a word for where the job runs without.
+    """
+    return {
+        "this package": VERSION,
+        "Apache Beam": apache_beam.__version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "Spark": spark,
+    }
+
+
+def encode(submission: Submission) -> bytes:
+    """Encode a submission as a file of two lines: the digest of the second one, which is JSON."""
+    fields = {
+        "format": _FORMAT,
+        "pipeline": _base64(submission.pipeline.SerializeToString(deterministic=True)),
+        "options": submission.options,
+        "main_classes": {
+            name: {"pickled": _base64(each)} if isinstance(each, bytes) else {"problem": each}
+            for name, each in submission.main_classes.items()
+        },
+        "versions": submission.versions,
+        "began_s": submission.began_s,
+    }
+    text = json.dumps(fields, sort_keys=True).encode()
+    return digest_of(text) + b"\n" + text + b"\n"
+
+
+def decode(data: bytes, name: str) -> Submission:
+    """Decode the file of a submission.
+
+    Args:
+        data: The content of the file.
+        name: The name of the file, for the error.
+
+    Raises:
+        CorruptManifestError: The file is damaged.
+        IncompatibleCheckpointError: Another version of this package has written it in another
+            format.
+    """
+    fields = json.loads(checked_text(data, name))
+    if (written := fields.pop("format")) != _FORMAT:
+        raise IncompatibleCheckpointError(
+            (f"the format of {name} is {written}; this version reads {_FORMAT} only",),
+            OTHER_FORMAT,
+        )
+    fields["pipeline"] = beam_runner_api_pb2.Pipeline.FromString(
+        base64.b64decode(fields["pipeline"])
+    )
+    fields["main_classes"] = {
+        name: base64.b64decode(each["pickled"]) if "pickled" in each else each["problem"]
+        for name, each in fields["main_classes"].items()
+    }
+    return Submission(**fields)
+
+
+def check_alike(stored: Submission, own: Submission) -> None:
+    """Check that a program can continue a stored job.
+
+    Args:
+        stored: The submission of the job.
+        own: What the program would submit.
+
+    Raises:
+        IncompatibleCheckpointError: Pipeline, options or versions differ.
+    """
+    found = [
+        f"{name}: was {before}, is {own.versions[name]}"
+        for name, before in stored.versions.items()
+        if own.versions[name] != before
+    ]
+    for name in sorted({*stored.options, *own.options}):
+        before, now = (each.options.get(name, "not set") for each in (stored, own))
+        if before != now:
+            found.append(f"--{name}: was {before}, is {now}")
+    before_steps, steps = described_pipeline(stored.pipeline), described_pipeline(own.pipeline)
+    for name in {**before_steps, **steps}:
+        if name not in steps:
+            found.append(f"the step {name} is missing")
+        elif name not in before_steps:
+            found.append(f"the step {name} is new")
+        else:
+            changes = sorted(
+                part
+                for part in {*before_steps[name], *steps[name]}
+                if before_steps[name].get(part) != steps[name].get(part)
+            )
+            if changes:
+                found.append(f"the step {name} has changed: {', '.join(changes)}")
+    if found:
+        raise IncompatibleCheckpointError(tuple(found), _CHANGED)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,238 @@
+"""One start of the driver of a bounded pipeline: where it continues, commits, and what it removes.
+
+The folder of a job has, next to its manifests: ``submission``, created before anything runs; a
+fence for each start, which says where the start found the job; and ``ended``, which is created when
+nothing is left to do, and is the last file to be removed.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from typing_extensions import override
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.recovery.batch_manifest import (
+    BatchManifest,
+    commits,
+    work_folder,
+)
+from beam_spark_runner.recovery.commit import (
+    DeletingStorage,
+    check_fence,
+    commit,
+    highest_fence,
+    newest,
+    superseded,
+)
+from beam_spark_runner.recovery.finishes import finish_in
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError, fence_in, fence_name
+
+SUBMISSION = "submission"
+ENDED = "ended"
+KEPT = 2
+"""The number of newest manifests that are not deleted."""
+MAX_STARTS = 3
+"""How many starts may die at one place, before a job is taken to kill its driver."""
+
+_STOPPED = re.compile(r"(?P<fence>\d{12})\.stopped")
+_CHANGED = (
+    "the job in --checkpoint_dir was started by another version of this pipeline, and cannot be "
+    "continued by this one. Undo the change, or use another --checkpoint_dir (or remove that one) "
+    "to start from the beginning"
+)
+
+
+class WorkFolders(Protocol):
+    """The folders in which the tasks of Spark jobs store their output."""
+
+    def names(self, folder: str) -> Iterable[str]:
+        """Return the names of all files in a folder; none if the folder does not exist."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder with all that is in it. It is not an error if it does not exist."""
+        ...
+
+
+class CrashLoopError(RunnerError):
+    """Starts of a job have died at one place, again and again.
+
+    Args:
+        starts: How many of them have.
+        commit: The number of the last commit.
+        finished: How many partitions of the next Spark job were finished.
+    """
+
+    def __init__(self, starts: int, commit: int, finished: int) -> None:
+        super().__init__(starts, commit, finished)
+        self.starts, self.commit, self.finished = starts, commit, finished
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"{self.starts} starts of this job have died at the same place, after {self.commit} "
+            f"commits and with {self.finished} partitions of the next Spark job finished. If each "
+            "partition takes long, more of them (--parallelism) are finished sooner; "
+            "--restart=resume tries once more"
+        )
+
+
+class _Place(NamedTuple):
+    """Where a start found the job."""
+
+    commit: int
+    finished: int
+
+
+class BatchStart:
+    """A start of the driver of a bounded pipeline, with its newest commit.
+
+    After an error of ``commit`` it is unchanged: the same manifest may be committed again.
+
+    Args:
+        storage: The folder of the job.
+        work: The folders of its Spark jobs.
+        plan: The fingerprint of the plan.
+        tries_again: Whether to start although earlier starts have died at the same place.
+
+    Attributes:
+        manifest: The newest manifest, with the fence of this start.
+        number: The number of this start, its fence.
+
+    Raises:
+        IncompatibleCheckpointError: The plan is another one.
+        CrashLoopError: Earlier starts have died at the same place.
+        CorruptManifestError: The newest manifest is damaged.
+        FencedError: Another driver has started meanwhile.
+    """
+
+    def __init__(
+        self,
+        storage: DeletingStorage,
+        work: WorkFolders,
+        plan: str,
+        *,
+        tries_again: bool = False,
+    ) -> None:
+        self._storage, self._work, self._form = storage, work, commits()
+        found = newest(storage, self._form)
+        last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
+        if last.plan != plan:
+            raise IncompatibleCheckpointError(("its plan is another one",), _CHANGED)
+        place = _Place(last.commit, self._finished(last.commit + 1))
+        if not tries_again:
+            self._check_progress(place)
+        self.number = self._claim(place)
+        kept = newest(storage, self._form, KEPT, self.number)
+        self._kept = kept
+        last = kept[-1] if kept else last
+        self.manifest = dataclasses.replace(last, fence=self.number)
+
+    def commit(self, mine: BatchManifest) -> BatchManifest:
+        """Commit the manifest after ``manifest``, and continue from what is committed.
+
+        Returns:
+            The manifest that was committed: this one, or one of an earlier start.
+
+        Raises:
+            FencedError: Another driver has taken the job over.
+            CorruptManifestError: Another manifest was committed, and is damaged.
+        """
+        committed = commit(self._storage, self._form, mine)
+        self.manifest = dataclasses.replace(committed, fence=self.number)
+        self._kept = (*self._kept, committed)[-KEPT:]
+        return committed
+
+    def check_fence(self) -> None:
+        """Check that no other driver has taken the job over.
+
+        Raises:
+            FencedError: Another driver has.
+        """
+        check_fence(self._storage, self.number)
+
+    def sweep(self, runs: Iterable[int]) -> frozenset[int]:
+        """Remove manifests that are superseded, and the files of Spark jobs that none names.
+
+        Args:
+            runs: The numbers of commits whose files may be removed, unless a kept manifest names
+                them.
+
+        Returns:
+            The numbers of those that were removed.
+        """
+        self._storage.delete(superseded(self._storage, self._form, KEPT, self.number))
+        if highest_fence(self._storage) > self.number:
+            return frozenset()
+        old = self.number - MAX_STARTS
+        names = ((fence_in(name) or _stopped_in(name), name) for name in self._storage.names())
+        self._storage.delete([name for fence, name in names if fence is not None and fence < old])
+        needed = frozenset().union(*(manifest.runs() for manifest in self._kept))
+        unneeded = frozenset(runs) - needed
+        for run in sorted(unneeded):
+            self._work.remove(work_folder(run))
+        return unneeded
+
+    def stop(self) -> None:
+        """Note that this start ends in order: it does not count as one that has died."""
+        self._storage.create(f"{self.number:012d}.stopped", b"")
+
+    def end(self, last: int) -> None:
+        """Note that the job has ended, and remove its files.
+
+        Args:
+            last: The highest number of a commit whose folder may exist.
+        """
+        self._storage.create(ENDED, b"")
+        remove_ended(self._storage, self._work, last)
+
+    def _claim(self, place: _Place) -> int:
+        fence = highest_fence(self._storage)
+        content = json.dumps(place._asdict()).encode()
+        while True:
+            fence += 1
+            if self._storage.create(fence_name(fence), content):
+                return fence
+
+    def _finished(self, run: int) -> int:
+        names = self._work.names(work_folder(run))
+        finishes = (finish_in(name) for name in names)
+        return len({finish.partition for finish in finishes if finish is not None})
+
+    def _check_progress(self, place: _Place) -> None:
+        names = self._storage.names()
+        fences = sorted(fence for name in names if (fence := fence_in(name)) is not None)
+        stopped = set(map(_stopped_in, names))
+        last = fences[-MAX_STARTS:]
+        if len(last) < MAX_STARTS or not stopped.isdisjoint(last):
+            return
+        if all(self._place_of(fence) == place for fence in last):
+            raise CrashLoopError(MAX_STARTS, *place)
+
+    def _place_of(self, fence: int) -> _Place:
+        return _Place(**json.loads(self._storage.read(fence_name(fence))))
+
+
+def _stopped_in(name: str) -> int | None:
+    """Return the start that has ended in order, by the name of a file; None: it is another file."""
+    match = _STOPPED.fullmatch(name)
+    return int(match["fence"]) if match else None
+
+
+def remove_ended(storage: DeletingStorage, work: WorkFolders, last: int) -> None:
+    """Remove the files of a job that has ended; ``ended`` is the last one.
+
+    Args:
+        storage: The folder of the job.
+        work: The folders of its Spark jobs.
+        last: See ``BatchStart.end``.
+    """
+    for run in range(1, last + 1):
+        work.remove(work_folder(run))
+    names = [name for name in storage.names() if name not in (ENDED, SUBMISSION)]
+    storage.delete(sorted(names, key=lambda name: (fence_in(name) is not None, name)))
+    storage.delete([SUBMISSION])
+    storage.delete([ENDED])

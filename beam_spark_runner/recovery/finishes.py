@@ -1,0 +1,92 @@
+"""Finish records: small files by which tasks of a bounded pipeline say that they have finished.
+
+They are in a folder of their Spark job, next to the rows that the tasks have made. A record is
+created once these rows are durable, and has the report of the task. Its name says which partition
+of how many has finished, so that a later start knows how many tasks the Spark job had.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+_RECORD = re.compile(
+    r"p(?P<partition>\d{5,})of(?P<partitions>\d{5,})-(?P<attempt>[0-9a-f]{16})\.done"
+)
+
+
+class Finish(NamedTuple):
+    """An attempt at a task that has finished.
+
+    Attributes:
+        partition: The partition of the task.
+        partitions: The number of tasks of its Spark job.
+        attempt: The id of the attempt.
+    """
+
+    partition: int
+    partitions: int
+    attempt: int
+
+    @property
+    def record_name(self) -> str:
+        """The name of the finish record."""
+        return f"{self._stem}.done"
+
+    @property
+    def rows_name(self) -> str:
+        """The name of the file with the rows that the attempt has made."""
+        return f"{self._stem}.rows"
+
+    @property
+    def _stem(self) -> str:
+        return f"p{self.partition:05d}of{self.partitions:05d}-{self.attempt:016x}"
+
+
+def finish_in(name: str) -> Finish | None:
+    """Return the attempt whose finish record has a name; None: it is the name of another file."""
+    match = _RECORD.fullmatch(name)
+    if match is None:
+        return None
+    return Finish(int(match["partition"]), int(match["partitions"]), int(match["attempt"], 16))
+
+
+def encode_record(report: bytes) -> bytes:
+    """Return the content of a finish record: a digest, and the serialised report of the task."""
+    return _digest(report) + report
+
+
+def decode_record(content: bytes) -> bytes | None:
+    """Return the serialised report in a finish record; None: it is damaged."""
+    digest, report = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return report if digest == _digest(report) else None
+
+
+_DIGEST_BYTES = 16
+
+
+def _digest(report: bytes) -> bytes:
+    return hashlib.blake2b(report, digest_size=_DIGEST_BYTES).digest()
+
+
+def finished_partitions(names: Iterable[str]) -> Mapping[int, list[Finish]]:
+    """Return the attempts that may be kept, by partition: those of one number of tasks.
+
+    Starts of a driver may have run a Spark job with different numbers of tasks. Those are kept of
+    which most partitions are finished.
+
+    Args:
+        names: The names of the files of a Spark job.
+
+    Returns:
+        By partition, attempts in the order of their ids. Nobody has read the rows of either before
+        the commit, so that it does not matter which is kept, as long as all starts choose the same.
+    """
+    by_count: dict[int, dict[int, list[Finish]]] = {}
+    for finish in sorted(finish for name in names if (finish := finish_in(name)) is not None):
+        if finish.partition < finish.partitions:
+            by_partition = by_count.setdefault(finish.partitions, {})
+            by_partition.setdefault(finish.partition, []).append(finish)
+    if not by_count:
+        return {}
+    return by_count[max(by_count, key=lambda count: (len(by_count[count]), count))]
