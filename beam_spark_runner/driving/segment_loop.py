@@ -72,7 +72,7 @@ def _run_segments(
     """Run the segments that have not run; see ``run_plan``."""
     run = _PlanRun(plan, settings, cluster, tally, clock, store)
     by_id = {segment.id: segment for segment in plan.segments}
-    order = segments.SegmentOrder(reads_of(plan), run.restored.done)
+    order = segments.SegmentOrder(reads_of(plan), run.restored.done, run.gone)
     action = order.start()
     while not isinstance(action, segments.Finish):
         settings.check_cancelled()
@@ -144,6 +144,18 @@ class _PlanRun:
                 self._tally.accepted.pop(segment.id, None)
                 for dest in segment.writes:
                     self._gathered.pop(dest, None)
+
+    def gone(self, id_: SegmentId) -> frozenset[SegmentId]:
+        """Return the segments whose output a segment reads, and which was released."""
+        segment = next(each for each in self._plan.segments if each.id == id_)
+        needed = {writer for writers in segment.reads.values() for writer in writers}
+        needed |= {
+            writer.id
+            for writer in self._plan.segments
+            for dest in segment.side_inputs
+            if dest in writer.writes and dest not in self._gathered
+        }
+        return self._store.released() & needed
 
     def run_segment(self, segment: Segment) -> segments.Event:
         """Run one segment once."""

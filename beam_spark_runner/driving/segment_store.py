@@ -114,6 +114,10 @@ class SegmentStore(Protocol):
         """Return the jobs of a segment that has not run to its end. None: there are none."""
         ...
 
+    def released(self) -> frozenset[SegmentId]:
+        """Return the segments that have run, and whose output is not stored any more."""
+        ...
+
     def next_run(self) -> int:
         """Return the number of the next Spark job."""
         ...
@@ -185,6 +189,10 @@ class ForgetfulStore:
     def jobs_of(self, segment: SegmentId) -> RestoredJobs | None:
         """See ``SegmentStore``."""
         return None
+
+    def released(self) -> frozenset[SegmentId]:
+        """See ``SegmentStore``."""
+        return frozenset()
 
     def next_run(self) -> int:
         """See ``SegmentStore``."""

@@ -149,6 +149,12 @@ class StoredSegments:
         ]
         return RestoredJobs(partitions=running.partitions, made=made, infos=running.metrics)
 
+    def released(self) -> frozenset[SegmentId]:
+        """See ``SegmentStore``."""
+        last = self._start.manifest
+        writers = {int(each.id) for each in self._plan.segments if each.writes}
+        return frozenset(map(SegmentId, (writers & last.done.keys()) - last.outputs.keys()))
+
     def next_run(self) -> int:
         """Return the number of the commit that would accept the next Spark job.
 

@@ -29,9 +29,10 @@ def described_pipeline(pipeline: beam_runner_api_pb2.Pipeline) -> Mapping[str, D
     names = {id_: transform.unique_name for id_, transform in components.transforms.items()}
     producers = {
         collection: (names[id_], tag)
-        for id_, transform in components.transforms.items()
+        for id_, transform in sorted(components.transforms.items())
         if not transform.subtransforms
-        for tag, collection in transform.outputs.items()
+        for tag, collection in sorted(transform.outputs.items())
+        if collection not in transform.inputs.values()  # an empty composite passes its input on
     }
     return {
         transform.unique_name: dict(_described(transform, components, producers))

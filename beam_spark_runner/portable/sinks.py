@@ -52,8 +52,8 @@ def remove_temporary_files(
         since_s: The start of the run, Unix time: older files are those of other runs.
         has_succeeded: Whether the pipeline has succeeded, so that all that it has written should
             have final names.
-        has_written_all: Whether a batch pipeline has succeeded, so that Beam has deleted the files
-            of each ``FileBasedSink``.
+        has_written_all: Whether a batch pipeline has succeeded in its first start, so that Beam has
+            deleted the files of each ``FileBasedSink``.
     """
     try:
         beginnings = [] if has_written_all else list(_of_sinks(graph))

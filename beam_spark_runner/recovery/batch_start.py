@@ -25,6 +25,7 @@ from beam_spark_runner.recovery.commit import (
     commit,
     highest_fence,
     newest,
+    numbers_in,
     superseded,
 )
 from beam_spark_runner.recovery.finishes import finish_in
@@ -180,14 +181,11 @@ class BatchStart:
         """Note that this start ends in order: it does not count as one that has died."""
         self._storage.create(f"{self.number:012d}.stopped", b"")
 
-    def end(self, last: int) -> None:
-        """Note that the job has ended, and remove its files.
-
-        Args:
-            last: The highest number of a commit whose folder may exist.
-        """
-        self._storage.create(ENDED, b"")
-        remove_ended(self._storage, self._work, last)
+    def end(self) -> None:
+        """Note that the job is done, with its metrics, and remove its files."""
+        metrics = [info.hex() for infos in self.manifest.done.values() for info in infos]
+        self._storage.create(ENDED, json.dumps(metrics).encode())
+        remove_ended(self._storage, self._work)
 
     def _claim(self, place: _Place) -> int:
         fence = highest_fence(self._storage)
@@ -222,17 +220,22 @@ def _stopped_in(name: str) -> int | None:
     return int(match["fence"]) if match else None
 
 
-def remove_ended(storage: DeletingStorage, work: WorkFolders, last: int) -> None:
-    """Remove the files of a job that has ended; ``ended`` is the last one.
+def remove_ended(storage: DeletingStorage, work: WorkFolders) -> tuple[bytes, ...]:
+    """Remove the files of a job that is done; ``ended`` is the last one.
 
     Args:
         storage: The folder of the job.
         work: The folders of its Spark jobs.
-        last: See ``BatchStart.end``.
+
+    Returns:
+        Its metrics: serialised MonitoringInfos.
     """
-    for run in range(1, last + 1):
+    metrics = tuple(map(bytes.fromhex, json.loads(storage.read(ENDED))))
+    # The manifests are removed after the folders whose numbers they know.
+    for run in range(1, max(numbers_in(storage, commits()), default=0) + 2):
         work.remove(work_folder(run))
     names = [name for name in storage.names() if name not in (ENDED, SUBMISSION)]
     storage.delete(sorted(names, key=lambda name: (fence_in(name) is not None, name)))
     storage.delete([SUBMISSION])
     storage.delete([ENDED])
+    return metrics

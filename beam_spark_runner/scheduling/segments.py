@@ -6,7 +6,7 @@ random stage makes other rows the second time, so that all readers of the
 first ones must run again, too.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import InvariantError
@@ -77,6 +77,10 @@ class Finish:
 Action = Run | GiveUp | Finish
 
 
+def _none(segment: SegmentId) -> frozenset[SegmentId]:
+    return frozenset()
+
+
 class SegmentOrder:
     """Decides on the next action after each event.
 
@@ -84,6 +88,8 @@ class SegmentOrder:
         reads: By segment: those whose rows it reads, side inputs included; in the
             order in which segments run.
         done: The segments that have run already.
+        gone: Returns those segments that have run, and whose output a segment would need to run
+            again, but nobody has any more.
 
     Example:
         1 reads 0, 2 reads 0. When 2 finds the rows of 0 lost, 0 runs again, then
@@ -91,9 +97,12 @@ class SegmentOrder:
     """
 
     def __init__(
-        self, reads: Mapping[SegmentId, Set[SegmentId]], done: Iterable[SegmentId] = ()
+        self,
+        reads: Mapping[SegmentId, Set[SegmentId]],
+        done: Iterable[SegmentId] = (),
+        gone: Callable[[SegmentId], Set[SegmentId]] = _none,
     ) -> None:
-        self._reads = reads
+        self._reads, self._gone = reads, gone
         self._done = set(done)
         self._runs = dict.fromkeys(reads, 0)
         self._crashes = dict.fromkeys(reads, 0)
@@ -126,7 +135,7 @@ class SegmentOrder:
                 if not writers <= self._done:
                     raise InvariantError(f"lost rows of segments that have not run: {event}")
                 self._reason = reason
-                stale = self._with_readers(writers)
+                stale = self._stale(segment, writers)
                 self._done -= stale
                 return self._next(stale)
 
@@ -139,10 +148,18 @@ class SegmentOrder:
         self._runs[self._running] += 1
         return Run(self._running, forget)
 
-    def _with_readers(self, writers: Set[SegmentId]) -> frozenset[SegmentId]:
-        """Return ``writers`` and all that have read from them, directly or not."""
-        stale = set(writers)
-        for id_, read in self._reads.items():  # in order: readers after writers
-            if id_ in self._done and read & stale:
-                stale.add(id_)
+    def _stale(self, reader: SegmentId, writers: Set[SegmentId]) -> frozenset[SegmentId]:
+        """Return the segments that have to run again, apart from the reader, if rows are lost.
+
+        They are the writers, all that have read from them, directly or not, and all whose output is
+        needed for that and gone. A random step makes other rows the second time, for all readers.
+        """
+        stale, before = set(writers), 0
+        while before < len(stale):
+            before = len(stale)
+            for id_ in (reader, *tuple(stale)):
+                stale |= self._gone(id_)
+            for id_, read in self._reads.items():  # in order: readers after writers
+                if id_ in self._done and read & stale:
+                    stale.add(id_)
         return frozenset(stale)

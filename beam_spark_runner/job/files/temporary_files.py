@@ -22,13 +22,15 @@ def remove_temporary_files_of(
         state: Its last state.
         was_saved: Whether a savepoint of it was made.
     """
-    is_streaming, has_succeeded = job.plan.is_streaming, state in _SUCCESSES
+    has_succeeded = state in _SUCCESSES
+    # Starts that died may have begun writes that later ones have begun again.
+    has_one_start = not (job.plan.is_streaming or job.can_be_continued)
     if job.was_built_here and (has_succeeded or not may_be_continued(job, was_saved=was_saved)):
         remove_temporary_files(
             job.plan.graph,
             began_s,
             has_succeeded=has_succeeded,
-            has_written_all=has_succeeded and not is_streaming,
+            has_written_all=has_succeeded and has_one_start,
         )
 
 

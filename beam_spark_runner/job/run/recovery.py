@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,10 +45,6 @@ class JobRecovery:
 
     Args:
         config: The options of the job, with ``--checkpoint_dir``.
-
-    Attributes:
-        is_over: Whether an earlier start has run the job to its end, and this one has only removed
-            what was left of it.
     """
 
     def __init__(self, config: RunnerConfig) -> None:
@@ -61,7 +57,7 @@ class JobRecovery:
         self._start: BatchStart | None = None
         self._is_fenced = False
         self._ended = threading.Event()
-        self.is_over = False
+        self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
         self.began_s = 0.0
 
     def submit(
@@ -102,8 +98,7 @@ class JobRecovery:
         )
         self.began_s = own.began_s
         if ENDED in names:
-            remove_ended(self._storage, self._folder, _last_commit(names) + 1)
-            self.is_over = True
+            self._metrics = remove_ended(self._storage, self._folder)
             return None
         if SUBMISSION in names and self._restart == "fresh":
             raise OptionsError(
@@ -145,8 +140,9 @@ class JobRecovery:
         Raises:
             RunnerError: See ``BatchStart`` and ``run_plan``.
         """
-        if self.is_over:
+        if self._metrics is not None:
             _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
+            tally.accepted[plan.segments[0].id] = self._metrics
             return
         start = self._start = BatchStart(
             self._storage,
@@ -193,7 +189,7 @@ class JobRecovery:
         if start is None or self._is_fenced:
             return
         if has_succeeded:
-            start.end(start.manifest.commit + 1)
+            start.end()
             return
         if is_cancelled:
             start.stop()
@@ -211,10 +207,6 @@ class JobRecovery:
                 return
             except CheckpointStorageError as error:
                 _LOGGER.debug("the fence cannot be read: %s", error)
-
-
-def _last_commit(names: Iterable[str]) -> int:
-    return max((commit for name in names if (commit := commit_in(name)) is not None), default=0)
 
 
 def _spark_of(session: Session) -> str:

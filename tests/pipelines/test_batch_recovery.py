@@ -1,0 +1,475 @@
+"""Batch pipelines whose drivers die at any moment, and whose later starts continue."""
+
+import json
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.io import fileio
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    CombiningValueStateSpec,
+    TimerSpec,
+    on_timer,
+)
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    OptionsError,
+)
+from beam_spark_runner.recovery.batch_start import CrashLoopError
+from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError
+from tests.harness.processes import wait_for
+from tests.harvest import counter_of
+from tests.pipelines.dying_drivers import Deaths, Died
+
+Build = Callable[[beam.Pipeline, Path], Any]
+
+
+class Job:
+    """A job whose folder outlives its starts.
+
+    Args:
+        spark: The session, or None.
+        folder: For the folder of the job, and what the pipeline writes.
+        build: Builds the pipeline.
+        flags: Options.
+    """
+
+    def __init__(self, spark: Any, folder: Path, build: Build, *flags: str) -> None:
+        self._spark, self._build = spark, build
+        self.folder, self.out = folder / "job", folder / "out"
+        self.out.mkdir(parents=True)
+        self._flags = [
+            "--batch_job_recovery",
+            f"--checkpoint_dir={self.folder}",
+            "--progress=off",
+            *flags,
+        ]
+
+    def start(self, *flags: str, build: Build | None = None) -> Any:
+        """Run the pipeline, and return its result."""
+        options = PipelineOptions([*self._flags, *flags])
+        p = beam.Pipeline(runner=SparkPortableRunner(self._spark), options=options)
+        (build or self._build)(p, self.out)
+        result = p.run()
+        assert result.wait_until_finish() == PipelineState.DONE
+        return result
+
+    def lines(self) -> list[str]:
+        """Return what the pipeline has written: without the names of its files."""
+        files = [file for file in self.out.rglob("*") if file.is_file() and file.stat().st_size]
+        return sorted(line for file in files for line in file.read_text().splitlines())
+
+    def names(self) -> list[str]:
+        """Return the names of the files of the job's folder."""
+        if not self.folder.exists():
+            return []
+        files = [file for file in self.folder.rglob("*") if file.is_file()]
+        return sorted(str(file.relative_to(self.folder)) for file in files)
+
+
+class Counted(beam.DoFn):  # type: ignore[misc]
+    """Counts elements by a metric."""
+
+    def process(self, element: Any) -> Iterator[Any]:
+        beam.metrics.Metrics.counter("tests", "counted").inc()
+        yield element
+
+
+def groups_and_side_input(p: beam.Pipeline, out: Path) -> None:
+    """Two exchanges, a side input that all of the rest waits for, and a file sink."""
+    sums = (
+        p
+        | beam.Create(range(40))
+        | "pairs" >> beam.Map(lambda x: (x % 5, x))
+        | beam.GroupByKey()
+        | "sums" >> beam.MapTuple(lambda key, values: (key, sum(values)))
+        | beam.ParDo(Counted())
+    )
+    total = sums | beam.Values() | beam.CombineGlobally(sum)
+    whole = beam.pvalue.AsSingleton(total)
+    shares = sums | "shares" >> beam.Map(lambda x, of: f"{x} {of}", whole)
+    shares | beam.io.WriteToText(str(out / "shares"))
+
+
+def a_random_step_with_two_readers(p: beam.Pipeline, out: Path) -> None:
+    """What both readers get of the random step must be the same."""
+    drawn = (
+        p
+        | beam.Create(range(12))
+        | beam.Reshuffle()
+        | "draw" >> beam.Map(lambda x: (x, random.random()))
+    )
+    for reader in ("one", "two"):
+        by_key = drawn | f"pairs {reader}" >> beam.Map(lambda x: (x[0] % 3, x))
+        lines = (
+            by_key
+            | f"group {reader}" >> beam.GroupByKey()
+            | f"flatten {reader}" >> beam.FlatMapTuple(lambda key, values: map(str, values))
+        )
+        lines | f"write {reader}" >> beam.io.WriteToText(str(out / reader))
+
+
+def state_and_timers(p: beam.Pipeline, out: Path) -> None:
+    lines = p | beam.Create([(x % 4, x) for x in range(30)]) | beam.ParDo(Summed())
+    lines | beam.io.WriteToText(str(out / "sums"), num_shards=2)
+
+
+class Summed(beam.DoFn):  # type: ignore[misc]
+    SUM = CombiningValueStateSpec("sum", sum)
+    KEY = CombiningValueStateSpec("key", max)
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        total: Any = beam.DoFn.StateParam(SUM),
+        key: Any = beam.DoFn.StateParam(KEY),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        beam.metrics.Metrics.counter("tests", "counted").inc()
+        key.add(pair[0])
+        total.add(pair[1])
+        end.set(beam.utils.timestamp.MAX_TIMESTAMP.predecessor())
+
+    @on_timer(END)
+    def finish(
+        self,
+        total: Any = beam.DoFn.StateParam(SUM),
+        key: Any = beam.DoFn.StateParam(KEY),
+    ) -> Iterator[str]:
+        yield f"{key.read()} {total.read()}"
+
+
+class _Range(RestrictionProvider):  # type: ignore[misc]
+    def initial_restriction(self, element: int) -> OffsetRange:
+        return OffsetRange(0, element)
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, element: int, restriction: OffsetRange) -> float:
+        return float(restriction.size())
+
+
+RESTRICTION = beam.DoFn.RestrictionParam(_Range())
+
+
+class Counting(beam.DoFn):  # type: ignore[misc]
+    """Leaves its restriction again and again."""
+
+    def process(self, element: int, tracker: Any = RESTRICTION) -> Iterator[int]:
+        position = tracker.current_restriction().start
+        for _ in range(5):
+            if not tracker.try_claim(position):
+                return
+            beam.metrics.Metrics.counter("tests", "counted").inc()
+            yield position
+            position += 1
+        tracker.defer_remainder()
+
+
+def rounds(p: beam.Pipeline, out: Path) -> None:
+    numbers = p | beam.Create([17, 8]) | beam.ParDo(Counting())
+    grouped = numbers | beam.Map(lambda x: (x, 1)) | beam.CombinePerKey(sum)
+    grouped | "lines" >> beam.Map(str) | beam.io.WriteToText(str(out / "numbers"))
+
+
+def files_by_destination(p: beam.Pipeline, out: Path) -> None:
+    lines = p | beam.Create([f"{'ab'[x % 2]} {x}" for x in range(10)])
+    lines | fileio.WriteToFiles(
+        str(out / "files"),
+        destination=lambda line: line[0],
+        sink=lambda _: fileio.TextSink(),
+        shards=1,
+    )
+
+
+pytestmark = pytest.mark.filterwarnings(  # of a driver that dies when its job ends
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)
+PIPELINES: dict[str, tuple[Build, tuple[str, ...]]] = {
+    "groups and side input": (groups_and_side_input, ()),
+    "random step": (a_random_step_with_two_readers, ()),
+    "state and timers": (state_and_timers, ()),
+    "rounds": (rounds, ("--sdf_round_budget=0.0001",)),
+    "files by destination": (files_by_destination, ()),
+}
+
+
+def counted(result: Any) -> int:
+    return counter_of(result, "counted")
+
+
+def undisturbed(name: str, spark: Any, folder: Path) -> tuple[list[str], int, int]:
+    """Return the output of a pipeline, its counter, and how often it changes its folder."""
+    build, flags = PIPELINES[name]
+    job = Job(spark, folder / "undisturbed", build, *flags)
+    deaths = Deaths(job.folder)
+    with deaths.striking():
+        result = job.start()
+    assert job.names() == []
+    return job.lines(), counted(result), len(deaths.changes)
+
+
+def dies_and_continues(
+    name: str, spark: Any, folder: Path, at: int, *, is_done: bool
+) -> tuple[Job, Any]:
+    build, flags = PIPELINES[name]
+    job = Job(spark, folder, build, *flags)
+    deaths = Deaths(job.folder, at, is_done=is_done)
+    with deaths.striking():
+        try:
+            result = job.start()
+        except Died:
+            result = None
+    if result is None or job.names():
+        result = job.start()
+    return job, result
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_output_is_that_of_an_undisturbed_run(
+    spark_session: Any, tmp_path: Path, name: str
+) -> None:
+    """A few moments of each pipeline; the rare test has all."""
+    lines, count, changes = undisturbed(name, spark_session, tmp_path)
+    for at in sorted(random.Random(name).sample(range(changes), 4)):
+        check(name, spark_session, tmp_path / f"at {at}", at, lines, count)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_output_is_that_of_an_undisturbed_run_at_all_moments(
+    spark_session: Any, tmp_path: Path, name: str
+) -> None:
+    lines, count, changes = undisturbed(name, spark_session, tmp_path)
+    for at in range(changes):
+        check(name, spark_session, tmp_path / f"at {at}", at, lines, count)
+
+
+def check(name: str, spark: Any, folder: Path, at: int, lines: list[str], count: int) -> None:
+    for is_done in (False, True):
+        job, result = dies_and_continues(name, spark, folder / str(is_done), at, is_done=is_done)
+        if name == "random step":
+            assert {each for each in Counter(job.lines()).values()} == {2}
+        else:
+            assert job.lines() == lines
+        assert job.names() == []
+        assert not [f for f in job.out.rglob("*") if f.is_dir() and "temp" in f.name]
+        assert counted(result) == count
+
+
+def failing(file: Path) -> Build:
+    """Return a pipeline whose user code fails as long as a file exists."""
+
+    def check(line: str) -> str:
+        if file.exists() and line.startswith("(4,"):
+            raise ValueError("not now")
+        with (file.parent / "bundles").open("a") as notes:
+            notes.write(f"{line}\n")
+        return line
+
+    def build(p: beam.Pipeline, out: Path) -> None:
+        sums = (
+            p
+            | beam.Create([(x % 7, x) for x in range(70)])
+            | beam.CombinePerKey(sum)
+            | beam.Map(str)
+            | "check" >> beam.Map(check)
+        )
+        sums | beam.io.WriteToText(str(out / "sums"))
+
+    return build
+
+
+@pytest.fixture
+def failed(spark_session: Any, tmp_path: Path) -> Job:
+    """A job whose first start has ended with an error of user code, after two commits."""
+    obstacle = tmp_path / "obstacle"
+    obstacle.touch()
+    job = Job(spark_session, tmp_path / "failed", failing(obstacle))
+    with pytest.raises(BundleFailedError, match="not now"):
+        job.start()
+    obstacle.unlink()
+    return job
+
+
+def records(job: Job) -> list[Path]:
+    """Return the finish records of the Spark job that has failed."""
+    return list(max(job.folder.glob("work-*")).glob("*.done"))
+
+
+def test_a_partition_that_has_finished_does_not_run_again(failed: Job, tmp_path: Path) -> None:
+    before = (tmp_path / "bundles").read_text().splitlines()
+    assert records(failed)
+    failed.start()
+    lines = Counter((tmp_path / "bundles").read_text().splitlines())
+    assert sorted(lines) == sorted(f"({x}, {sum(range(x, 70, 7))})" for x in range(7))
+    # Of what had run, only what the failed partition had done until then runs again.
+    assert sum(lines.values()) - 7 < len(before)
+    assert failed.lines() == sorted(lines)
+
+
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [damage, Path.unlink])
+def test_a_partition_with_a_harmed_finish_record_runs_again(
+    failed: Job, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    before = (tmp_path / "bundles").read_text().splitlines()
+    for record in records(failed):
+        harm(record)
+    failed.start()
+    lines = Counter((tmp_path / "bundles").read_text().splitlines())
+    assert sum(lines.values()) == 7 + len(before)
+    assert failed.names() == []
+
+
+@pytest.mark.parametrize("harm", [damage, Path.unlink])
+def test_harmed_rows_are_made_again(failed: Job, harm: Callable[[Path], None]) -> None:
+    """Also those of partitions that have finished with the rows that are harmed."""
+    for rows in failed.folder.glob("*/*.rows"):
+        harm(rows)
+    result = failed.start()
+    assert failed.lines() == sorted(f"({x}, {sum(range(x, 70, 7))})" for x in range(7))
+    assert failed.names() == []
+    assert result.state == PipelineState.DONE
+
+
+def changed(p: beam.Pipeline, out: Path) -> None:
+    numbers = p | beam.Create([("a", 1)]) | beam.CombinePerKey(max)
+    numbers | beam.Map(str) | beam.io.WriteToText(str(out / "other"))
+
+
+def test_another_pipeline_is_refused(failed: Job) -> None:
+    before = failed.names()
+    with pytest.raises(IncompatibleCheckpointError) as raised:
+        failed.start(build=changed)
+    assert "the step check is missing" in str(raised.value)
+    assert "WriteToText" in str(raised.value)
+    assert failed.names() == before
+    failed.start()
+
+
+def test_other_options_of_the_user_are_refused(failed: Job) -> None:
+    with pytest.raises(IncompatibleCheckpointError, match="--project: was not set, is mine"):
+        failed.start("--project=mine")
+    failed.start("--parallelism=3", "--max_parallelism=9", "--temp_location=/tmp")
+
+
+def test_start_options(failed: Job, spark_session: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="an earlier start has begun this job"):
+        failed.start("--restart=fresh")
+    failed.start("--restart=resume")
+    with pytest.raises(OptionsError, match="no job has begun in --checkpoint_dir"):
+        failed.start("--restart=resume")
+    failed.start("--restart=fresh")
+
+
+def test_a_job_that_kills_its_drivers_is_not_started_for_ever(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    job = Job(spark_session, tmp_path, groups_and_side_input)
+
+    def die() -> None:
+        deaths = Deaths(job.folder / "work-000000000001", 2)
+        with deaths.striking(), pytest.raises(Died):
+            job.start()
+
+    for _ in range(3):
+        die()
+    with pytest.raises(CrashLoopError, match="3 starts of this job have died at the same place"):
+        job.start()
+    job.start("--restart=resume")
+
+
+def test_the_older_of_two_starts_stops(spark_session: Any, tmp_path: Path) -> None:
+    job = Job(spark_session, tmp_path, groups_and_side_input)
+    newer = tmp_path / "job" / f"{2:012d}.fence"
+
+    def build(p: beam.Pipeline, out: Path) -> None:
+        groups_and_side_input(p, out)
+
+    real = Deaths._watched
+
+    class Rival(Deaths):
+        """Claims a higher fence when the driver is about to commit a second time."""
+
+        def _watched(self, change: Any) -> Any:
+            watched = real(self, change)
+
+            def with_rival(folder: Any, *arguments: Any, **named: Any) -> Any:
+                if arguments[:1] == ("batch-000000000002.manifest",) and not newer.exists():
+                    newer.write_text(json.dumps({"commit": 1, "finished": 0}))
+                return watched(folder, *arguments, **named)
+
+            return with_rival
+
+    with Rival(job.folder).striking(), pytest.raises(FencedError, match="has taken over"):
+        job.start(build=build)
+    assert newer.exists()
+    job.start(build=build)
+    assert job.names() == []
+
+
+def test_what_the_option_needs(spark_session: Any, tmp_path: Path) -> None:
+    job = Job(spark_session, tmp_path, groups_and_side_input)
+    job._flags = ["--batch_job_recovery", "--progress=off"]
+    with pytest.raises(OptionsError, match="needs a --checkpoint_dir"):
+        job.start()
+
+
+def test_disabled_it_leaves_no_file(spark_session: Any, tmp_path: Path) -> None:
+    job = Job(spark_session, tmp_path, groups_and_side_input)
+    job._flags.remove("--batch_job_recovery")
+    job.start()
+    assert not job.folder.exists()
+
+
+def test_a_cancelled_start_says_what_continues(
+    spark_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, obstacle = tmp_path / "started", tmp_path / "obstacle"
+    obstacle.touch()
+
+    def wait(x: Any) -> Any:
+        started.touch()
+        while obstacle.exists():
+            time.sleep(0.01)
+        return x
+
+    def build(p: beam.Pipeline, out: Path) -> None:
+        lines = p | beam.Create(["a", "b"]) | beam.Reshuffle() | beam.Map(wait)
+        lines | beam.io.WriteToText(str(out / "lines"))
+
+    job = Job(spark_session, tmp_path / "cancelled", build)
+    p = beam.Pipeline(
+        runner=SparkPortableRunner(spark_session), options=PipelineOptions(job._flags)
+    )
+    build(p, job.out)
+    result = p.run()
+    wait_for(started.exists)
+    with caplog.at_level(logging.WARNING):
+        result.cancel()
+    assert "the same command continues after " in caplog.text
+    assert any(name.endswith(".stopped") for name in job.names())
+    obstacle.unlink()
+    job.start()
+    assert job.lines() == ["a", "b"]
