@@ -148,3 +148,21 @@ def test_stages_after_a_write_come_after_all_others() -> None:
     found = [segment for segment, *_ in places(laid)]
     assert found[0] <= laid.end_after(0) - 1
     assert laid.end_after(0) < found[1] == found[2] < found[3] < laid.end_after(1)
+
+
+def test_each_level_may_be_a_segment() -> None:
+    laid = edges(
+        ([], POINT, []),
+        ([0], EXCHANGE, []),
+        ([1], POINT, []),
+        ([2], EXCHANGE, []),
+        ([0, 3], POINT, []),
+    )
+    laid_out = lay_out(laid, max_exchanges=12, max_destinations=250, separates_levels=True)
+    assert [(*place.segment, place.level) for place in laid_out] == [
+        (0, 0, 0),
+        (0, 1, 1),
+        (0, 1, 1),
+        (0, 2, 1),
+        (0, 2, 1),
+    ]

@@ -2,26 +2,54 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from beam_spark_runner.recovery.batch_manifest import BatchManifest, commits
 from beam_spark_runner.recovery.commit import claim, commit, newest, superseded
-from beam_spark_runner.recovery.manifest import (
-    FencedError,
-    Manifest,
-    decode,
-    epoch_in,
-    epochs_of,
-    fence_in,
-)
+from beam_spark_runner.recovery.form import ManifestForm
+from beam_spark_runner.recovery.manifest import FencedError, Manifest, epochs_of, fence_in
 from tests.examples import examples
 
-EPOCHS = epochs_of("main")
 KEEP = 1  # the least: who wakes up late finds the most gone
 T = TypeVar("T")
+
+
+class Epochs:
+    """The manifests of a streaming pipeline.
+
+    Attributes:
+        form: Their form.
+        first: What the pipeline begins with.
+    """
+
+    form: ManifestForm[Any] = epochs_of("main")
+    first: Any = Manifest(
+        epoch=0, fence=0, lineage="main", parent=None, partitions=1, key_groups=128
+    )
+
+    @staticmethod
+    def after(last: Any, fence: int, unique: int) -> Any:
+        """Return the next manifest of a driver. An epoch that runs again makes another one."""
+        return dataclasses.replace(
+            last, epoch=last.epoch + 1, parent=last.epoch, fence=fence, clock_us=unique
+        )
+
+
+class Commits(Epochs):
+    """The manifests of a bounded pipeline."""
+
+    form = commits()
+    first = BatchManifest(commit=0, fence=0, plan="of this pipeline")
+
+    @staticmethod
+    def after(last: Any, fence: int, unique: int) -> Any:
+        """Return the next manifest of a driver."""
+        done = {**last.done, last.commit: (b"%d" % unique,)}
+        return dataclasses.replace(last, commit=last.commit + 1, fence=fence, done=done)
 
 
 class LostAnswerError(Exception):
@@ -96,14 +124,15 @@ class Answers:
 
 
 class Driver:
-    """Does with a storage what a streaming pipeline does, and cleans up."""
+    """Does with a storage what a pipeline does, and cleans up."""
 
-    def __init__(self, number: int, files: dict[str, bytes]) -> None:
+    def __init__(self, number: int, files: dict[str, bytes], kind: type[Epochs]) -> None:
         self.fence = 0
         self.late = 0  # how many of its commits came after a higher fence had been claimed
-        self.won: list[Manifest] = []  # its own ones
-        self.known: list[Manifest] = []  # those and adopted ones, and what it began with
+        self.won: list[Any] = []  # its own ones
+        self.known: list[Any] = []  # those and adopted ones, and what it began with
         self._number, self._answers = number, Answers(files)
+        self._kind = kind
 
     def takes_a_step(self, loss: str = "") -> bool:
         """Whether it goes on after one more answer."""
@@ -119,27 +148,18 @@ class Driver:
 
     def _run(self) -> None:
         self.fence = self._until_answered(lambda _: claim(self._answers))
-        self.known.extend(newest(self._answers, EPOCHS, fence=self.fence))
-        last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1, key_groups=128)
-        if self.known:
-            last = self.known[-1]
+        self.known.extend(newest(self._answers, self._kind.form, fence=self.fence))
+        last = self.known[-1] if self.known else self._kind.first
         while True:
             last = self._until_answered(self._commits_after(last))
             self.known.append(last)
-            for name in superseded(self._answers, EPOCHS, KEEP, self.fence):
+            for name in superseded(self._answers, self._kind.form, KEEP, self.fence):
                 self._answers.delete(name)
 
-    def _commits_after(self, last: Manifest) -> Callable[[int], Manifest]:
-        def attempt(tries: int) -> Manifest:
-            # An epoch that runs again makes another manifest.
-            mine = dataclasses.replace(
-                last,
-                epoch=last.epoch + 1,
-                parent=last.epoch,
-                fence=self.fence,
-                clock_us=100 * self._number + tries,
-            )
-            committed = commit(self._answers, EPOCHS, mine)
+    def _commits_after(self, last: Any) -> Callable[[int], Any]:
+        def attempt(tries: int) -> Any:
+            mine = self._kind.after(last, self.fence, 100 * self._number + tries)
+            committed = commit(self._answers, self._kind.form, mine)
             if committed == mine:
                 self.won.append(mine)
             return committed
@@ -158,18 +178,20 @@ class Driver:
 class Rivals(RuleBasedStateMachine):
     """Any number of drivers, each of which sleeps for as long as it likes."""
 
+    kind = Epochs
+
     def __init__(self) -> None:
         super().__init__()
         self.files: dict[str, bytes] = {}
         self.drivers: list[Driver] = []
         self.started = 0
         self.fences: dict[int, Driver] = {}
-        self.chain: list[Manifest] = []  # what was committed, from epoch 1
+        self.chain: list[Any] = []  # what was committed, from number 1
 
     def start(self) -> Driver:
         """Return a new driver."""
         self.started += 1
-        self.drivers.append(Driver(self.started, self.files))
+        self.drivers.append(Driver(self.started, self.files, self.kind))
         return self.drivers[-1]
 
     @rule(which=st.integers(0, 3), steps=st.integers(1, 6))
@@ -221,7 +243,9 @@ class Rivals(RuleBasedStateMachine):
         if driver.fence:
             assert self.fences.setdefault(driver.fence, driver) is driver, "one fence, two drivers"
         for each in driver.known:
-            assert each == self.chain[each.epoch - 1], "two drivers know different pasts"
+            assert each == self.chain[self.kind.form.number_of(each) - 1], (
+                "two drivers know different pasts"
+            )
         if len(driver.won) > won:
             assert self.chain[-1] == driver.won[-1], "a fenced driver has committed"
             driver.late += max(self.claimed()) > driver.fence
@@ -232,10 +256,10 @@ class Rivals(RuleBasedStateMachine):
 
     def look(self) -> None:
         """Learn which epochs were committed."""
-        for epoch, manifest in sorted(self.manifests().items()):
-            if epoch > len(self.chain):
-                assert epoch == len(self.chain) + 1
-                assert manifest.parent == epoch - 1
+        for number, manifest in sorted(self.manifests().items()):
+            if number > len(self.chain):
+                assert number == len(self.chain) + 1
+                assert self.kind.form.number_of(manifest) == number
                 assert not self.chain or manifest.fence >= self.chain[-1].fence
                 self.chain.append(manifest)
 
@@ -243,22 +267,23 @@ class Rivals(RuleBasedStateMachine):
     def the_newest_manifests_are_there_and_never_change(self) -> None:
         there = self.manifests()
         for manifest in self.chain[-KEEP:]:
-            assert there[manifest.epoch] == manifest
+            assert there[self.kind.form.number_of(manifest)] == manifest
 
     def teardown(self) -> None:
         """A driver that starts now goes on, whatever the others have left."""
-        driver, before = Driver(self.started + 1, self.files), len(self.chain)
+        driver, before = Driver(self.started + 1, self.files, self.kind), len(self.chain)
         while len(driver.won) < 2:
             assert self.step(driver)
         assert len(self.chain) == before + 2
 
-    def manifests(self) -> dict[int, Manifest]:
-        """Return what is there, by epoch."""
-        epochs = {name: epoch_in(name, "main") for name in self.files}
+    def manifests(self) -> dict[int, Any]:
+        """Return what is there, by number."""
+        form = self.kind.form
+        numbers = {name: form.number_in(name) for name in self.files}
         return {
-            epoch: decode(self.files[name], name)
-            for name, epoch in epochs.items()
-            if epoch is not None
+            number: form.decode(self.files[name], name)
+            for name, number in numbers.items()
+            if number is not None
         }
 
     def claimed(self) -> list[int]:
@@ -266,5 +291,13 @@ class Rivals(RuleBasedStateMachine):
         return [fence for name in self.files if (fence := fence_in(name)) is not None]
 
 
-TestRivals = Rivals.TestCase
-TestRivals.settings = settings(max_examples=examples(80), stateful_step_count=25, deadline=None)
+class BatchRivals(Rivals):
+    """Drivers of a bounded pipeline."""
+
+    kind = Commits
+
+
+TestRivals, TestBatchRivals = Rivals.TestCase, BatchRivals.TestCase
+TestRivals.settings = TestBatchRivals.settings = settings(
+    max_examples=examples(80), stateful_step_count=25, deadline=None
+)

@@ -115,3 +115,18 @@ def test_unexpected_events_are_our_bug(event: Event) -> None:
 def test_nothing_can_have_run_before_the_start() -> None:
     with pytest.raises(InvariantError, match="segment None runs"):
         SegmentOrder(CHAIN).on(Ran(A))
+
+
+def test_what_was_released_runs_again_too_if_it_is_needed() -> None:
+    """Nobody has the output of A any more, which B needs to run again."""
+    order = SegmentOrder(FAN, done=(A, B), gone=lambda segment: {A} if segment == B else set())
+    assert order.start() == Run(C)
+    assert order.on(Ran(C)) == Run(D)
+    # C has read what A has made, which may be something else the second time.
+    assert order.on(lost(D, B)) == Run(A, frozenset({A, B, C}))
+
+
+def test_what_the_reader_itself_needs_may_be_gone() -> None:
+    order = SegmentOrder(APART, done=(A, B, C), gone=lambda segment: {A} if segment == D else set())
+    assert order.start() == Run(D)
+    assert order.on(lost(D, B)) == Run(A, frozenset({A, B, C}))

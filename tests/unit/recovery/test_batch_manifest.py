@@ -1,0 +1,100 @@
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.recovery.batch_manifest import (
+    BatchManifest,
+    GatheredSideInput,
+    RunningSegment,
+    StoredPart,
+    commit_in,
+    commits,
+    decode,
+    encode,
+)
+from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
+    IncompatibleCheckpointError,
+    digest_of,
+)
+
+NUMBERS = st.integers(0, 1 << 62)
+BYTES = st.tuples(st.binary(max_size=3))
+PARTS = st.builds(
+    StoredPart,
+    run=NUMBERS,
+    attempts=st.lists(NUMBERS, max_size=3).map(tuple),
+    size_bytes=NUMBERS,
+    residuals=st.dictionaries(NUMBERS, NUMBERS, max_size=2),
+)
+RUNNING = st.builds(
+    RunningSegment,
+    segment=NUMBERS,
+    partitions=NUMBERS,
+    parts=st.lists(PARTS, max_size=2).map(tuple),
+    metrics=BYTES,
+)
+SIDE_INPUTS = st.builds(
+    GatheredSideInput,
+    id=st.text(max_size=3),
+    code=NUMBERS,
+    inline=st.none() | st.binary(max_size=3),
+    run=NUMBERS,
+    files=st.lists(st.text(max_size=3), max_size=2).map(tuple),
+)
+MANIFESTS = st.builds(
+    BatchManifest,
+    commit=NUMBERS,
+    fence=NUMBERS,
+    plan=st.text(max_size=3),
+    done=st.dictionaries(NUMBERS, BYTES, max_size=2),
+    outputs=st.dictionaries(NUMBERS, st.tuples(PARTS), max_size=2),
+    running=st.none() | RUNNING,
+    side_inputs=st.dictionaries(NUMBERS, SIDE_INPUTS, max_size=2),
+    is_final=st.booleans(),
+)
+PART = StoredPart(run=3, attempts=(7, 8), size_bytes=9)
+
+
+@given(MANIFESTS)
+def test_a_manifest_is_read_as_it_was_written(manifest: BatchManifest) -> None:
+    assert decode(encode(manifest), "its name") == manifest
+
+
+@given(st.data())
+def test_a_damaged_manifest_is_noticed(data: st.DataObject) -> None:
+    coded = bytearray(encode(BatchManifest(commit=1, fence=1, plan="p", outputs={2: (PART,)})))
+    coded[data.draw(st.integers(0, len(coded) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CorruptManifestError, match="its name"):
+        decode(bytes(coded), "its name")
+
+
+def test_another_format_is_refused() -> None:
+    first, second, _ = encode(BatchManifest(commit=1, fence=1, plan="p")).split(b"\n")
+    text = json.dumps({**json.loads(second), "format": 99}).encode()
+    assert digest_of(second) == first
+    with pytest.raises(IncompatibleCheckpointError, match="its format is 99"):
+        decode(b"\n".join((digest_of(text), text, b"")), "its name")
+
+
+def test_names_have_the_number() -> None:
+    assert commit_in(commits().name_of(12)) == 12
+    assert commit_in("main-000000000012.manifest") is None
+
+
+def test_runs_are_those_whose_files_are_named() -> None:
+    manifest = BatchManifest(
+        commit=9,
+        fence=1,
+        plan="p",
+        outputs={1: (PART, dataclasses.replace(PART, run=4))},
+        running=RunningSegment(segment=2, partitions=2, parts=(dataclasses.replace(PART, run=5),)),
+        side_inputs={
+            1: GatheredSideInput(id="a", code=1, run=6, files=("f",)),
+            2: GatheredSideInput(id="b", code=1, run=7, inline=b""),
+        },
+    )
+    assert manifest.runs() == {3, 4, 5, 6}

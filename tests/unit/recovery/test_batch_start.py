@@ -1,0 +1,169 @@
+import dataclasses
+from collections.abc import Iterable
+
+import pytest
+
+from beam_spark_runner.recovery.batch_manifest import (
+    BatchManifest,
+    StoredPart,
+    commits,
+    work_folder,
+)
+from beam_spark_runner.recovery.batch_start import (
+    ENDED,
+    SUBMISSION,
+    BatchStart,
+    CrashLoopError,
+    remove_ended,
+)
+from beam_spark_runner.recovery.finishes import Finish
+from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError, fence_name
+from tests.unit.recovery.files import Files
+
+
+class Work:
+    """Folders in memory; see ``WorkFolders``."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, list[str]] = {}
+
+    def names(self, folder: str) -> Iterable[str]:
+        return self.folders.get(folder, ())
+
+    def remove(self, folder: str) -> None:
+        self.folders.pop(folder, None)
+
+
+@pytest.fixture
+def files() -> Files:
+    found = Files()
+    found.create(SUBMISSION, b"what runs")
+    return found
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+def commit(start: BatchStart, **changes: object) -> BatchManifest:
+    last = start.manifest
+    mine = dataclasses.replace(last, commit=last.commit + 1, **changes)  # type: ignore[arg-type]
+    return start.commit(mine)
+
+
+def test_a_start_continues_from_the_newest_commit(files: Files, work: Work) -> None:
+    first = BatchStart(files, work, "plan")
+    assert (first.number, first.manifest.commit) == (1, 0)
+    commit(first, done={0: (b"m",)})
+    commit(first, done={0: (b"m",), 1: ()})
+    second = BatchStart(files, work, "plan")
+    assert second.number == 2
+    assert second.manifest == BatchManifest(
+        commit=2, fence=2, plan="plan", done={0: (b"m",), 1: ()}
+    )
+    with pytest.raises(FencedError):
+        commit(first)
+    with pytest.raises(FencedError):
+        first.check_fence()
+    second.check_fence()
+    commit(second)
+
+
+def test_another_plan_is_refused_and_nothing_is_touched(files: Files, work: Work) -> None:
+    commit(BatchStart(files, work, "plan"))
+    before = dict(files.files)
+    with pytest.raises(IncompatibleCheckpointError):
+        BatchStart(files, work, "another")
+    assert files.files == before
+
+
+def test_files_of_runs_that_no_kept_manifest_names_are_removed(files: Files, work: Work) -> None:
+    start = BatchStart(files, work, "plan")
+    for run in range(1, 6):
+        work.folders[work_folder(run)] = []
+        part = StoredPart(run=run, attempts=(), size_bytes=0)
+        commit(start, outputs={run: (part,)})
+    assert start.sweep(range(1, 6)) == {1, 2, 3}
+    assert sorted(work.folders) == [work_folder(4), work_folder(5)]
+    assert [name for name in files.names() if name.endswith(".manifest")] == [
+        commits().name_of(4),
+        commits().name_of(5),
+    ]
+    BatchStart(files, work, "plan")
+    assert start.sweep(range(1, 6)) == frozenset()  # it is fenced off
+    assert len(work.folders) == 2
+
+
+def die(files: Files, work: Work, times: int = 1) -> None:
+    for _ in range(times):
+        BatchStart(files, work, "plan")
+
+
+def test_three_starts_may_die_at_one_place(files: Files, work: Work) -> None:
+    die(files, work, 3)
+    with pytest.raises(CrashLoopError, match="3 starts of this job have died"):
+        BatchStart(files, work, "plan")
+    assert BatchStart(files, work, "plan", tries_again=True).number == 4
+
+
+def test_each_finished_partition_is_progress(files: Files, work: Work) -> None:
+    names: list[str] = []
+    work.folders[work_folder(1)] = names
+    for partition in range(5):
+        die(files, work, 2)
+        names.append(Finish(partition, 9, 1).record_name)
+        names.append(Finish(partition, 9, 2).record_name)
+    die(files, work, 3)
+    with pytest.raises(CrashLoopError, match="with 5 partitions of the next Spark job finished"):
+        BatchStart(files, work, "plan")
+
+
+def test_each_commit_is_progress(files: Files, work: Work) -> None:
+    for _ in range(4):
+        die(files, work, 2)
+        commit(BatchStart(files, work, "plan"))
+
+
+def test_a_start_that_ended_in_order_has_not_died(files: Files, work: Work) -> None:
+    for _ in range(8):
+        BatchStart(files, work, "plan").stop()
+
+
+def test_few_fences_are_left(files: Files, work: Work) -> None:
+    for _ in range(6):
+        (start := BatchStart(files, work, "plan")).stop()
+        start.sweep(())
+    start = BatchStart(files, work, "plan")
+    start.sweep(())
+    assert [name for name in files.names() if name.endswith(".fence")] == list(
+        map(fence_name, (4, 5, 6, 7))
+    )
+
+
+def test_ended_is_the_last_file_to_be_removed(files: Files, work: Work) -> None:
+    start = BatchStart(files, work, "plan")
+    commit(start, done={0: (b"m", b"n")})
+    work.folders = {work_folder(1): [], work_folder(2): []}
+
+    class Dies(Exception):
+        pass
+
+    deleted: list[str] = []
+    real = files.delete
+
+    def delete(names: Iterable[str]) -> None:
+        for name in names:
+            deleted.append(name)
+            if name == SUBMISSION:
+                raise Dies
+            real([name])
+
+    files.delete = delete  # type: ignore[method-assign]
+    with pytest.raises(Dies):
+        start.end()
+    assert set(files.names()) == {SUBMISSION, ENDED}
+    files.delete = real  # type: ignore[method-assign]
+    assert remove_ended(files, work) == (b"m", b"n")
+    assert not files.names()
+    assert not work.folders
