@@ -36,6 +36,7 @@ from beam_spark_runner.recovery.finishes import (
     Finish,
     decode_record,
     finished_partitions,
+    rows_name,
 )
 from beam_spark_runner.scheduling.attempts import Accepted, Attempts, Consumed, Report
 from beam_spark_runner.scheduling.patience import outlasting
@@ -194,7 +195,7 @@ class StoredSegments:
         """See ``SegmentStore``."""
         folder = self._folder.place(work_folder(run))
         files = [
-            OutputFile(run, folder, Finish(partition, len(attempts), attempt).rows_name)
+            OutputFile(run, folder, rows_name(partition, attempt))
             for partition, attempt in enumerate(attempts)
         ]
         return OutputRows(
@@ -302,7 +303,6 @@ class StoredSegments:
             manifest,
             outputs={n: parts for n, parts in manifest.outputs.items() if n in writers},
             side_inputs={n: each for n, each in manifest.side_inputs.items() if n in dests},
-            is_final=not waiting,
         )
 
     def _finished(

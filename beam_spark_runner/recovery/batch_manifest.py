@@ -87,7 +87,6 @@ class BatchManifest:
         outputs: What each segment has stored, if a segment that has not run reads it.
         running: The segment that runs. None: no Spark job of the next one was accepted yet.
         side_inputs: The side inputs that were gathered, by destination.
-        is_final: Whether all segments have run.
     """
 
     commit: int
@@ -97,7 +96,6 @@ class BatchManifest:
     outputs: Mapping[int, tuple[StoredPart, ...]] = field(default_factory=dict)
     running: RunningSegment | None = None
     side_inputs: Mapping[int, GatheredSideInput] = field(default_factory=dict)
-    is_final: bool = False
 
     def runs(self) -> frozenset[int]:
         """Return the numbers of the commits whose folders have files that it names."""
@@ -163,7 +161,6 @@ def encode(manifest: BatchManifest) -> bytes:
             [dest, each.id, each.code, each.inline and each.inline.hex(), each.run, each.files]
             for dest, each in sorted(manifest.side_inputs.items())
         ],
-        "is_final": manifest.is_final,
     }
     text = json.dumps(fields, sort_keys=True).encode()
     return digest_of(text) + b"\n" + text + b"\n"

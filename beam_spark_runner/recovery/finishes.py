@@ -31,16 +31,17 @@ class Finish(NamedTuple):
     @property
     def record_name(self) -> str:
         """The name of the finish record."""
-        return f"{self._stem}.done"
+        return f"p{self.partition:05d}of{self.partitions:05d}-{self.attempt:016x}.done"
 
     @property
     def rows_name(self) -> str:
         """The name of the file with the rows that the attempt has made."""
-        return f"{self._stem}.rows"
+        return rows_name(self.partition, self.attempt)
 
-    @property
-    def _stem(self) -> str:
-        return f"p{self.partition:05d}of{self.partitions:05d}-{self.attempt:016x}"
+
+def rows_name(partition: int, attempt: int) -> str:
+    """Return the name of the file with the rows of an attempt at a task."""
+    return f"p{partition:05d}-{attempt:016x}.rows"
 
 
 def finish_in(name: str) -> Finish | None:

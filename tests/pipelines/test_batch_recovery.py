@@ -144,7 +144,7 @@ class Summed(beam.DoFn):  # type: ignore[misc]
         total.add(pair[1])
         end.set(beam.utils.timestamp.MAX_TIMESTAMP.predecessor())
 
-    @on_timer(END)
+    @on_timer(END)  # type: ignore[untyped-decorator]
     def finish(
         self,
         total: Any = beam.DoFn.StateParam(SUM),
@@ -251,6 +251,7 @@ def test_the_output_is_that_of_an_undisturbed_run(
 
 
 @pytest.mark.rare
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_output_is_that_of_an_undisturbed_run_at_all_moments(
     spark_session: Any, tmp_path: Path, name: str

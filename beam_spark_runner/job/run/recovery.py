@@ -55,6 +55,7 @@ class JobRecovery:
         self._storage = self._folder.storage
         self._restart = config.restart
         self._start: BatchStart | None = None
+        self._segments = 0  # how many the plan has
         self._is_fenced = False
         self._ended = threading.Event()
         self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
@@ -144,6 +145,7 @@ class JobRecovery:
             _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
             tally.accepted[plan.segments[0].id] = self._metrics
             return
+        self._segments = len(plan.segments)
         start = self._start = BatchStart(
             self._storage,
             self._folder,
@@ -193,8 +195,8 @@ class JobRecovery:
             return
         if is_cancelled:
             start.stop()
-        done = len(start.manifest.done)
-        warn(f"the same command continues after {done} Spark jobs of {self._folder.root}")
+        done = f"{len(start.manifest.done)} of {self._segments} Spark jobs"
+        warn(f"the same command continues after {done}, whose output is in {self._folder.root}")
 
     def _watch(self, start: BatchStart, control: JobControl, cancel: Callable[[], None]) -> None:
         while not self._ended.wait(_LOOKS_EVERY_S):

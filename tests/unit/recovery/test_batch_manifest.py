@@ -54,7 +54,6 @@ MANIFESTS = st.builds(
     outputs=st.dictionaries(NUMBERS, st.tuples(PARTS), max_size=2),
     running=st.none() | RUNNING,
     side_inputs=st.dictionaries(NUMBERS, SIDE_INPUTS, max_size=2),
-    is_final=st.booleans(),
 )
 PART = StoredPart(run=3, attempts=(7, 8), size_bytes=9)
 
