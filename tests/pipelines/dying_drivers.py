@@ -33,9 +33,8 @@ class Deaths:
         self._lock = threading.Lock()
         self.changes: list[str] = []
 
-    @property
     def has_died(self) -> bool:
-        """Whether the driver has come so far."""
+        """Return whether the driver has come so far."""
         return self._at is not None and len(self.changes) > self._at
 
     @contextlib.contextmanager
@@ -52,11 +51,11 @@ class Deaths:
             if not folder.path.startswith(self._folder):
                 return real(folder, *arguments, **named)
             with self._lock:
-                if self.has_died:
+                if self.has_died():
                     raise Died
                 place = folder.path.removeprefix(self._folder)
                 self.changes.append(f"{real.__name__} {place} {arguments[:1]}")
-                dies = self.has_died
+                dies = self.has_died()
             if dies and not self._is_done:
                 raise Died
             result = real(folder, *arguments, **named)
