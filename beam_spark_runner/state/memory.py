@@ -324,10 +324,10 @@ def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
     Source: proto StateAppendRequest, OrderedListEntry.
     """
     reader = BoundedReader(data)
-    while reader.left:
-        start = len(data) - reader.left
+    while reader.bytes_left:
+        start = len(data) - reader.bytes_left
         try:
             sort_key, _ = reader.signed(), reader.prefixed()
         except MalformedBytesError as error:
             raise FnApiProtocolError(f"an entry of an ordered list is wrong: {error}") from error
-        yield sort_key, data[start : len(data) - reader.left]
+        yield sort_key, data[start : len(data) - reader.bytes_left]

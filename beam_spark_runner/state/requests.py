@@ -195,7 +195,7 @@ def value_counter(
         reader = BoundedReader(data)
         values = 0
         try:
-            while reader.left:
+            while reader.bytes_left:
                 skip(reader)
                 values += 1
         except MalformedBytesError as error:
