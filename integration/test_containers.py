@@ -135,8 +135,8 @@ def test_the_sweep_spares_who_is_alive(engine: Engine) -> None:
     """A container of a process that has gone, one of this process, and one of another machine."""
     here = docker._Owner.of(os.getpid())
     assert here is not None
-    gone = here._replace(started=here.started + 1)
-    elsewhere = here._replace(boot="another", pid=1, started=1)
+    gone = here._replace(start_ticks=here.start_ticks + 1)
+    elsewhere = here._replace(boot="another", pid=1, start_ticks=1)
     image = go_image(engine)
     for owner in (here, gone, elsewhere):
         engine.ask("create", f"--label={docker.OWNER_LABEL}={owner}", image)

@@ -164,7 +164,7 @@ def test_batches_are_written_once_whoever_writes_them(shards: Shards) -> None:
     first.write(batches)
     # Another process does the same, as the epoch is not committed.
     second = shards.open()
-    assert second.after == 8
+    assert second.next_number == 8
     second.write([*batches, shards.batch(8, 10)])
     assert shards.numbers() == numbers_to(10)
     # The one before it wakes up.

@@ -260,7 +260,7 @@ class Conversation:
     def _connect_or_send(self) -> Connect | Send:
         if self._link is Link.UNOPENED:
             return Connect()
-        frame = self._outbox.take()
+        frame = self._outbox.next_frame()
         frame.awaits_end = self._course is Course.AWAITING_END
         return Send(frame)
 
@@ -295,7 +295,7 @@ class Conversation:
         """Note that the driver has accepted an attempt: those of earlier epochs never will be."""
         self.story.note(now_s, "attempt accepted")
         accepted = self._held.pop(attempt, _Held([], None))
-        return Verdict(accepted.callbacks, self._take_held(before=accepted.epoch or 0))
+        return Verdict(accepted.callbacks, self._take_held(before_epoch=accepted.epoch or 0))
 
     def finalized(self, now_s: float, attempt: int) -> bool:
         """Note that the callbacks of an accepted attempt have run, and report it."""
@@ -330,23 +330,25 @@ class Conversation:
         now_s: float,
         event: str,
         add: Callable[Concatenate[Outbox, _Given], None],
-        *given: _Given.args,
+        *arguments: _Given.args,
         **more: _Given.kwargs,
     ) -> bool:
         if self.is_over:
             return False
         self.story.note(now_s, event)
-        add(self._outbox, *given, **more)
+        add(self._outbox, *arguments, **more)
         return True
 
-    def _take_held(self, before: int | None = None) -> Sequence[Callbacks]:
+    def _take_held(self, before_epoch: int | None = None) -> Sequence[Callbacks]:
         """Remove callbacks and return them: all, or those of epochs before one."""
         attempts = [
             attempt
             for attempt, held in self._held.items()
-            if before is None or (held.epoch is not None and held.epoch < before)
+            if before_epoch is None or (held.epoch is not None and held.epoch < before_epoch)
         ]
-        return [each for attempt in attempts for each in self._held.pop(attempt).callbacks]
+        return [
+            callbacks for attempt in attempts for callbacks in self._held.pop(attempt).callbacks
+        ]
 
     def _require(self, holds: bool, otherwise: str) -> None:
         if not holds:

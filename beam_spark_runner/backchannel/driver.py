@@ -60,7 +60,7 @@ class BackchannelServer:
         self._lock = threading.Condition()
         self._deliveries = MessageCounts()
         self._ways: dict[str, SocketStream | FileStream] = {}
-        self._waiting: dict[str, list[int]] = {}  # accepted attempts of workers not yet connected
+        self._attempts: dict[str, list[int]] = {}  # accepted attempts of workers not yet connected
         self._await_end: set[str] = set()  # workers
         self._notified_of_end: set[str] = set()
         self._job_has_ended = False
@@ -117,7 +117,7 @@ class BackchannelServer:
                 self._deliveries.accepted(attempt, worker)
             stream = self._ways.get(worker)
             if stream is None:
-                self._waiting.setdefault(worker, []).extend(accepted)
+                self._attempts.setdefault(worker, []).extend(accepted)
         if stream is not None:
             self._send(worker, stream, DriverFrame(accepted=accepted))
 
@@ -177,9 +177,9 @@ class BackchannelServer:
         self._selector.close()
         for stream in self._calls:
             stream.close()
-        for each in (self._listener, self._wake, self._woken):
-            if each is not None:
-                each.close()
+        for resource in (self._listener, self._wake, self._woken):
+            if resource is not None:
+                resource.close()
 
     def _wake_up(self) -> None:
         with contextlib.suppress(OSError):  # the buffer is full, so that the thread wakes up
@@ -199,7 +199,7 @@ class BackchannelServer:
 
     def _on_call(self) -> None:
         assert self._listener is not None
-        for stranger in [each for each in self._calls if each.is_overdue()]:
+        for stranger in [call for call in self._calls if call.is_overdue()]:
             self._hang_up(stranger)
         try:
             connected, _ = self._listener.accept()
@@ -258,9 +258,9 @@ class BackchannelServer:
         with self._lock:
             self._deliveries.arrived(frame.worker, 0)
             self._ways[frame.worker] = stream
-            waiting = self._waiting.pop(frame.worker, [])
-        if waiting:
-            self._send(frame.worker, stream, DriverFrame(accepted=waiting))
+            attempts = self._attempts.pop(frame.worker, [])
+        if attempts:
+            self._send(frame.worker, stream, DriverFrame(accepted=attempts))
 
     def _send(self, worker: str, stream: SocketStream | FileStream, frame: DriverFrame) -> None:
         try:

@@ -124,8 +124,8 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
     if not entry.HasField("custom_data") or _CATEGORY not in entry.custom_data:
         return None
     module, _, name = str(entry.custom_data[_CATEGORY]).rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
+    category = getattr(sys.modules.get(module), name, None)
+    return category if isinstance(category, type) and issubclass(category, Warning) else UserWarning
 
 
 def shorten(entry: beam_fn_api_pb2.LogEntry) -> None:
@@ -314,7 +314,7 @@ class Levels:
     """Sets the levels of this process's loggers by a job's options. Threads: one."""
 
     def __init__(self) -> None:
-        self._before: dict[str, int] = {}
+        self._previous: dict[str, int] = {}
 
     def use(self, options: Mapping[str, Any]) -> None:
         """Set the levels of one job, after those of the previous job are undone.
@@ -325,16 +325,16 @@ class Levels:
         Source: Beam Python ``sdk_worker_main``; for an invalid level, an error is logged and INFO
             is used.
         """
-        for name, before in self._before.items():
-            logging.getLogger(name).setLevel(before)
-        self._before = {}
-        wanted: dict[str, Any] = {"": options.get(_DEFAULT_LEVEL) or "INFO"}
+        for name, previous in self._previous.items():
+            logging.getLogger(name).setLevel(previous)
+        self._previous = {}
+        levels: dict[str, Any] = {"": options.get(_DEFAULT_LEVEL) or "INFO"}
         by_name = options.get(_LEVELS_BY_NAME)
         if isinstance(by_name, Mapping):
-            wanted.update(by_name)
-        for name, level in wanted.items():
+            levels.update(by_name)
+        for name, level in levels.items():
             logger = logging.getLogger(name)
-            self._before[name] = logger.level
+            self._previous[name] = logger.level
             try:
                 logger.setLevel(int(level) if str(level).isdecimal() else str(level).upper())
             except ValueError:

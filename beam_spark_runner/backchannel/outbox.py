@@ -23,7 +23,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.messages = 0
-        self._taken = 0  # those of the messages that are in frames
+        self._messages_in_frames = 0
         self._under_way: WorkerFrame | None = None  # the last frame, until it is sent
         self._lines: deque[bytes] = deque()
         self._progress: dict[int, TaskProgress] = {}  # by attempt
@@ -32,7 +32,7 @@ class Outbox:
     @property
     def has_news(self) -> bool:
         """Whether there is something to take."""
-        return self._taken < self.messages
+        return self._messages_in_frames < self.messages
 
     @property
     def is_under_way(self) -> bool:
@@ -81,25 +81,25 @@ class Outbox:
         self.messages += 1
         self._rest.has_torn_down = True
 
-    def take(self) -> WorkerFrame:
+    def next_frame(self) -> WorkerFrame:
         """Return the next frame, which is under way from now on."""
         frame, self._rest = self._rest, WorkerFrame()
         frame.log_entries.extend(self._take_lines())
         # Without the lines that remain: the driver waits for these.
-        self._taken = self.messages - len(self._lines)
-        frame.messages_sent = self._taken
+        self._messages_in_frames = self.messages - len(self._lines)
+        frame.messages_sent = self._messages_in_frames
         frame.progress.extend(self._progress.values())
         self._progress.clear()
         self._under_way = frame
         return frame
 
     def _take_lines(self) -> list[bytes]:
-        taken: list[bytes] = []
+        lines: list[bytes] = []
         size = 0
-        while self._lines and (not taken or size + len(self._lines[0]) <= MAX_BYTES_OF_LINES):
-            taken.append(self._lines.popleft())
-            size += len(taken[-1])
-        return taken
+        while self._lines and (not lines or size + len(self._lines[0]) <= MAX_BYTES_OF_LINES):
+            lines.append(self._lines.popleft())
+            size += len(lines[-1])
+        return lines
 
     def sent(self) -> None:
         """Note that the last frame is sent."""
@@ -110,7 +110,7 @@ class Outbox:
         frames = [self._rest] if self._under_way is None else [self._under_way, self._rest]
         lines = [line for frame in frames for line in frame.log_entries] + list(self._lines)
         left_out = sum(frame.left_out for frame in frames)
-        self._taken, self._under_way, self._rest = self.messages, None, WorkerFrame()
+        self._messages_in_frames, self._under_way, self._rest = self.messages, None, WorkerFrame()
         self._lines.clear()
         self._progress.clear()
         return lines, left_out

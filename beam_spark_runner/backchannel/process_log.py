@@ -22,12 +22,12 @@ _OF_THREAD = threading.local()
 @contextlib.contextmanager
 def logging_to(handler: LogHandler) -> Iterator[None]:
     """Send the log lines of this thread to ``handler``, whichever task runs."""
-    before = getattr(_OF_THREAD, "handler", None)
+    previous = getattr(_OF_THREAD, "handler", None)
     _OF_THREAD.handler = handler
     try:
         yield
     finally:
-        _OF_THREAD.handler = before
+        _OF_THREAD.handler = previous
 
 
 class ProcessLog(logging.Handler):

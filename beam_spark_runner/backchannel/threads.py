@@ -62,12 +62,12 @@ class Threads:
     def report(
         self,
         event: Callable[Concatenate[float, _Given], _Outcome],
-        *given: _Given.args,
+        *arguments: _Given.args,
         **more: _Given.kwargs,
     ) -> _Outcome:
         """Report an event, and wake all who wait, unless it changes nothing for them."""
         with self.changed:
-            outcome = event(time.monotonic(), *given, **more)
+            outcome = event(time.monotonic(), *arguments, **more)
             if outcome is not False:
                 self._wake_up()
             return outcome
@@ -152,8 +152,8 @@ class Threads:
     def _on_frame(self, frame: DriverFrame) -> None:
         for attempt in frame.accepted:
             verdict = self.report(self._talk.accepted, attempt)
-            for each in verdict.run:
-                each.run()
+            for callbacks in verdict.run:
+                callbacks.run()
             _drop(verdict.drop)
             self.report(self._talk.finalized, attempt)
         if frame.job_ended:
@@ -180,5 +180,5 @@ def _start(name: str, run: Callable[[], object]) -> threading.Thread:
 
 
 def _drop(callbacks: Sequence[Callbacks]) -> None:
-    for each in callbacks:
-        each.drop()
+    for entry in callbacks:
+        entry.drop()

@@ -125,8 +125,8 @@ class Backchannel:
         """
         if self._threads.report(self._talk.hold, attempt, callbacks, epoch):
             return True
-        for each in callbacks:
-            each.drop()
+        for entry in callbacks:
+            entry.drop()
         with self._threads.changed:
             story = str(self._talk.story)
         _LOGGER.warning(

@@ -332,8 +332,8 @@ class StuckBundleError(HarnessError):
     @classmethod
     def found_in(cls, text: str) -> "StuckBundleError | None":
         """Return the error in the text of one of Spark's, which includes what tasks raise."""
-        found = _STUCK.search(text)
-        return None if found is None else cls(found["step"], int(found["lasted_s"]), found["stack"])
+        match = _STUCK.search(text)
+        return None if match is None else cls(match["step"], int(match["lasted_s"]), match["stack"])
 
     @override
     def __str__(self) -> str:

@@ -46,8 +46,8 @@ def raised_of(error: BaseException, depth: int = 0) -> Raised:
     with contextlib.suppress(BaseException):
         if depth < _DEEPEST:
             inner = getattr(error, "exceptions", ())
-            if isinstance(inner, tuple) and all(isinstance(each, BaseException) for each in inner):
-                parts = tuple(raised_of(each, depth + 1) for each in inner[:_MAX_PARTS])
+            if isinstance(inner, tuple) and all(isinstance(part, BaseException) for part in inner):
+                parts = tuple(raised_of(part, depth + 1) for part in inner[:_MAX_PARTS])
     return Raised(
         classes=tuple(names_of(error)),
         attributes=_literal_of(error),
@@ -61,38 +61,40 @@ def names_of(error: BaseException) -> Iterator[str]:
 
     Built-in classes have no module in their names, as in tracebacks.
     """
-    for each in _bases_of(error):
+    for class_ in _bases_of(error):
         with contextlib.suppress(BaseException):  # a class may have any value as its name
             # The interpreter's own attributes: a metaclass may have properties of these names.
-            module = type.__dict__["__module__"].__get__(each)
-            name = type.__dict__["__qualname__"].__get__(each)
+            module = type.__dict__["__module__"].__get__(class_)
+            name = type.__dict__["__qualname__"].__get__(class_)
             yield valid_text(name if module == "builtins" else f"{module}.{name}", 1_000)
 
 
 def _bases_of(error: BaseException) -> list[type]:
     bases = type.__dict__["__mro__"].__get__(type(error))
-    return [each for each in bases if each not in _WELL_KNOWN]
+    return [class_ for class_ in bases if class_ not in _WELL_KNOWN]
 
 
 def _literal_of(error: BaseException) -> str:
     """Return the plain attributes, as far as they are short enough."""
     arguments = BaseException.__dict__["args"].__get__(error)
-    shown = tuple(each if _is_plain(each) else text_of(each, 1_000) for each in arguments)
+    plain_arguments = tuple(
+        argument if _is_plain(argument) else text_of(argument, 1_000) for argument in arguments
+    )
     lines: list[str] = []
-    left = _MAX_CHARACTERS
-    for name, value in (("args", shown), *_attributes_of(error)):
+    room = _MAX_CHARACTERS
+    for name, value in (("args", plain_arguments), *_attributes_of(error)):
         if _is_plain(value):
             line = f"{name!r}: {value!r}"
-            if len(line) <= min(left, _MAX_ATTRIBUTE_CHARACTERS):
-                left -= len(line)
+            if len(line) <= min(room, _MAX_ATTRIBUTE_CHARACTERS):
+                room -= len(line)
                 lines.append(line)
     return f"{{{', '.join(lines)}}}"
 
 
 def _attributes_of(error: BaseException) -> Iterator[tuple[str, object]]:
     """Yield slots, fields of built-in exceptions such as ``errno``, and the instance's own."""
-    for each in _bases_of(error):
-        fields = type.__dict__["__dict__"].__get__(each)
+    for class_ in _bases_of(error):
+        fields = type.__dict__["__dict__"].__get__(class_)
         for name, field in fields.items():
             is_field = isinstance(field, types.MemberDescriptorType | types.GetSetDescriptorType)
             if is_field and not name.startswith("__"):
@@ -106,29 +108,29 @@ def _attributes_of(error: BaseException) -> Iterator[tuple[str, object]]:
 
 def _is_plain(value: object) -> bool:
     """Whether ``repr`` of a value is a short literal that means the same value."""
-    left = _MAX_ITEMS
-    waiting: list[tuple[object, int]] = [(value, 0)]
-    while waiting:
-        each, depth = waiting.pop()
-        left -= 1
-        if left < 0 or depth > _DEEPEST:
+    room = _MAX_ITEMS
+    stack: list[tuple[object, int]] = [(value, 0)]
+    while stack:
+        current, depth = stack.pop()
+        room -= 1
+        if room < 0 or depth > _DEEPEST:
             return False
-        match each:  # subclasses may have their own ``__repr__``
+        match current:  # subclasses may have their own ``__repr__``
             case None | True | False:
                 pass
-            case str() | bytes() if type(each) in (str, bytes):
-                if len(each) > _MAX_ATTRIBUTE_CHARACTERS:
+            case str() | bytes() if type(current) in (str, bytes):
+                if len(current) > _MAX_ATTRIBUTE_CHARACTERS:
                     return False
-            case int() if type(each) is int:
-                if each.bit_length() > 4_096:
+            case int() if type(current) is int:
+                if current.bit_length() > 4_096:
                     return False
-            case float() if type(each) is float:
-                if each - each != 0:  # infinite, or no number
+            case float() if type(current) is float:
+                if current - current != 0:  # infinite, or no number
                     return False
-            case list() | tuple() if type(each) in (list, tuple) and len(each) <= left:
-                waiting += [(item, depth + 1) for item in each]
-            case dict() if type(each) is dict and len(each) <= left:
-                waiting += [(item, depth + 1) for pair in each.items() for item in pair]
+            case list() | tuple() if type(current) in (list, tuple) and len(current) <= room:
+                stack += [(item, depth + 1) for item in current]
+            case dict() if type(current) is dict and len(current) <= room:
+                stack += [(item, depth + 1) for pair in current.items() for item in pair]
             case _:
                 return False
     return True

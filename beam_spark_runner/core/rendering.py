@@ -54,7 +54,7 @@ def class_name(value: object) -> str:
 
 def message_of(error: BaseException, limit: int = MAX_CHARACTERS) -> str:
     """Return ``str(error)``; if that raises, a text with the exception's arguments."""
-    message = _called(str, error, limit)
+    message = _call(str, error, limit)
     if message is not None:
         return message
     arguments = ", ".join(map(text_of, _arguments(error)))
@@ -63,13 +63,15 @@ def message_of(error: BaseException, limit: int = MAX_CHARACTERS) -> str:
 
 def texts_in(error: BaseException) -> list[str]:
     """Return all text that an exception has: its message, and arguments that are text."""
-    arguments = [valid_text(each) for each in _arguments(error) if isinstance(each, str)]
+    arguments = [
+        valid_text(argument) for argument in _arguments(error) if isinstance(argument, str)
+    ]
     return [message_of(error), *arguments]
 
 
 def text_of(value: object, limit: int = MAX_CHARACTERS) -> str:
     """Return ``repr(value)``, at most ``limit`` characters of it."""
-    text = _called(repr, value, limit)
+    text = _call(repr, value, limit)
     return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
 
 
@@ -79,7 +81,7 @@ def short_text_of(value: object) -> str:
     Long strings, bytes and collections are not rendered as a whole: an element may be as large
     as memory allows.
     """
-    text = _called(_Short().repr, value, _MAX_SHORT_TEXT_LENGTH)
+    text = _call(_Short().repr, value, _MAX_SHORT_TEXT_LENGTH)
     return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
 
 
@@ -111,7 +113,7 @@ def valid_text(text: str, limit: int = MAX_CHARACTERS) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _called(render: Callable[[object], str], value: object, limit: int) -> str | None:
+def _call(render: Callable[[object], str], value: object, limit: int) -> str | None:
     """Call ``str`` or ``repr``; return None if it raises."""
     try:
         text = render(value)

@@ -53,7 +53,7 @@ def columns_of(schema: str) -> list[Column]:
 
 def fields_of(struct: dict[str, Any]) -> list[Column]:
     """Return the fields of a struct."""
-    return [Column(each["name"], each["type"], each["nullable"]) for each in struct["fields"]]
+    return [Column(field["name"], field["type"], field["nullable"]) for field in struct["fields"]]
 
 
 def struct_of(columns: list[Column]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def text_of_type(type_: SparkType) -> str:
         case "map":
             return f"MAP<{text_of_type(type_['keyType'])}, {text_of_type(type_['valueType'])}>"
         case "struct":
-            parts = (f"{each.name}: {text_of_type(each.type)}" for each in fields_of(type_))
+            parts = (f"{field.name}: {text_of_type(field.type)}" for field in fields_of(type_))
             return f"STRUCT<{', '.join(parts)}>"
         case other:
             return str(other).upper()
@@ -98,11 +98,11 @@ def text_of_type(type_: SparkType) -> str:
 
 def unusable_columns(schema: str) -> list[str]:
     """Describe the columns that Beam cannot represent, and what to do about each."""
-    found = list(_unusable_fields(json.loads(schema), ""))
-    names = [each.name.casefold() for each in columns_of(schema)]
-    for name in dict.fromkeys(each for each in names if names.count(each) > 1):
-        found.append(f"column {name}: there are several of this name; give each its own")
-    return found
+    problems = list(_unusable_fields(json.loads(schema), ""))
+    names = [column.name.casefold() for column in columns_of(schema)]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        problems.append(f"column {name}: there are several of this name; give each its own")
+    return problems
 
 
 def names_python_class(type_: SparkType) -> bool:
@@ -118,7 +118,7 @@ def names_python_class(type_: SparkType) -> bool:
         case "map":
             return any(map(names_python_class, (type_["keyType"], type_["valueType"])))
         case "struct":
-            return any(names_python_class(each.type) for each in fields_of(type_))
+            return any(names_python_class(field.type) for field in fields_of(type_))
         case _:
             return True
 
@@ -157,8 +157,8 @@ def side_by_side(left: str, left_schema: str, right: str, right_schema: str) -> 
         right: The title of the second schema.
         right_schema: The second schema, Spark's JSON.
     """
-    first = {each.name: text_of_type(each.type) for each in columns_of(left_schema)}
-    second = {each.name: text_of_type(each.type) for each in columns_of(right_schema)}
+    first = {column.name: text_of_type(column.type) for column in columns_of(left_schema)}
+    second = {column.name: text_of_type(column.type) for column in columns_of(right_schema)}
     lines = [("", "column", left, right)]
     for name in dict.fromkeys((*first, *second)):
         mine, other = first.get(name, "(missing)"), second.get(name, "(missing)")
@@ -173,24 +173,24 @@ def side_by_side(left: str, left_schema: str, right: str, right_schema: str) -> 
 _WHOLE = ("byte", "short", "integer", "long")
 
 
-def fits(given: SparkType, wanted: SparkType) -> bool:
+def fits(type_: SparkType, column_type: SparkType) -> bool:
     """Whether values of one type may be stored in a column of another.
 
     The column's type must be able to represent each value. Decimals are checked only when they are
     written, where a loss of digits is an error.
     """
-    first, second = kind_of(given), kind_of(wanted)
+    first, second = kind_of(type_), kind_of(column_type)
     if first in _WHOLE and second in _WHOLE:
         return _WHOLE.index(first) <= _WHOLE.index(second)
-    if isinstance(given, dict) and isinstance(wanted, dict) and first == second:
+    if isinstance(type_, dict) and isinstance(column_type, dict) and first == second:
         if first == "array":
-            return fits(given["elementType"], wanted["elementType"])
+            return fits(type_["elementType"], column_type["elementType"])
         if first == "map":
-            return fits(given["keyType"], wanted["keyType"]) and fits(
-                given["valueType"], wanted["valueType"]
+            return fits(type_["keyType"], column_type["keyType"]) and fits(
+                type_["valueType"], column_type["valueType"]
             )
-        mine, other = fields_of(given), fields_of(wanted)
-        return [each.name for each in mine] == [each.name for each in other] and all(
+        mine, other = fields_of(type_), fields_of(column_type)
+        return [field.name for field in mine] == [field.name for field in other] and all(
             fits(one.type, another.type) for one, another in zip(mine, other, strict=True)
         )
     return first == second or (first, second) == ("float", "double")

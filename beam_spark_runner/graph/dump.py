@@ -106,11 +106,11 @@ def _lines(graph: Graph) -> Iterator[str]:
 def _transform(graph: Graph, id_: str, transform: Transform) -> str:
     kind = KINDS.get(transform.urn, _quoted(transform.urn))
     inputs = [
-        *_named(transform.main_inputs.items(), "in"),
+        *_labels(transform.main_inputs.items(), "in"),
         *(
             f"{text} as {_access_pattern(pattern)}"
             for text, pattern in zip(
-                _named(((n, transform.inputs[n]) for n in transform.side_inputs), "side"),
+                _labels(((n, transform.inputs[n]) for n in transform.side_inputs), "side"),
                 transform.side_inputs.values(),
                 strict=True,
             )
@@ -118,7 +118,7 @@ def _transform(graph: Graph, id_: str, transform: Transform) -> str:
     ]
     words = [f"{kind}({', '.join(inputs)})"]
     if transform.outputs:
-        words += ["->", ", ".join(_named(transform.outputs.items(), "out"))]
+        words += ["->", ", ".join(_labels(transform.outputs.items(), "out"))]
     if transform.environment is not None:
         words.append(f"@{_quoted(transform.environment)}")
     if transform.name != id_:
@@ -135,7 +135,7 @@ def _transform(graph: Graph, id_: str, transform: Transform) -> str:
     return " ".join(words)
 
 
-def _named(items: Iterable[tuple[str, PCollectionId]], default: str) -> list[str]:
+def _labels(items: Iterable[tuple[str, PCollectionId]], default: str) -> list[str]:
     pairs = list(items)
     alone = len(pairs) == 1 and default != "side"
     return [

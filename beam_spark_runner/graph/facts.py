@@ -181,12 +181,12 @@ def states_and_timers(transform: Transform) -> tuple[str, ...]:
     return (*states, *(f"timer {id_}" for id_ in transform.timer_families))
 
 
-def fresh(wanted: str, taken: Container[str]) -> str:
-    """Return ``wanted``, or the first of ``wanted~2``, ``wanted~3``, … that is not taken."""
-    number, name = 1, wanted
-    while name in taken:
+def fresh(base: str, names: Container[str]) -> str:
+    """Return ``base``, or the first of ``base~2``, ``base~3``, … that is not taken."""
+    number, name = 1, base
+    while name in names:
         number += 1
-        name = f"{wanted}~{number}"
+        name = f"{base}~{number}"
     return name
 
 
@@ -207,9 +207,9 @@ class CoderTable:
 
     def add(self, coder: Coder) -> CoderId:
         """Return the id of ``coder``, which is added if it is new."""
-        known = self._ids.get(coder)
-        if known is not None:
-            return known
+        known_id = self._ids.get(coder)
+        if known_id is not None:
+            return known_id
         kind = coder.urn.removeprefix("beam:coder:").split(":")[0]
         text = f"{kind}<{','.join(coder.components)}>" if coder.components else kind
         id_ = CoderId(fresh(text, self.coders))

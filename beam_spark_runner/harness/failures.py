@@ -72,11 +72,11 @@ def _complaint_about(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """Render an exception in an SDK harness, as ``remote.failures`` parses it."""
-    each: BaseException | None = error
-    while each is not None:  # Beam's handling of an exception may raise another one
-        if is_charged(each) and (failure := failure_of(each, "")).step:
+    current: BaseException | None = error
+    while current is not None:  # Beam's handling of an exception may raise another one
+        if is_charged(current) and (failure := failure_of(current, "")).step:
             return OUR_OWN + message_of(failure, 2 * MAX_TRACEBACK_LENGTH)
-        each = each.__cause__ or each.__context__
+        current = current.__cause__ or current.__context__
     return render_error(error).traceback_text
 
 

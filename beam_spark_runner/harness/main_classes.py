@@ -37,12 +37,12 @@ _OF_PROCESS = sys.modules[MAIN]
 
 def coded_main_classes() -> CodedClasses:
     """Pickle the classes of this program's main module, for its Python workers."""
-    found: dict[str, bytes | str] = {}
+    classes: dict[str, bytes | str] = {}
     for name, value in list(vars(sys.modules[MAIN]).items()):
         if is_class_of_main(value, name):
-            found[name] = _coded(value)
-            found |= {each.__qualname__: b"" for each in inner_classes(value)}
-    return found
+            classes[name] = _coded(value)
+            classes |= {inner.__qualname__: b"" for inner in inner_classes(value)}
+    return classes
 
 
 def inner_classes(outer: type) -> Iterator[type]:
@@ -72,8 +72,8 @@ def to_json(classes: CodedClasses) -> str:
     """Return classes as text, for another process."""
     return json.dumps(
         {
-            name: each if isinstance(each, str) else [base64.b64encode(each).decode()]
-            for name, each in classes.items()
+            name: coded if isinstance(coded, str) else [base64.b64encode(coded).decode()]
+            for name, coded in classes.items()
         }
     )
 
@@ -81,8 +81,8 @@ def to_json(classes: CodedClasses) -> str:
 def from_json(text: str) -> CodedClasses:
     """Return what ``to_json`` has made a text of."""
     return {
-        name: each if isinstance(each, str) else base64.b64decode(each[0])
-        for name, each in json.loads(text).items()
+        name: coded if isinstance(coded, str) else base64.b64decode(coded[0])
+        for name, coded in json.loads(text).items()
     }
 
 

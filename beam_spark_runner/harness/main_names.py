@@ -41,14 +41,14 @@ def coded_main_names(words: Set[str]) -> CodedClasses:
     """
     main = vars(sys.modules[MAIN])
     values = dict(main)  # other threads may add to it
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     others: dict[str, bytes | str] = {}  # of inner classes, and of what is missing
-    wanted = [
+    queue = [
         name for name, value in values.items() if name in words or is_class_of_main(value, name)
     ]
-    while wanted:
-        name = wanted.pop()
-        if name in found or name in others:
+    while queue:
+        name = queue.pop()
+        if name in members or name in others:
             continue
         file = _LimitedFile()
         pickler = _Pickler(file, main)
@@ -57,23 +57,24 @@ def coded_main_names(words: Set[str]) -> CodedClasses:
         except Exception as error:  # steps that use it will fail, and others need not
             others[name] = file.complaint or f"it cannot be pickled: {text_of(error)}"
         else:
-            found[name] = values[name]
-            wanted += pickler.used
+            members[name] = values[name]
+            queue += pickler.used_names
             if is_class_of_main(values[name], name):
-                others |= {each.__qualname__: b"" for each in inner_classes(values[name])}
+                others |= {inner.__qualname__: b"" for inner in inner_classes(values[name])}
     # Definitions first: what is unpickled next may call them.
     in_order = sorted(
-        filter(found.__contains__, values), key=lambda name: not isinstance(found[name], _DEFINED)
+        filter(members.__contains__, values),
+        key=lambda name: not isinstance(members[name], _DEFINED),
     )
-    named = [_Named(name, found[name]) for name in in_order]
+    items = [_Named(name, members[name]) for name in in_order]
     whole = io.BytesIO()
-    _Pickler(whole, main).dump((list(_submodules(found, words)), named))
+    _Pickler(whole, main).dump((list(_submodules(members, words)), items))
     return {ALL: base64.b64encode(bz2.compress(whole.getvalue())), **others}
 
 
-def _submodules(found: Mapping[str, Any], words: Set[str]) -> Iterator[ModuleType]:
+def _submodules(members: Mapping[str, Any], words: Set[str]) -> Iterator[ModuleType]:
     """Yield modules that code may reach through a package that it names, as cloudpickle does."""
-    for package in found.values():
+    for package in members.values():
         if isinstance(package, ModuleType):
             prefix = f"{package.__name__}."
             for name, module in list(sys.modules.items()):
@@ -108,7 +109,7 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Beam has no t
     def __init__(self, file: io.RawIOBase | io.BytesIO, main: dict[str, Any]) -> None:
         cloudpickle_pickler.dumps(None)  # registers Beam's own reducers with the class
         super().__init__(file, config=cloudpickle_pickler.DEFAULT_CONFIG)
-        self.used: set[str] = set()
+        self.used_names: set[str] = set()
         self._main = main
         self.globals_ref[id(main)] = _Variables()
 
@@ -118,9 +119,9 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # Beam has no t
         if reduced is NotImplemented or not isinstance(obj, FunctionType):
             return reduced
         if obj.__globals__ is self._main:
-            used = reduced[2][1]["__globals__"]  # the variables, in the function's state
-            self.used.update(used)
-            used.clear()
+            variables = reduced[2][1]["__globals__"]  # the variables, in the function's state
+            self.used_names.update(variables)
+            variables.clear()
         return reduced
 
 

@@ -28,15 +28,15 @@ def private_folder(path: Path) -> Path:
             errno.EACCES, "it is a link, which another user may have made; remove it", str(path)
         ) from error
     try:
-        found = os.fstat(folder)
-        if found.st_uid != os.geteuid():
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid():
             raise PermissionError(
                 errno.EACCES,
-                f"it belongs to another user (uid {found.st_uid}), who could replace what is in "
+                f"it belongs to another user (uid {status.st_uid}), who could replace what is in "
                 "it; remove it, or set TMPDIR to a folder of your own",
                 str(path),
             )
-        if stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        if stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             os.fchmod(folder, 0o700)
     finally:
         os.close(folder)

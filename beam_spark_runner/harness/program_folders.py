@@ -22,15 +22,15 @@ def working_in(folder: str) -> Iterator[None]:
     Raises:
         OSError: The folder cannot be entered.
     """
-    before = os.open(".", os.O_RDONLY)  # the directory stays reachable even if it is removed
+    previous = os.open(".", os.O_RDONLY)  # the directory stays reachable even if it is removed
     try:
         os.chdir(folder)
         try:
             yield
         finally:
-            os.fchdir(before)
+            os.fchdir(previous)
     finally:
-        os.close(before)
+        os.close(previous)
 
 
 def import_path() -> list[str]:

@@ -134,11 +134,11 @@ class TimeSortedElements:
             first_us: The least timestamp of the new elements.
             holds_us: The holds of those whose windows end before their timestamps, by timestamp.
         """
-        known = self._store.timers(TIME_SORTED, key)
-        least_us = min((timer.fires_us for timer in known), default=None)
+        timers = self._store.timers(TIME_SORTED, key)
+        least_us = min((timer.fires_us for timer in timers), default=None)
         if least_us is not None and least_us <= first_us and not holds_us:
             return
-        held_us = _earlier_holds(known)
+        held_us = _earlier_holds(timers)
         for time_us, hold_us in holds_us.items():
             held_us[time_us] = min(hold_us, held_us.get(time_us, hold_us))
         self._set(key, first_us if least_us is None else min(first_us, least_us), held_us)
@@ -153,10 +153,10 @@ class TimeSortedElements:
         if waits_us is None:
             self._store.set_timers(TIME_SORTED, key, ())
             return
-        left = [
+        timers = [
             timer for timer in self._store.timers(TIME_SORTED, key) if timer.fires_us >= waits_us
         ]
-        self._set(key, waits_us, _earlier_holds(left))
+        self._set(key, waits_us, _earlier_holds(timers))
 
     def _set(self, key: bytes, first_us: int, held_us: dict[int, int]) -> None:
         """Set a timer for the first element, and for each that holds the watermark before it."""
@@ -171,8 +171,8 @@ class TimeSortedElements:
         """Yield the time and the encoding of each stored element of the key."""
         for data in pages(self._store, _range(key, _FIRST, _END)):
             for time_us, entry in list_entries(data):
-                _, after = read_varint(entry, 0)
-                _, start = read_varint(entry, after)
+                _, position = read_varint(entry, 0)
+                _, start = read_varint(entry, position)
                 yield time_us, entry[start:]
 
 

@@ -53,10 +53,10 @@ class WaitingElements:
         self._decode_all = coder.get_impl().decode_all
         self._encode_window = coder.window_coder.encode
         self._decode_window = coder.window_coder.decode
-        self._known: dict[Any, bool] = {}  # whether side inputs are ready, by window
-        self._known_expired: dict[Any, bool] = {}
+        self._readiness: dict[Any, bool] = {}  # whether side inputs are ready, by window
+        self._expiry: dict[Any, bool] = {}
         self._holds = {timer.window: timer.hold_us for timer in store.timers(WAITING, _NO_KEY)}
-        self._stored = dict(self._holds)
+        self._stored_holds = dict(self._holds)
 
     def pass_on(self, push: Push, values: list[Any], origins: list[WindowedValue]) -> None:
         """Push elements that are ready. One in several windows is pushed in those that are."""
@@ -84,23 +84,23 @@ class WaitingElements:
         return self._ready(window) and not self._expired(window)
 
     def _expired(self, window: Any) -> bool:
-        known = self._known_expired.get(window)
-        if known is None:
-            known = self._known_expired[window] = self._is_expired(window)
-        return known
+        is_expired = self._expiry.get(window)
+        if is_expired is None:
+            is_expired = self._expiry[window] = self._is_expired(window)
+        return is_expired
 
     def _ready(self, window: Any) -> bool:
-        known = self._known.get(window)
-        if known is None:
-            self._learn([window, *(each for origin in self._passing for each in origin.windows)])
-            known = self._known[window]
-        return known
+        is_ready = self._readiness.get(window)
+        if is_ready is None:
+            self._learn([window, *(other for origin in self._passing for other in origin.windows)])
+            is_ready = self._readiness[window]
+        return is_ready
 
     def _learn(self, windows: Iterable[Any]) -> None:
         """Ask for all windows at once, since the answer may take a bundle in an SDK harness."""
-        unknown = [window for window in dict.fromkeys(windows) if window not in self._known]
+        unknown = [window for window in dict.fromkeys(windows) if window not in self._readiness]
         if unknown:
-            self._known.update(zip(unknown, self._are_ready(unknown), strict=True))
+            self._readiness.update(zip(unknown, self._are_ready(unknown), strict=True))
 
     def _wait(self, window: Any, element: WindowedValue) -> None:
         coded = self._encode_window(window)
@@ -133,7 +133,7 @@ class WaitingElements:
         """
         if not self._holds:
             return None
-        coded, hold_us = min(self._holds.items(), key=lambda each: (each[1], each[0]))
+        coded, hold_us = min(self._holds.items(), key=lambda item: (item[1], item[0]))
         return self._decode_window(coded), coded, hold_us
 
     def save(self) -> bool:
@@ -142,8 +142,8 @@ class WaitingElements:
         Returns:
             Whether any elements are stored.
         """
-        if self._holds != self._stored:
-            self._stored = dict(self._holds)
+        if self._holds != self._stored_holds:
+            self._stored_holds = dict(self._holds)
             timers = [
                 StoredTimer("", "", window, Domain.EVENT_TIME, MAX_US, hold_us, b"")
                 for window, hold_us in self._holds.items()
@@ -164,7 +164,7 @@ def copy_waiting(source: StateBackend, target: StateBackend) -> None:
         for data in pages(source, _bag(timer.window)):
             target.append(_bag(timer.window), data)
         other = holds.get(timer.window, timer)
-        holds[timer.window] = min(timer, other, key=lambda each: each.hold_us)
+        holds[timer.window] = min(timer, other, key=lambda candidate: candidate.hold_us)
     target.set_timers(WAITING, _NO_KEY, list(holds.values()))
 
 

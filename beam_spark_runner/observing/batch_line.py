@@ -46,7 +46,7 @@ class BatchLine:
         self._count = max(1, sum(map(len, self._names.values())))
         self._first: dict[SegmentId, int] = {}
         for segment, names in self._names.items():
-            self._first[segment] = sum(len(self._names[each]) for each in self._first)
+            self._first[segment] = sum(len(self._names[earlier]) for earlier in self._first)
             assert names
         self._segment: SegmentId | None = None
         self._level = 0  # of the segment
@@ -71,8 +71,8 @@ class BatchLine:
         """Return which part of each segment that has begun is complete, from 0 to 1."""
         filled = dict.fromkeys([*self._entered], 1.0)
         if self._segment is not None:
-            done = self._fraction * self._count - self._first[self._segment]
-            filled[self._segment] = min(done / len(self._names[self._segment]), 1.0)
+            levels = self._fraction * self._count - self._first[self._segment]
+            filled[self._segment] = min(levels / len(self._names[self._segment]), 1.0)
         return filled
 
     def parts(
@@ -92,9 +92,9 @@ class BatchLine:
         if counts is not None and counts.tasks:
             # Another Spark job may collect what the first one has materialised.
             self._level = max(self._level, min(counts.stages_done, len(names) - 1))
-            done = self._first[self._segment] + len(names) * counts.tasks_done / counts.tasks
+            levels = self._first[self._segment] + len(names) * counts.tasks_done / counts.tasks
             # What Spark adds while it runs must not make it less.
-            self._fraction = max(self._fraction, min(done / self._count, 1.0))
+            self._fraction = max(self._fraction, min(levels / self._count, 1.0))
         number = self._first[self._segment] + self._level + 1
         parts = [bar(self._fraction), f"{names[self._level]} ({number} of {self._count})"]
         if counts is not None and counts.to_read and (counts.read or 0) <= counts.to_read:
@@ -130,14 +130,14 @@ def _level_names(plan: Plan) -> Mapping[SegmentId, Sequence[str]]:
         if destination.stage is not None
     }
 
-    def named(stage: Stage) -> str:
+    def name_of(stage: Stage) -> str:
         destination = readers[stage.id]
         if destination.delivery is Delivery.POINTWISE and stage.transforms:
             return plan.graph.transforms[stage.transforms[0]].step
         return steps.get(destination.name, destination.name)
 
     def of_level(stages: Sequence[StageId]) -> str:
-        first, *others = dict.fromkeys(named(plan.stages[id_]) for id_ in stages)
+        first, *others = dict.fromkeys(name_of(plan.stages[id_]) for id_ in stages)
         more = f" + {len(others)} more" if others else ""
         return shortened(first, _STEP_WIDTH - len(more)) + more
 

@@ -46,9 +46,10 @@ def last_line(outcome: Outcome) -> Sequence[str]:
     """
     took = time_text(outcome.took_s)
     if outcome.state not in ("DONE", "DRAINED"):
-        removed = outcome.state == "CANCELLED" and outcome.keeps_nothing
+        is_removed = outcome.state == "CANCELLED" and outcome.keeps_nothing
         return [
-            f"{outcome.state} after {took}" + (", temporary files are removed" if removed else "")
+            f"{outcome.state} after {took}"
+            + (", temporary files are removed" if is_removed else "")
         ]
     if outcome.epoch is None:
         parts = [f"{outcome.state} in {took}"]

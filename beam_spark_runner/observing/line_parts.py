@@ -25,10 +25,10 @@ def fitted(parts: Sequence[str], width: int) -> str:
         if len(text) <= width:
             return text
     first, *others = parts
-    left = width - len(first) - len(SEPARATOR)
-    if not others or left < 3:
+    room = width - len(first) - len(SEPARATOR)
+    if not others or room < 3:
         return first
-    return f"{first}{SEPARATOR}{shortened(others[0], left)}"
+    return f"{first}{SEPARATOR}{shortened(others[0], room)}"
 
 
 def shortened(text: str, width: int) -> str:

@@ -26,7 +26,7 @@ class StepRates:
     """
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
+        self._samples: deque[tuple[float, Mapping[str, int]]] = deque()
 
     def note(self, counts: Mapping[str, int], now_s: float) -> None:
         """Record how many elements each step has emitted so far.
@@ -35,9 +35,9 @@ class StepRates:
             counts: The counts by step; a step that is missing has emitted none.
             now_s: The time of a monotonic clock.
         """
-        self._seen.append((now_s, counts))
-        while len(self._seen) > 2 and now_s - self._seen[1][0] >= _OVER_S:
-            self._seen.popleft()
+        self._samples.append((now_s, counts))
+        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _OVER_S:
+            self._samples.popleft()
 
     def per_second(self, now_s: float) -> dict[str, float]:
         """Return the elements per second of each step; empty: not known yet.
@@ -45,15 +45,15 @@ class StepRates:
         Args:
             now_s: The time of a monotonic clock.
         """
-        seen = tuple(self._seen)  # one call, which no other thread interrupts
-        if not seen:
+        samples = tuple(self._samples)  # one call, which no other thread interrupts
+        if not samples:
             return {}
-        first_s, before = seen[0]
-        for seen_s, counts in seen:
+        first_s, first_counts = samples[0]
+        for seen_s, counts in samples:
             if now_s - seen_s >= _OVER_S:
-                first_s, before = seen_s, counts
+                first_s, first_counts = seen_s, counts
         over_s = min(now_s - first_s, _OVER_S)
         if over_s <= 0:
             return {}
-        last = seen[-1][1]
-        return {step: (count - before.get(step, 0)) / over_s for step, count in last.items()}
+        last = samples[-1][1]
+        return {step: (count - first_counts.get(step, 0)) / over_s for step, count in last.items()}

@@ -30,7 +30,7 @@ class StreamLine:
 
     def __init__(self, steps: Mapping[str, str] = _SAME_NAMES) -> None:
         self._steps = steps
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
     def parts(
         self,
@@ -62,13 +62,13 @@ class StreamLine:
         if restrictions := sum(step.restrictions or 0 for step in steps):
             text = f"{restrictions:,} restrictions" if restrictions > 1 else "1 restriction"
             sizes = [step.backlog for step in steps if step.restrictions]
-            known = [size for size in sizes if size is not None]
-            if known and len(known) == len(sizes):
-                text += f", backlog {sum(known):,.0f}"
+            backlogs = [size for size in sizes if size is not None]
+            if backlogs and len(backlogs) == len(sizes):
+                text += f", backlog {sum(backlogs):,.0f}"
             parts.append(text)
         if len(sources) > 1:
-            named = {self._steps.get(name, name): rate for name, rate in sources.items()}
-            parts.append(f"elements/s of each source: {rates_text(named)}")
+            by_name = {self._steps.get(name, name): rate for name, rate in sources.items()}
+            parts.append(f"elements/s of each source: {rates_text(by_name)}")
         return parts
 
     def _watermark(self, status: EpochStatus, now_us: int) -> str:
@@ -82,11 +82,11 @@ class StreamLine:
 
     def _rate(self, elements: int, now_s: float) -> float | None:
         """Return the elements per second over the last seconds; None: not known yet."""
-        self._seen.append((now_s, elements))
-        while len(self._seen) > 2 and now_s - self._seen[1][0] >= _RATE_OVER_S:
-            self._seen.popleft()
-        first_s, before = self._seen[0]
-        return (elements - before) / (now_s - first_s) if now_s > first_s else None
+        self._samples.append((now_s, elements))
+        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _RATE_OVER_S:
+            self._samples.popleft()
+        first_s, first_elements = self._samples[0]
+        return (elements - first_elements) / (now_s - first_s) if now_s > first_s else None
 
 
 def rates_text(rates: Mapping[str, float]) -> str:
@@ -98,15 +98,15 @@ def rates_text(rates: Mapping[str, float]) -> str:
         >>> rates_text({"Read": 0.0})
         'none'
     """
-    said = [
+    texts = [
         f"{step} {rate:,.0f}" if rate >= 10 else f"{step} {rate:.1f}"
         for step, rate in rates.items()
         if rate > 0
     ]
-    idle = len(rates) - len(said)
-    if idle and said:
-        said.append("none in 1 other" if idle == 1 else f"none in {idle} others")
-    return ", ".join(said) or "none"
+    idle = len(rates) - len(texts)
+    if idle and texts:
+        texts.append("none in 1 other" if idle == 1 else f"none in {idle} others")
+    return ", ".join(texts) or "none"
 
 
 def duration(seconds: int) -> str:

@@ -65,16 +65,16 @@ class StreamStatus:
             finished: The partitions in which stages have finished.
             took: How long the epoch took.
         """
-        stages = _joined(reports)
-        found: dict[str, StepStatus] = {}
+        stages = _join(reports)
+        statuses: dict[str, StepStatus] = {}
         for id_, steps in self._steps.items():
             dest = int(self._inputs[id_])
             input_us = watermarks_us.get(dest, MIN_US)
             # A stage that has finished does not run, and is not reported.
-            after = stages.get(dest, StageReport(MAX_US if dest in finished else input_us))
-            for name, status in self._of_stage(id_, steps, input_us, after):
-                found[name] = _merged(found[name], status) if name in found else status
-        self._add_deferred(found, reports)
+            report = stages.get(dest, StageReport(MAX_US if dest in finished else input_us))
+            for name, status in self._of_stage(id_, steps, input_us, report):
+                statuses[name] = _merge(statuses[name], status) if name in statuses else status
+        self._add_deferred(statuses, reports)
         slowest, tasks_us = self._slowest(reports)
         tasks_us = min(tasks_us, took.jobs_us)
         return EpochStatus(
@@ -89,61 +89,63 @@ class StreamStatus:
             },
             budget_us=took.budget_us,
             slowest=slowest,
-            steps=found,
+            steps=statuses,
             stored_bytes=self._stored_bytes(reports),
         )
 
     def _of_stage(
-        self, id_: StageId, steps: "_Steps", input_us: int, after: StageReport
+        self, id_: StageId, steps: "_Steps", input_us: int, report: StageReport
     ) -> Iterable[tuple[str, StepStatus]]:
         stage = self._plan.stages[id_]
-        hold = _hold(stage, input_us, after)
+        hold = _hold(stage, input_us, report)
         blocked = None
-        if (waiting := after.waiting) is not None:
+        if (waiting := report.waiting) is not None:
             producers = tuple(sorted({self._producers[view] for view in waiting.views}))
             blocked = Blocked(waiting.hold_us, waiting.window, producers)
         for name, is_first in steps.names.items():
             status = StepStatus(
-                input_us=input_us if is_first else after.output_us,
-                output_us=after.output_us,
+                input_us=input_us if is_first else report.output_us,
+                output_us=report.output_us,
                 hold=hold if is_first else None,
                 blocked=blocked if name in steps.waiting else None,
             )
             yield name, status
 
-    def _add_deferred(self, found: dict[str, StepStatus], reports: Sequence[Report]) -> None:
+    def _add_deferred(self, statuses: dict[str, StepStatus], reports: Sequence[Report]) -> None:
         counts: dict[str, int] = {}
         sizes: dict[str, float | None] = {}
         for report in reports:
-            for step, left in report.deferred.items():
-                counts[step] = counts.get(step, 0) + left.count
-                before = sizes.get(step, 0.0)
-                sizes[step] = None if before is None or left.size is None else before + left.size
+            for step, deferral in report.deferred.items():
+                counts[step] = counts.get(step, 0) + deferral.count
+                previous = sizes.get(step, 0.0)
+                sizes[step] = (
+                    None if previous is None or deferral.size is None else previous + deferral.size
+                )
         for stage in self._plan.stages.values():
             if Stored.RESTRICTIONS not in stage.stores:
                 continue
             step = stage.transforms[0]
             name = self._plan.graph.transforms[step].name
             count = counts.get(str(step), 0)
-            found[name] = replace(
-                found[name], restrictions=count, backlog=sizes.get(str(step), 0.0)
+            statuses[name] = replace(
+                statuses[name], restrictions=count, backlog=sizes.get(str(step), 0.0)
             )
 
     def _slowest(self, reports: Sequence[Report]) -> tuple[tuple[str, int], int]:
         by_level = times_of_levels(reports)
         if not by_level:
             return ("", 0), 0
-        level = max(by_level, key=lambda each: by_level[each])
+        level = max(by_level, key=lambda number: by_level[number])
         names = [self._plan.stages[stage].name for stage in self._levels[level].stages]
         return (", ".join(names), by_level[level]), sum(by_level.values())
 
     def _stored_bytes(self, reports: Sequence[Report]) -> Mapping[str, int]:
-        stored: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for report in reports:
             if report.shard is not None:
                 name = self._storing[report.level]
-                stored[name] = stored.get(name, 0) + report.shard.stored_bytes
-        return stored
+                sizes[name] = sizes.get(name, 0) + report.shard.stored_bytes
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,9 @@ class _Steps:
             holds = Stored.KEYS in stage.stores or not is_group
             is_first = holds and stage.input in step.main_inputs.values()
             names[_name(step)] = names.get(_name(step), False) or is_first
-        waiting = {_name(plan.graph.transforms[each.transform]) for each in stage.side_inputs}
+        waiting = {
+            _name(plan.graph.transforms[side_input.transform]) for side_input in stage.side_inputs
+        }
         return _Steps(names, frozenset(waiting))
 
 
@@ -194,14 +198,14 @@ def _storing(plan: Plan, stages: Sequence[StageId], inputs: Mapping[StageId, Des
     return ", ".join(dict.fromkeys(names))
 
 
-def _hold(stage: Stage, input_us: int, after: StageReport) -> Hold | None:
-    if after.output_us >= whole_milliseconds(input_us):
+def _hold(stage: Stage, input_us: int, report: StageReport) -> Hold | None:
+    if report.output_us >= whole_milliseconds(input_us):
         return None
-    hold_us, waiting = after.hold_us, after.waiting
+    hold_us, waiting = report.hold_us, report.waiting
     held_us = input_us if hold_us is None else min(input_us, hold_us)
     if lags(stage.stores):
         holder = HoldReason.COMMIT
-    elif after.output_us < whole_milliseconds(held_us):
+    elif report.output_us < whole_milliseconds(held_us):
         holder = HoldReason.DUE_TIMER
     elif waiting is not None and waiting.hold_us <= held_us:
         holder = HoldReason.SIDE_INPUT
@@ -213,32 +217,32 @@ def _hold(stage: Stage, input_us: int, after: StageReport) -> Hold | None:
         holder = HoldReason.WINDOW
     else:
         holder = HoldReason.TIMER
-    return Hold(holder, after.output_us)
+    return Hold(holder, report.output_us)
 
 
-def _joined(reports: Sequence[Report]) -> Mapping[int, StageReport]:
+def _join(reports: Sequence[Report]) -> Mapping[int, StageReport]:
     """Combine the reports of all tasks by stage: the least of their times."""
-    found: dict[int, StageReport] = {}
+    stages: dict[int, StageReport] = {}
     for report in reports:
-        for dest, each in report.stages.items():
-            before = found.get(dest)
-            found[dest] = each if before is None else _both(before, each)
-    return found
+        for dest, stage_report in report.stages.items():
+            previous = stages.get(dest)
+            stages[dest] = stage_report if previous is None else _both(previous, stage_report)
+    return stages
 
 
 def _both(one: StageReport, other: StageReport) -> StageReport:
-    holds = [each.hold_us for each in (one, other) if each.hold_us is not None]
-    waiting = [each.waiting for each in (one, other) if each.waiting is not None]
+    holds = [report.hold_us for report in (one, other) if report.hold_us is not None]
+    waiting = [report.waiting for report in (one, other) if report.waiting is not None]
     return StageReport(
         min(one.output_us, other.output_us), min(holds, default=None), _earliest(waiting)
     )
 
 
 def _earliest(waiting: Sequence[Waiting]) -> Waiting | None:
-    return min(waiting, key=lambda each: (each.hold_us, each.window), default=None)
+    return min(waiting, key=lambda entry: (entry.hold_us, entry.window), default=None)
 
 
-def _merged(one: StepStatus, other: StepStatus) -> StepStatus:
+def _merge(one: StepStatus, other: StepStatus) -> StepStatus:
     """Combine the status of two parts of a step, which are consecutive or parallel."""
     last = one if one.output_us <= other.output_us else other
     return StepStatus(

@@ -27,7 +27,7 @@ class UnchangedValues(Generic[_Key]):
     """
 
     def __init__(self) -> None:
-        self._found: dict[_Key, _Since] = {}
+        self._entries: dict[_Key, _Since] = {}
         self._patience_s: dict[_Key, float] = {}
 
     def after_epoch(
@@ -39,17 +39,17 @@ class UnchangedValues(Generic[_Key]):
             values: The values after the epoch, by key; a missing key has no value.
             now_s: The time of a monotonic clock.
         """
-        named = []
-        found: dict[_Key, _Since] = {}
+        keys = []
+        entries: dict[_Key, _Since] = {}
         for key, value in values.items():
-            before = self._found.get(key)
-            if before is None or before.value != value:
-                before = _Since(value, now_s)
+            entry = self._entries.get(key)
+            if entry is None or entry.value != value:
+                entry = _Since(value, now_s)
             patience_s = self._patience_s.get(key, PATIENCE_S)
-            if not before.is_named and now_s - before.since_s >= patience_s:
-                named.append((key, now_s - before.since_s))
+            if not entry.is_named and now_s - entry.since_s >= patience_s:
+                keys.append((key, now_s - entry.since_s))
                 self._patience_s[key] = 2 * patience_s
-                before = before._replace(is_named=True)
-            found[key] = before
-        self._found = found
-        return named
+                entry = entry._replace(is_named=True)
+            entries[key] = entry
+        self._entries = entries
+        return keys

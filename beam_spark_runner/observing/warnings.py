@@ -175,7 +175,7 @@ def slow_text(status: EpochStatus, interval_us: int) -> str:
     longest = max(status.parts_us, key=lambda part: status.parts_us[part])
     parts = ", ".join(
         f"{part.value} {took_us / 1e6:.1f} s"
-        for part, took_us in sorted(status.parts_us.items(), key=lambda each: -each[1])
+        for part, took_us in sorted(status.parts_us.items(), key=lambda item: -item[1])
     )
     steps, slowest_us = status.slowest
     return (

@@ -145,110 +145,110 @@ class RunnerConfig:
             OptionsError: An option is wrong, conflicts with another, or is not supported;
                 the text explains what to do.
         """
-        given, explicit = read_options(options), given_without_defaults(options)
-        _refuse_unsupported(given, explicit)
-        _check_log_levels(given)
-        parallelism = positive("parallelism", given.parallelism, MAX_PARTITIONS)
-        max_parallelism = positive("max_parallelism", given.max_parallelism, MAX_PARTITIONS)
+        values, explicit = read_options(options), given_without_defaults(options)
+        _refuse_unsupported(values, explicit)
+        _check_log_levels(values)
+        parallelism = positive("parallelism", values.parallelism, MAX_PARTITIONS)
+        max_parallelism = positive("max_parallelism", values.max_parallelism, MAX_PARTITIONS)
         if parallelism and max_parallelism and parallelism > max_parallelism:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
             )
-        environment = environment_kind(given)
-        job_endpoint = _job_endpoint(given.job_endpoint)
+        environment = environment_kind(values)
+        job_endpoint = _job_endpoint(values.job_endpoint)
         return cls(
             job_endpoint=job_endpoint,
-            job_server_access=_job_server_access(given, job_endpoint),
-            allow_non_deterministic_key_coders=given.allow_non_deterministic_key_coders,
-            expands_reshuffles=_expands_reshuffles(options, given),
+            job_server_access=_job_server_access(values, job_endpoint),
+            allow_non_deterministic_key_coders=values.allow_non_deterministic_key_coders,
+            expands_reshuffles=_expands_reshuffles(options, values),
             spark_master_url=master(explicit["spark_master_url"]),
-            spark_conf=tuple(spark_conf(getattr(given, "spark_conf", None)).items()),
+            spark_conf=tuple(spark_conf(getattr(values, "spark_conf", None)).items()),
             session_idle_s=seconds(
                 "spark_session_idle_timeout",
-                getattr(given, "spark_session_idle_timeout", DEFAULT_SESSION_IDLE_S),
+                getattr(values, "spark_session_idle_timeout", DEFAULT_SESSION_IDLE_S),
             ),
-            class_archive=archive_folder(getattr(given, "spark_class_archive", None)),
+            class_archive=archive_folder(getattr(values, "spark_class_archive", None)),
             parallelism=parallelism,
             max_parallelism=max_parallelism,
-            shared_storage=given.temp_location or None,
+            shared_storage=values.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(explicit["max_cache_memory_usage_mb"]),
             environment=environment,
-            environment_overrides=_environment_overrides(given, job_endpoint),
-            sdk_worker_parallelism=sdk_worker_parallelism(given, environment),
+            environment_overrides=_environment_overrides(values, job_endpoint),
+            sdk_worker_parallelism=sdk_worker_parallelism(values, environment),
             executor_environment=one_of(
                 "executor_environment",
-                getattr(given, "executor_environment", "auto"),
+                getattr(values, "executor_environment", "auto"),
                 ExecutorEnvironment,
             ),
-            environment_cache_s=cache_s(given, environment),
+            environment_cache_s=cache_s(values, environment),
             environment_start_timeout_s=_start_timeout_s(
-                getattr(given, "environment_start_timeout", None)
+                getattr(values, "environment_start_timeout", None)
             ),
-            docker_executable=getattr(given, "docker_executable", None) or DEFAULT_DOCKER,
-            step_chunks=one_of("step_chunks", getattr(given, "step_chunks", "auto"), StepChunks),
+            docker_executable=getattr(values, "docker_executable", None) or DEFAULT_DOCKER,
+            step_chunks=one_of("step_chunks", getattr(values, "step_chunks", "auto"), StepChunks),
             sdf_round_budget_s=seconds(
-                "sdf_round_budget", getattr(given, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
+                "sdf_round_budget", getattr(values, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
             single_task_budget_s=seconds(
                 "single_task_budget",
-                getattr(given, "single_task_budget", DEFAULT_SINGLE_TASK_BUDGET_S),
+                getattr(values, "single_task_budget", DEFAULT_SINGLE_TASK_BUDGET_S),
             ),
             group_memory_bytes=positive(
-                "group_memory_bytes", getattr(given, "group_memory_bytes", None), MAX_BYTES
+                "group_memory_bytes", getattr(values, "group_memory_bytes", None), MAX_BYTES
             ),
             sort_partition_memory=size(
-                "sort_partition_memory", getattr(given, "sort_partition_memory", None)
+                "sort_partition_memory", getattr(values, "sort_partition_memory", None)
             ),
-            drains=bool(getattr(given, "drain", False)),
-            drains_on_sigterm=bool(getattr(given, "drain_on_sigterm", False)),
-            is_streaming=bool(given.streaming),
+            drains=bool(getattr(values, "drain", False)),
+            drains_on_sigterm=bool(getattr(values, "drain_on_sigterm", False)),
+            is_streaming=bool(values.streaming),
             checkpoint_dir=checkpoint_folder(
-                "checkpoint_dir", getattr(given, "checkpoint_dir", None)
+                "checkpoint_dir", getattr(values, "checkpoint_dir", None)
             ),
-            recovers_batch=bool(getattr(given, "batch_job_recovery", False)),
-            store_settings=store_settings(given),
+            recovers_batch=bool(getattr(values, "batch_job_recovery", False)),
+            store_settings=store_settings(values),
             savepoint_path=checkpoint_folder(
-                "savepoint_path", getattr(given, "savepoint_path", None)
+                "savepoint_path", getattr(values, "savepoint_path", None)
             ),
             batch_interval_s=milliseconds(
                 "batch_interval_millis",
-                getattr(given, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
+                getattr(values, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
             ),
-            user_timer_batch=_user_timer_batch(given),
-            parallel_test_streams=bool(getattr(given, "parallel_test_streams", False)),
+            user_timer_batch=_user_timer_batch(values),
+            parallel_test_streams=bool(getattr(values, "parallel_test_streams", False)),
             checkpoints_after_tasks_finish=boolean(
                 "checkpoints_after_tasks_finish",
-                getattr(given, "checkpoints_after_tasks_finish", True),
+                getattr(values, "checkpoints_after_tasks_finish", True),
             ),
-            stuck_bundle_timeout_s=_stuck_s(getattr(given, "stuck_bundle_timeout", None)),
-            renamed_steps=_renamed_steps(given.transform_name_mapping),
-            restart=one_of("restart", getattr(given, "restart", "auto"), Restart),
-            job_name=given.job_name or None,
-            show_plan=bool(getattr(given, "show_plan", False)),
-            progress=one_of("progress", getattr(given, "progress", "auto"), Progress),
+            stuck_bundle_timeout_s=_stuck_s(getattr(values, "stuck_bundle_timeout", None)),
+            renamed_steps=_renamed_steps(values.transform_name_mapping),
+            restart=one_of("restart", getattr(values, "restart", "auto"), Restart),
+            job_name=values.job_name or None,
+            show_plan=bool(getattr(values, "show_plan", False)),
+            progress=one_of("progress", getattr(values, "progress", "auto"), Progress),
             backchannel=one_of(
-                "backchannel", getattr(given, "backchannel", "auto"), BackchannelKind
+                "backchannel", getattr(values, "backchannel", "auto"), BackchannelKind
             ),
-            metrics=metrics_of_program(given, job_endpoint),
-            spark_metrics=bool(getattr(given, "spark_metrics", False)),
+            metrics=metrics_of_program(values, job_endpoint),
+            spark_metrics=bool(getattr(values, "spark_metrics", False)),
         )
 
 
-def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:
-    if not given:
+def _renamed_steps(mapping: object) -> tuple[tuple[str, str], ...]:
+    if not mapping:
         return ()
-    if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+    if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping.values()):
         raise OptionsError(
             "transform_name_mapping",
             "must be a JSON object that maps earlier names of steps to new ones",
         )
-    return tuple(given.items())
+    return tuple(mapping.items())
 
 
-def _user_timer_batch(given: argparse.Namespace) -> int | None:
-    asked = getattr(given, "timer_fire_batch_size", None)
-    batch = positive("timer_fire_batch_size", asked, _MAX_TIMERS)
-    if getattr(given, "unaligned_splittable_timers", False):
+def _user_timer_batch(values: argparse.Namespace) -> int | None:
+    value = getattr(values, "timer_fire_batch_size", None)
+    batch = positive("timer_fire_batch_size", value, _MAX_TIMERS)
+    if getattr(values, "unaligned_splittable_timers", False):
         return batch or DEFAULT_TIMER_BATCH
     if batch is not None:
         raise OptionsError(
@@ -257,50 +257,50 @@ def _user_timer_batch(given: argparse.Namespace) -> int | None:
     return None
 
 
-def _refuse_unsupported(given: argparse.Namespace, explicit: Mapping[str, Any]) -> None:
+def _refuse_unsupported(values: argparse.Namespace, explicit: Mapping[str, Any]) -> None:
     for name, problem in _REFUSED.items():
-        if getattr(given, name):
+        if getattr(values, name):
             raise OptionsError(name, problem)
     for name, problem in _REFUSED_OF_SPARK.items():
         if explicit[name]:
             raise OptionsError(name, problem)
-    if given.sdk_location not in (None, "", "default", "container"):
+    if values.sdk_location not in (None, "", "default", "container"):
         raise OptionsError("sdk_location", _INSTALL_BEAM)
 
 
-def _check_log_levels(given: argparse.Namespace) -> None:
+def _check_log_levels(values: argparse.Namespace) -> None:
     """Check the levels of log lines, which SDKs and workers read themselves."""
-    if given.default_sdk_harness_log_level is not None:
-        log_level("default_sdk_harness_log_level", given.default_sdk_harness_log_level)
-    by_name = given.sdk_harness_log_level_overrides or {}
+    if values.default_sdk_harness_log_level is not None:
+        log_level("default_sdk_harness_log_level", values.default_sdk_harness_log_level)
+    by_name = values.sdk_harness_log_level_overrides or {}
     if not isinstance(by_name, Mapping):
         raise OptionsError("sdk_harness_log_level_overrides", "must be a JSON object")
     for level in by_name.values():
         log_level("sdk_harness_log_level_overrides", level)
 
 
-def _job_endpoint(given: str | None) -> str | None:
-    if given == "embed":
+def _job_endpoint(endpoint: str | None) -> str | None:
+    if endpoint == "embed":
         raise OptionsError(
             "job_endpoint",
             "embed starts a job server of Beam's own, which does not use Spark; leave the option "
             "out: this program then runs the pipeline",
         )
-    return _endpoint("job_endpoint", given)
+    return _endpoint("job_endpoint", endpoint)
 
 
-def _endpoint(option: str, given: str | None) -> str | None:
-    if given and not re.search(r".:\d+$", given):
-        raise OptionsError(option, f"must be HOST:PORT, not {given}")
-    return given or None
+def _endpoint(option: str, value: str | None) -> str | None:
+    if value and not re.search(r".:\d+$", value):
+        raise OptionsError(option, f"must be HOST:PORT, not {value}")
+    return value or None
 
 
-def _expands_reshuffles(options: PipelineOptions, given: argparse.Namespace) -> bool:
+def _expands_reshuffles(options: PipelineOptions, values: argparse.Namespace) -> bool:
     """Return whether ``--update_compatibility_version`` requires Beam's former Reshuffle.
 
     Up to 2.64 it lost panes, which is so in pipelines that require such a version.
     """
-    version = given.update_compatibility_version
+    version = values.update_compatibility_version
     try:
         return version is not None and bool(options.is_compat_version_prior_to("2.65.0"))
     except ValueError as error:
@@ -309,50 +309,50 @@ def _expands_reshuffles(options: PipelineOptions, given: argparse.Namespace) -> 
         ) from error
 
 
-def _job_server_access(given: argparse.Namespace, endpoint: str | None) -> ClientAccess:
+def _job_server_access(values: argparse.Namespace, endpoint: str | None) -> ClientAccess:
     """Read the options for access to the job server."""
     names = [field.name for field in fields(ClientAccess)]
     access = ClientAccess(
-        **{name: getattr(given, f"job_server_{name}", None) or None for name in names}
+        **{name: getattr(values, f"job_server_{name}", None) or None for name in names}
     )
-    check_client_access(access, endpoint, _endpoint("artifact_endpoint", given.artifact_endpoint))
+    check_client_access(access, endpoint, _endpoint("artifact_endpoint", values.artifact_endpoint))
     return access
 
 
-def _environment_overrides(given: argparse.Namespace, job_endpoint: str | None) -> str:
-    found = environment_overrides(given)
-    if found and job_endpoint is not None:
+def _environment_overrides(values: argparse.Namespace, job_endpoint: str | None) -> str:
+    overrides = environment_overrides(values)
+    if overrides and job_endpoint is not None:
         raise OptionsError(
             "environment_config",
             "with --job_endpoint, only the job server's own option of this name replaces "
             "environments; leave it out",
         )
-    return found
+    return overrides
 
 
-def _start_timeout_s(given: object) -> float:
-    if given is None:
+def _start_timeout_s(value: object) -> float:
+    if value is None:
         return DEFAULT_START_TIMEOUT_S
-    timeout_s = seconds("environment_start_timeout", given)
+    timeout_s = seconds("environment_start_timeout", value)
     if not timeout_s:
         raise OptionsError("environment_start_timeout", "must be more than 0 seconds")
     return timeout_s
 
 
-def _stuck_s(given: object) -> float | None:
-    return None if given is None else seconds("stuck_bundle_timeout", given)
+def _stuck_s(value: object) -> float | None:
+    return None if value is None else seconds("stuck_bundle_timeout", value)
 
 
 def _cache_mb(explicit: Any) -> int:
     """Check ``--max_cache_memory_usage_mb``, whose default differs from Beam's, 0."""
-    given = DEFAULT_CACHE_MB if explicit is None else explicit
+    value = DEFAULT_CACHE_MB if explicit is None else explicit
     try:
-        megabytes = -1 if isinstance(given, bool) else int(given)
+        megabytes = -1 if isinstance(value, bool) else int(value)
     except (TypeError, ValueError, OverflowError):
         megabytes = -1
     if not 0 <= megabytes <= _MAX_MB:
         raise OptionsError(
             "max_cache_memory_usage_mb",
-            f"must be a number of MB, at most {_MAX_MB}, not {given!r:.100}",
+            f"must be a number of MB, at most {_MAX_MB}, not {value!r:.100}",
         )
     return megabytes

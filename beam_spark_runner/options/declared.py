@@ -29,9 +29,9 @@ class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
-        taken = _declared_by_programs(type(parser))
+        names = _declared_by_programs(type(parser))
         for name, settings in DECLARED.items():
-            if f"--{name}" not in taken:
+            if f"--{name}" not in names:
                 parser.add_argument(f"--{name}", **settings)
 
 

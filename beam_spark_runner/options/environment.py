@@ -1,7 +1,7 @@
 """The options that decide where user code runs.
 
-The argument ``given`` of these functions has the options of ``reading.EnvironmentOptions`` as its
-attributes.
+The argument ``values`` of these functions has the options of ``read_options.EnvironmentOptions``
+as its attributes.
 """
 
 import logging
@@ -35,19 +35,19 @@ _MAX_HARNESSES = 100  # of each Python worker; each is a process
 _OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
-def environment_kind(given: Any) -> EnvironmentKind:
+def environment_kind(values: Any) -> EnvironmentKind:
     """Read ``--environment_type``.
 
     Raises:
         OptionsError: The type is not supported, or conflicts with other options.
     """
-    asked = given.environment_type
-    needs = _own_needs(given)
-    kind = _ENVIRONMENTS.get((asked or ("PROCESS" if needs else "EMBEDDED")).upper())
+    name = values.environment_type
+    needs = _own_needs(values)
+    kind = _ENVIRONMENTS.get((name or ("PROCESS" if needs else "EMBEDDED")).upper())
     if kind is None:
         raise OptionsError(
             "environment_type",
-            f"{asked} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
+            f"{name} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
             "option: user code then runs in the Python workers, with the packages that are "
             "installed there",
         )
@@ -63,8 +63,8 @@ def environment_kind(given: Any) -> EnvironmentKind:
             "--%s has no effect with --environment_type=LOOPBACK: this process runs user code",
             needs,
         )
-    config = given.environment_config
-    if config and (kind == "embedded" or not asked) and not environment_overrides(given):
+    config = values.environment_config
+    if config and (kind == "embedded" or not name) and not environment_overrides(values):
         reason = _NOT_EMBEDDED if kind == "embedded" else "has no effect; set --environment_type"
         raise OptionsError(
             "environment_config",
@@ -74,41 +74,41 @@ def environment_kind(given: Any) -> EnvironmentKind:
     return kind
 
 
-def environment_overrides(given: Any) -> str:
+def environment_overrides(values: Any) -> str:
     """Return the --environment_config if it replaces environments by URN; else ""."""
-    config = given.environment_config or ""
-    return config if _OVERRIDES.match(config) and not given.environment_type else ""
+    config = values.environment_config or ""
+    return config if _OVERRIDES.match(config) and not values.environment_type else ""
 
 
-def _own_needs(given: Any) -> str | None:
+def _own_needs(values: Any) -> str | None:
     """Return an option that requires packages or files of this pipeline alone; None: none does."""
     for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
-        if getattr(given, name):
+        if getattr(values, name):
             return name
     # With cloudpickle, only registries are saved, whose entries pickled functions include.
-    if given.save_main_session and given.pickle_library.startswith("dill"):
+    if values.save_main_session and values.pickle_library.startswith("dill"):
         return "save_main_session"
     return None
 
 
-def sdk_worker_parallelism(given: Any, kind: EnvironmentKind) -> int:
+def sdk_worker_parallelism(values: Any, kind: EnvironmentKind) -> int:
     """Read the number of SDK harnesses for each Python worker; 0, the runner's choice, is one.
 
     Raises:
         OptionsError: The value is no whole number, or has no effect.
     """
-    asked = given.sdk_worker_parallelism
-    harnesses = number("sdk_worker_parallelism", asked, _MAX_HARNESSES)
+    value = values.sdk_worker_parallelism
+    harnesses = number("sdk_worker_parallelism", value, _MAX_HARNESSES)
     if harnesses != int(harnesses):
         raise OptionsError(
-            "sdk_worker_parallelism", f"{asked} is not a whole number of SDK harnesses"
+            "sdk_worker_parallelism", f"{value} is not a whole number of SDK harnesses"
         )
     if harnesses > 1 and kind == "embedded":
         raise OptionsError("sdk_worker_parallelism", _NOT_EMBEDDED)
     return max(1, int(harnesses))
 
 
-def cache_s(given: Any, kind: EnvironmentKind) -> float:
+def cache_s(values: Any, kind: EnvironmentKind) -> float:
     """Read ``--environment_cache_millis``, in seconds.
 
     With LOOPBACK it is 0, since the next job has its own worker pool.
@@ -116,5 +116,5 @@ def cache_s(given: Any, kind: EnvironmentKind) -> float:
     Raises:
         OptionsError: The value is no number of milliseconds.
     """
-    cached_s = milliseconds("environment_cache_millis", given.environment_cache_millis)
+    cached_s = milliseconds("environment_cache_millis", values.environment_cache_millis)
     return 0.0 if kind == "loopback" else cached_s

@@ -71,11 +71,11 @@ def given_without_defaults(options: PipelineOptions) -> Mapping[str, Any]:
     parser.add_argument("--spark_job_server_jar")
     parser.add_argument("--spark_submit_uber_jar", action="store_true")
     parser.add_argument("--max_cache_memory_usage_mb")
-    given = vars(parser.parse_known_args(options._flags)[0])
-    cache_mb = given.pop("max_cache_memory_usage_mb")
-    for name in given:
-        given[name] = options._all_options.get(name, given[name])
+    explicit = vars(parser.parse_known_args(options._flags)[0])
+    cache_mb = explicit.pop("max_cache_memory_usage_mb")
+    for name in explicit:
+        explicit[name] = options._all_options.get(name, explicit[name])
     if cache_mb is None:
         # Beam's default, which a view has stored, or a value set by the program.
         cache_mb = options._all_options.get("max_cache_memory_usage_mb") or None
-    return {**given, "max_cache_memory_usage_mb": cache_mb}
+    return {**explicit, "max_cache_memory_usage_mb": cache_mb}

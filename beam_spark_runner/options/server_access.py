@@ -80,11 +80,11 @@ def check_client_access(
         raise OptionsError("job_server_cert", _NO_EFFECT.format("job_server_ca"))
     if not access.token_file or access.ca:
         return
-    for each in (endpoint, artifact_endpoint):
-        if each and not is_loopback(host_of(each)):
+    for address in (endpoint, artifact_endpoint):
+        if address and not is_loopback(host_of(address)):
             raise OptionsError(
                 "job_server_token_file",
-                f"the token would be sent to {each} without encryption; name the CA of the "
+                f"the token would be sent to {address} without encryption; name the CA of the "
                 "server's certificate as --job_server_ca",
             )
 

@@ -52,13 +52,13 @@ class ServerConfig:
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 
-def _master(given: str | None) -> str | None:
-    if given == IN_PROCESS:
+def _master(url: str | None) -> str | None:
+    if url == IN_PROCESS:
         raise OptionsError(
             "spark_master_url",
             f"{IN_PROCESS} runs a pipeline in the program that builds it, without a job server",
         )
-    return master(given)
+    return master(url)
 
 
 def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
@@ -68,44 +68,44 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         OptionsError: An option is wrong.
         SystemExit: argparse has printed help, or an error.
     """
-    given = _parser().parse_args(arguments)
+    values = _parser().parse_args(arguments)
     access = ServerAccess(
-        cert=given.tls_cert or None,
-        key=given.tls_key or None,
-        ca=given.tls_ca or None,
-        token_file=given.client_token_file or None,
+        cert=values.tls_cert or None,
+        key=values.tls_key or None,
+        ca=values.tls_ca or None,
+        token_file=values.client_token_file or None,
     )
     check_server_access(access)
-    if access.cert is not None and given.insecure:
+    if access.cert is not None and values.insecure:
         raise OptionsError(
             "insecure", "cannot be used together with --tls_cert; leave one of them out"
         )
-    if access.cert is None and not (given.insecure or is_loopback(given.job_host)):
+    if access.cert is None and not (values.insecure or is_loopback(values.job_host)):
         raise OptionsError(
             "job_host",
-            f"other machines can reach {given.job_host}, and whoever can connect can run code "
+            f"other machines can reach {values.job_host}, and whoever can connect can run code "
             "here; set --tls_cert and --tls_key, or --insecure if your network protects this port",
         )
     return ServerConfig(
-        job_host=given.job_host,
-        advertised_host=_host("advertised_host", given.advertised_host),
-        job_port=_port("job_port", given.job_port),
-        artifact_port=_port("artifact_port", given.artifact_port),
-        artifacts_dir=given.artifacts_dir or None,
-        max_artifact_bytes=at_least_one("max_artifact_bytes", given.max_artifact_bytes, MAX_BYTES),
+        job_host=values.job_host,
+        advertised_host=_host("advertised_host", values.advertised_host),
+        job_port=_port("job_port", values.job_port),
+        artifact_port=_port("artifact_port", values.artifact_port),
+        artifacts_dir=values.artifacts_dir or None,
+        max_artifact_bytes=at_least_one("max_artifact_bytes", values.max_artifact_bytes, MAX_BYTES),
         max_concurrent_jobs=at_least_one(
-            "max_concurrent_jobs", given.max_concurrent_jobs, _MAX_JOBS
+            "max_concurrent_jobs", values.max_concurrent_jobs, _MAX_JOBS
         ),
-        max_waiting_jobs=at_least_one("max_waiting_jobs", given.max_waiting_jobs, _MAX_JOBS),
-        max_waiting_bytes=at_least_one("max_waiting_bytes", given.max_waiting_bytes, MAX_BYTES),
-        prepare_timeout_s=at_least_one("prepare_timeout", given.prepare_timeout, MAX_SECONDS),
-        spark_master_url=_master(given.spark_master_url),
-        spark_conf=tuple(spark_conf(given.spark_conf).items()),
-        class_archive=archive_folder(given.spark_class_archive),
-        shared_storage=given.temp_location or None,
-        environment_overrides=given.environment_config or "",
+        max_waiting_jobs=at_least_one("max_waiting_jobs", values.max_waiting_jobs, _MAX_JOBS),
+        max_waiting_bytes=at_least_one("max_waiting_bytes", values.max_waiting_bytes, MAX_BYTES),
+        prepare_timeout_s=at_least_one("prepare_timeout", values.prepare_timeout, MAX_SECONDS),
+        spark_master_url=_master(values.spark_master_url),
+        spark_conf=tuple(spark_conf(values.spark_conf).items()),
+        class_archive=archive_folder(values.spark_class_archive),
+        shared_storage=values.temp_location or None,
+        environment_overrides=values.environment_config or "",
         access=access,
-        metrics=metrics_address(given.metrics_port, given.metrics_host),
+        metrics=metrics_address(values.metrics_port, values.metrics_host),
     )
 
 
@@ -257,24 +257,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _host(option: str, given: str | None) -> str | None:
+def _host(option: str, host: str | None) -> str | None:
     """Check a host name or address; with colons, it must be an IPv6 address."""
-    if not given:
+    if not host:
         return None
-    bare = given.strip("[]")
+    bare = host.strip("[]")
     if ":" in bare:
         try:
             ipaddress.IPv6Address(bare)
         except ValueError as error:
             raise OptionsError(
-                option, f"{given} is not a host; ports are set by --job_port and --artifact_port"
+                option, f"{host} is not a host; ports are set by --job_port and --artifact_port"
             ) from error
     if "/" in bare or " " in bare:
-        raise OptionsError(option, f"{given} is not a host")
+        raise OptionsError(option, f"{host} is not a host")
     return bare
 
 
-def _port(option: str, given: int) -> int:
-    if not 0 <= given <= 65535:
-        raise OptionsError(option, f"{given} is not a port: 0 to 65535")
-    return given
+def _port(option: str, port: int) -> int:
+    if not 0 <= port <= 65535:
+        raise OptionsError(option, f"{port} is not a port: 0 to 65535")
+    return port

@@ -23,12 +23,12 @@ _ALIKE = 0.85  # of 1: one or two letters of a word are wrong, or two have chang
 
 def warn_of_misspelled(options: PipelineOptions) -> None:
     """Warn of flags that are no options, but almost have the name of one."""
-    for given, meant in misspelled(options._flags or (), _declared):
-        _LOGGER.warning("--%s is not an option and is ignored: did you mean --%s?", given, meant)
+    for name, option in misspelled(options._flags or (), _names_of_all_classes):
+        _LOGGER.warning("--%s is not an option and is ignored: did you mean --%s?", name, option)
 
 
 def misspelled(
-    flags: Iterable[str], declared: Callable[[], Collection[str]]
+    flags: Iterable[str], declared_names: Callable[[], Collection[str]]
 ) -> Iterator[tuple[str, str]]:
     """Yield the names of misspelled options, and which ones they resemble.
 
@@ -39,16 +39,16 @@ def misspelled(
 
     Args:
         flags: The arguments of the program.
-        declared: Returns the names of all options, of Beam and of the program; argparse accepts
-            their beginnings, too. It is seldom called.
+        declared_names: Returns the names of all options, of Beam and of the program; argparse
+            accepts their beginnings, too. It is seldom called.
     """
-    known = {*DECLARED, *_OF_BEAM}
+    names = {*DECLARED, *_OF_BEAM}
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0] if flag.startswith("--") else ""
-        if name in known:
+        if name in names:
             continue
-        alike = difflib.get_close_matches(name, known, 1, _ALIKE)
-        if alike and not any(each.startswith(name) for each in declared()):
+        alike = difflib.get_close_matches(name, names, 1, _ALIKE)
+        if alike and not any(option.startswith(name) for option in declared_names()):
             yield name, alike[0]
 
 
@@ -60,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
         self.add_argument(*names, **settings)
 
 
-def _declared() -> frozenset[str]:
+def _names_of_all_classes() -> frozenset[str]:
     """Return the names of the options of all loaded classes."""
     parser = _Parser(add_help=False, conflict_handler="resolve")
     for declaring in PipelineOptions.__subclasses__():

@@ -13,18 +13,18 @@ _HDFS_NAMES = ("hdfs_host", "hdfs_port", "hdfs_user")
 _HDFS_FLAGS = ("hdfs_https", "hdfs_kerberos")
 
 
-def store_settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+def store_settings(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     """Return the settings of clients, from the values of ``read_options``. See ``UrlFolder``."""
-    found = {ours: getattr(given, beams) for beams, ours in _NAMES.items()}
-    settings = [(name, str(value)) for name, value in found.items() if value]
-    if str(given.s3_verify).lower() == "false":
+    values = {ours: getattr(options, beams) for beams, ours in _NAMES.items()}
+    settings = [(name, str(value)) for name, value in values.items() if value]
+    if str(options.s3_verify).lower() == "false":
         settings.append(("verify", "false"))
-    return (*settings, *hdfs_settings(given))
+    return (*settings, *hdfs_settings(options))
 
 
-def hdfs_settings(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+def hdfs_settings(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     """Return those of clients of HDFS."""
-    values = {name: getattr(given, name) for name in _HDFS_NAMES}
-    named = [(name, str(value)) for name, value in values.items() if value]
+    values = {name: getattr(options, name) for name in _HDFS_NAMES}
+    settings = [(name, str(value)) for name, value in values.items() if value]
     # A class of the program's may declare an option of the runner's.
-    return (*named, *((name, "true") for name in _HDFS_FLAGS if getattr(given, name, False)))
+    return (*settings, *((name, "true") for name in _HDFS_FLAGS if getattr(options, name, False)))

@@ -24,12 +24,12 @@ MAX_PARTITIONS = 100_000
 """The most partitions of an exchange: Spark needs memory in the driver for each of them."""
 
 
-def number(option: str, given: Any, most: float) -> float:
+def number(option: str, value: Any, most: float) -> float:
     """Parse a number that is not negative; some of Beam's options are texts.
 
     Args:
         option: The name of the option.
-        given: The value, of any type: clients of a job server send JSON.
+        value: The value, of any type: clients of a job server send JSON.
         most: The largest value.
 
     Raises:
@@ -37,75 +37,75 @@ def number(option: str, given: Any, most: float) -> float:
     """
     try:
         # A bool is an int in Python.
-        number = -1.0 if isinstance(given, bool) else float(given)
+        number = -1.0 if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise OptionsError(option, f"must be zero or a positive number, not {given!r:.100}")
+        raise OptionsError(option, f"must be zero or a positive number, not {value!r:.100}")
     _check_most(option, number, most)
     return number
 
 
-def seconds(option: str, given: Any) -> float:
+def seconds(option: str, value: Any) -> float:
     """Parse a time in seconds; see ``number``."""
-    return number(option, given, MAX_SECONDS)
+    return number(option, value, MAX_SECONDS)
 
 
-def milliseconds(option: str, given: Any) -> float:
+def milliseconds(option: str, value: Any) -> float:
     """Parse a time in milliseconds, and return it in seconds; see ``number``."""
-    return number(option, given, MAX_SECONDS * 1000) / 1000
+    return number(option, value, MAX_SECONDS * 1000) / 1000
 
 
-def size(option: str, given: Any) -> int | None:
+def size(option: str, value: Any) -> int | None:
     """Parse a size of memory; return bytes."""
     try:
-        found = None if given is None else parse_bytes(given)
+        size_bytes = None if value is None else parse_bytes(value)
     except ValueError as error:
         raise OptionsError(option, str(error)) from error
-    if found is not None:
-        _check_most(option, found, MAX_BYTES)
-    return found
+    if size_bytes is not None:
+        _check_most(option, size_bytes, MAX_BYTES)
+    return size_bytes
 
 
-def at_least_one(option: str, given: int, most: int) -> int:
+def at_least_one(option: str, value: int, most: int) -> int:
     """Check a whole number, which argparse has parsed.
 
     Raises:
         OptionsError: It is less than 1, or more than ``most``.
     """
-    if given < 1:
-        raise OptionsError(option, f"must be at least 1, not {given!r:.100}")
-    _check_most(option, given, most)
-    return given
+    if value < 1:
+        raise OptionsError(option, f"must be at least 1, not {value!r:.100}")
+    _check_most(option, value, most)
+    return value
 
 
-def _check_most(option: str, given: float, most: float) -> None:
-    if given > most:
-        raise OptionsError(option, f"must be at most {most}, not {given!r:.100}")
+def _check_most(option: str, value: float, most: float) -> None:
+    if value > most:
+        raise OptionsError(option, f"must be at most {most}, not {value!r:.100}")
 
 
-def log_level(option: str, given: Any) -> None:
+def log_level(option: str, value: Any) -> None:
     """Check a level of log lines: a name of any SDK's, or of this process, or a number.
 
     Raises:
         OptionsError: It is none.
     """
-    if isinstance(given, (str, int)) and not isinstance(given, bool):
-        text = str(given).upper()
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        text = str(value).upper()
         is_number = text.isascii() and text.isdigit() and len(text) < _DIGITS_OF_A_LEVEL
         if is_number or text in _LEVELS or isinstance(logging.getLevelName(text), int):
             return
     raise OptionsError(
-        option, f"{given!r:.100} is not a level of log lines, such as DEBUG, INFO or ERROR"
+        option, f"{value!r:.100} is not a level of log lines, such as DEBUG, INFO or ERROR"
     )
 
 
-def boolean(option: str, given: Any) -> bool:
+def boolean(option: str, value: Any) -> bool:
     """Parse "true" or "false", or take a bool that a program has set."""
-    if isinstance(given, bool):
-        return given
-    said: str = one_of(option, str(given).lower(), Literal["true", "false"])
-    return said == "true"
+    if isinstance(value, bool):
+        return value
+    text: str = one_of(option, str(value).lower(), Literal["true", "false"])
+    return text == "true"
 
 
 IN_PROCESS = "in-process"
@@ -125,10 +125,10 @@ def master(url: str | None) -> str | None:
     return url
 
 
-def spark_conf(given: object) -> dict[str, str]:
+def spark_conf(option_value: object) -> dict[str, str]:
     """Parse ``--spark_conf``: KEY=VALUE strings, a JSON object, or a mapping set by a program."""
     conf: dict[str, str] = {}
-    for key, value in _conf_items(given):
+    for key, value in _conf_items(option_value):
         if not key.startswith("spark."):
             raise OptionsError(
                 "spark_conf", f"{key!r}: names of Spark properties begin with 'spark.'"
@@ -139,15 +139,17 @@ def spark_conf(given: object) -> dict[str, str]:
     return conf
 
 
-def _conf_items(given: object) -> Iterator[tuple[str, str]]:
-    if not given:
+def _conf_items(option_value: object) -> Iterator[tuple[str, str]]:
+    if not option_value:
         return
-    if isinstance(given, Mapping):
-        for key, value in given.items():
+    if isinstance(option_value, Mapping):
+        for key, value in option_value.items():
             # As Spark spells booleans.
             yield str(key), str(value).lower() if isinstance(value, bool) else str(value)
         return
-    for text in [given] if isinstance(given, str) else cast("list[str]", given):
+    for text in (
+        [option_value] if isinstance(option_value, str) else cast("list[str]", option_value)
+    ):
         if text.lstrip().startswith("{"):  # what PipelineOptions.from_dictionary makes of a dict
             try:
                 decoded = json.loads(text)
@@ -178,34 +180,34 @@ def one_of(option: str, value: Any, choices: Any) -> Any:
     raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")
 
 
-def archive_folder(given: str | None) -> str | None:
+def archive_folder(folder: str | None) -> str | None:
     """Return the folder of Spark's class archives; None: ``off``, or this user has no home."""
-    if given is not None:
-        return None if given == "off" else os.path.abspath(given)
+    if folder is not None:
+        return None if folder == "off" else os.path.abspath(folder)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(cache, "beam-spark-runner") if os.path.isabs(cache) else None
 
 
-def required_folder(option: str, given: str) -> str:
+def required_folder(option: str, value: str) -> str:
     """Return a folder as ``checkpoint_folder`` does.
 
     Raises:
         OptionsError: The path is empty, or a URL that is not supported.
     """
-    folder = checkpoint_folder(option, given)
+    folder = checkpoint_folder(option, value)
     if folder is None:
         raise OptionsError(option, "must be a folder")
     return folder
 
 
-def checkpoint_folder(option: str, given: str | None) -> str | None:
+def checkpoint_folder(option: str, value: str | None) -> str | None:
     """Return a folder for checkpoints or a savepoint; None: it is not given.
 
-    A URL is converted to the form of Hadoop's connectors, which ``state.url_folder`` expects.
+    A URL is converted to the form of Hadoop's connectors, which ``storage.folder_at`` expects.
     """
-    if not given or not is_url(given):
-        return given or None
+    if not value or not is_url(value):
+        return value or None
     try:
-        return hadoop_url(given)
+        return hadoop_url(value)
     except ValueError as error:
         raise OptionsError(option, str(error)) from error

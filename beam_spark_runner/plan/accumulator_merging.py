@@ -22,7 +22,7 @@ def merging_part(graph: Graph, stage: Stage) -> Stage | None:
     merge = graph.transforms[readers[0]]
     if merge.urn != urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS:
         return None
-    (merged,) = merge.outputs.values()
+    (output,) = merge.outputs.values()
     return replace(
-        stage, transforms=(readers[0],), outputs=(merged,), is_keyed=False, stores=frozenset()
+        stage, transforms=(readers[0],), outputs=(output,), is_keyed=False, stores=frozenset()
     )

@@ -17,7 +17,7 @@ def blocking_side_inputs(plan: Plan) -> list[str]:
     """
     graph = plan.graph
     producer = facts.producers(graph)
-    waiting: dict[PCollectionId, dict[str, None]] = {}
+    readers: dict[PCollectionId, dict[str, None]] = {}
     for transform in graph.transforms.values():
         if transform.urn == urns.FLATTEN:
             continue  # inserted before a step with side inputs: ``graph.passes.await_side_inputs``
@@ -31,11 +31,11 @@ def blocking_side_inputs(plan: Plan) -> list[str]:
                 and windowing.window_fn_urn == urns.WINDOW_FN_GLOBAL
                 and windowing.trigger_is_default
             ):
-                waiting.setdefault(collection, {})[name] = None
+                readers.setdefault(collection, {})[name] = None
     return [
         f"{', '.join(names)}: elements wait until the side input from "
         f"{graph.transforms[producer[collection]].name} ends, because it is unbounded, in the "
         "global window, and its trigger fires only at the end; give it a trigger, such as "
         "Repeatedly(AfterCount(1)), or windows"
-        for collection, names in waiting.items()
+        for collection, names in readers.items()
     ]

@@ -135,7 +135,7 @@ class _Wiring:
     def edges(self) -> Edges:
         producers = self.producers
         edges = Edges(len(self.stages))
-        gathered = {id_ for id_, each in self.destinations.items() if each.stage is None}
+        gathered = {id_ for id_, dest in self.destinations.items() if dest.stage is None}
         for id_, stage in self.stages.items():
             if stage.is_stable and not stage.stores:  # else it waits in the shard
                 edges.is_stable.add(id_)
@@ -182,8 +182,8 @@ class _Wiring:
 
     def _environment_of(self, collection: PCollectionId) -> EnvironmentId | None:
         producers = self.producers.get(collection, ())
-        known = (self.stages[producer].environment for producer in producers)
-        return next(known, next(iter(self.graph.environments), None))
+        environments = (self.stages[producer].environment for producer in producers)
+        return next(environments, next(iter(self.graph.environments), None))
 
     def _add_stage(self, id_: StageId, fused: FusedStage) -> None:
         self.main[id_] = self._main_destination(id_, fused)
@@ -209,7 +209,7 @@ class _Wiring:
             environment=fused.environment,
             side_inputs=tuple(side_inputs),
             is_splittable=any(map(self._is_splittable, fused.transforms[:1])),
-            is_keyed=any(self.graph.transforms[each].is_keyed for each in fused.transforms),
+            is_keyed=any(self.graph.transforms[step].is_keyed for step in fused.transforms),
             is_stable=self._is_stable(fused.transforms),
             takes_partition=self._takes_partition(fused),
         )
@@ -268,17 +268,17 @@ class _Wiring:
     def _side_destination(
         self, reader: Transform, collection: PCollectionId, access_pattern: str
     ) -> DestinationId:
-        known = self._side.get((collection, access_pattern))
-        if known is None:
-            known = self._side[collection, access_pattern] = self._add_destination(
+        destination = self._side.get((collection, access_pattern))
+        if destination is None:
+            destination = self._side[collection, access_pattern] = self._add_destination(
                 delivery=Delivery.SIDE_INPUT,
                 arriving=collection,
                 stage=None,
                 name=reader.name,
                 access_pattern=access_pattern,
             )
-            self.consumers.setdefault(collection, []).append(known)
-        return known
+            self.consumers.setdefault(collection, []).append(destination)
+        return destination
 
     def _add_destination(
         self,
@@ -312,34 +312,34 @@ def _segments(
     """Number the segments, and find which destinations are materialised between them."""
     table_writes = wiring.table_writes.keys(edges)
     keys = [(*place.segment, 0) for place in places]
-    used = {key: SegmentId(i) for i, key in enumerate(sorted({*keys, *table_writes}))}
-    segment_of = [used[key] for key in keys]
-    levels: list[dict[int, list[StageId]]] = [{} for _ in used]
-    fed: list[dict[str, dict[DestinationId, TransformId]]] = [{} for _ in used]
-    reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in used]
-    writes: list[dict[DestinationId, str]] = [{} for _ in used]
-    sides: list[dict[DestinationId, None]] = [{} for _ in used]
+    ids = {key: SegmentId(i) for i, key in enumerate(sorted({*keys, *table_writes}))}
+    segment_of = [ids[key] for key in keys]
+    levels: list[dict[int, list[StageId]]] = [{} for _ in ids]
+    fed: list[dict[str, dict[DestinationId, TransformId]]] = [{} for _ in ids]
+    reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in ids]
+    writes: list[dict[DestinationId, str]] = [{} for _ in ids]
+    sides: list[dict[DestinationId, None]] = [{} for _ in ids]
 
     for id_, stage in wiring.stages.items():
-        here, destination = segment_of[id_], wiring.main[id_]
-        levels[here].setdefault(places[id_].level, []).append(id_)
-        sides[here].update(
+        segment, destination = segment_of[id_], wiring.main[id_]
+        levels[segment].setdefault(places[id_].level, []).append(id_)
+        sides[segment].update(
             (side.destination, None)
             for side in stage.side_inputs
             if wiring.destinations[side.destination].stage is None
         )
         if (step := wiring.fed.get(destination)) is not None:
             urn = wiring.graph.transforms[step].urn
-            fed[here].setdefault(urn, {})[destination] = step
+            fed[segment].setdefault(urn, {})[destination] = step
         for producer in edges.main[id_]:
-            if segment_of[producer] == here:
+            if segment_of[producer] == segment:
                 continue
             why = _why(wiring, edges, places, segment_of, producer, id_, share)
             if wiring.is_streaming:
-                reads[here].setdefault(destination, set()).add(SegmentId(here - 1))
-                writers = range(segment_of[producer], here)
+                reads[segment].setdefault(destination, set()).add(SegmentId(segment - 1))
+                writers = range(segment_of[producer], segment)
             else:
-                reads[here].setdefault(destination, set()).add(segment_of[producer])
+                reads[segment].setdefault(destination, set()).add(segment_of[producer])
                 writers = range(segment_of[producer], segment_of[producer] + 1)
             for writer in writers:
                 writes[writer][destination] = why
@@ -351,8 +351,8 @@ def _segments(
             writes[segment_of[producer]][destination] = why
 
     of_tables = {
-        used[key]: wiring.table_writes.segment(
-            used[key], write, segment_of, writes, wiring.graph.transforms[write].step
+        ids[key]: wiring.table_writes.segment(
+            ids[key], write, segment_of, writes, wiring.graph.transforms[write].step
         )
         for key, write in table_writes.items()
     }
@@ -371,7 +371,7 @@ def _segments(
             writes=writes[number],
             side_inputs=tuple(sides[number]),
         )
-        for number, first_level in zip(used.values(), first_levels, strict=False)
+        for number, first_level in zip(ids.values(), first_levels, strict=False)
     )
 
 
@@ -403,8 +403,8 @@ def _why(
     if places[producer].segment[0] == places[reader].segment[0]:
         return f"{text}: {share}"
     if stage.side_inputs:
-        waiting = step_list(
+        steps = step_list(
             wiring.graph.transforms[side.transform].step for side in stage.side_inputs
         )
-        return f"{text}: the side inputs of {waiting} must be complete first"
+        return f"{text}: the side inputs of {steps} must be complete first"
     return f"{text}: it also gets rows that are made only there"

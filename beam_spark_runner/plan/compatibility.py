@@ -59,10 +59,12 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
     Example:
         {"step Count": StoredStage(1, 1, True, 3, False, "ref_7", "state n, timer due, 5d41402a")}
     """
-    level_of = {stage: number for number, each in enumerate(levels(plan)) for stage in each.stages}
+    level_of = {
+        stage: number for number, level in enumerate(levels(plan)) for stage in level.stages
+    }
     impulses = {dest for segment in plan.segments for dest in segment.impulses}
     producers = facts.producers(plan.graph)
-    found: dict[str, StoredStage] = {}
+    places: dict[str, StoredStage] = {}
     for id_, dest in inputs(plan).items():
         stage, destination, level = plan.stages[id_], plan.destinations[dest], level_of[id_]
         keyed = stage.transforms[0] if Stored.KEYS in stage.stores else ""
@@ -73,17 +75,17 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
         elif dest in impulses:  # its reader may have no name
             name = f"step {plan.graph.transforms[producers[destination.arriving]].name}"
         # Copies of a Flatten have one name, and so have all readers of a GroupByKey.
-        found[facts.fresh(name, found)] = StoredStage(
+        places[facts.fresh(name, places)] = StoredStage(
             stage=int(id_),
             level=level,
             is_exchanged=levels(plan)[level].has_exchange,
             dest=int(dest),
             is_fed=dest in impulses,
             transform=str(keyed),
-            kept=_kept(plan, stage, forms),
+            kept=_stored_content(plan, stage, forms),
             root=root,
         )
-    return found
+    return places
 
 
 def step_names(plan: Plan) -> Mapping[str, str]:
@@ -107,7 +109,7 @@ def _side_input(
     return f"{name} [{destination.access_pattern.split(':')[2]}]"  # beam:side_input:iterable:v1
 
 
-def _kept(plan: Plan, stage: Stage, forms: Forms) -> str:
+def _stored_content(plan: Plan, stage: Stage, forms: Forms) -> str:
     graph, stores = plan.graph, stage.stores
     described: tuple[str, ...] = ()
     parts: list[str] = []
@@ -167,5 +169,7 @@ def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
 
 def _have_their_end(graph: Graph, windowing: Windowing) -> bool:
     """Whether windows are stored with their end, as on edges to SDKs: see ``portable.wire``."""
-    is_remote = any(each.urn in IN_SDK_HARNESSES for each in graph.environments.values())
+    is_remote = any(
+        environment.urn in IN_SDK_HARNESSES for environment in graph.environments.values()
+    )
     return is_remote and graph.coders[windowing.window_coder].urn not in urns.WINDOW_CODERS

@@ -28,8 +28,8 @@ def dropping_step(plan: Plan, stage: Stage) -> TransformId | None:
     if destination.delivery is Delivery.SIDE_INPUT:
         sides = tuple(
             side
-            for each in plan.stages.values()
-            for side in each.side_inputs
+            for reader in plan.stages.values()
+            for side in reader.side_inputs
             if side.destination == destination.id
         )
     if not sides:
@@ -43,4 +43,6 @@ def known_to_the_user(graph: Graph, id_: TransformId) -> TransformId:
     if step.urn != urns.FLATTEN:
         return id_
     (waited,) = step.outputs.values()
-    return next(id_ for id_, each in graph.transforms.items() if waited in each.inputs.values())
+    return next(
+        id_ for id_, transform in graph.transforms.items() if waited in transform.inputs.values()
+    )

@@ -113,8 +113,8 @@ class Explainer:
                 for stage in level.stages
                 if self.main[stage].delivery is not Delivery.POINTWISE
             )
-            what = "; ".join(kinds) or "the level before it has the maximum number of stages"
-            yield f"Exchange {exchanges}: {what}", level
+            exchange = "; ".join(kinds) or "the level before it has the maximum number of stages"
+            yield f"Exchange {exchanges}: {exchange}", level
 
     def materialised(self, segment: Segment) -> Iterator[str]:
         """Yield what is materialised at the end of the segment, and why."""
@@ -140,8 +140,8 @@ class Explainer:
             (writers,) = segment.reads.values()
             origin = f"the rows of {_segments(writers)}" if writers else "no rows"
             return f"Segment {segment.id}: one Spark write of {write} ({step.step}), from {origin}"
-        each = " for each epoch" if self.plan.is_streaming else ""
-        return f"Segment {segment.id}: one Spark job{each}"
+        suffix = " for each epoch" if self.plan.is_streaming else ""
+        return f"Segment {segment.id}: one Spark job{suffix}"
 
     def stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
         """Yield the title of a stage, then what it reads, stores, runs and writes."""
@@ -150,17 +150,17 @@ class Explainer:
         yield f"Beam stage {stage.id}: {stage.name}{environment}"
         yield f"{_INDENT}reads    {self._source(segment, stage)}"
         yield from dict.fromkeys(self._looked_up(stage))  # parts of one step: once
-        for stored, kept in _KEPT.items():
-            if stored in stage.stores:
-                yield f"{_INDENT}keeps    {kept}"
+        for kind, text in _KEPT.items():
+            if kind in stage.stores:
+                yield f"{_INDENT}keeps    {text}"
         if stage.takes_partition:
             takers = self._takers(stage)
             yield f"{_INDENT}takes    all elements of a task as one partition, for {takers}"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]
-            kept = ", ".join(facts.states_and_timers(root))
-            if kept:
-                yield f"{_INDENT}keeps    {kept}, for each key and window"
+            contents = ", ".join(facts.states_and_timers(root))
+            if contents:
+                yield f"{_INDENT}keeps    {contents}, for each key and window"
         if not stage.transforms and Stored.VIEW not in stage.stores:
             yield f"{_INDENT}runs     nothing: it passes its input on"
         steps = (self.plan.graph.transforms[transform].step for transform in stage.transforms)
@@ -231,10 +231,10 @@ class Explainer:
         return self.collection_names.get(id_) or self.plan.graph.pcollections[id_].name
 
     def _exchange(self, destination: Destination) -> str:
-        what = destination.delivery.value
+        text = destination.delivery.value
         if destination.is_time_sorted:
-            what += " and in the order of event time"
-        return f"{what} for {self._step(destination)}"
+            text += " and in the order of event time"
+        return f"{text} for {self._step(destination)}"
 
     def _step(self, destination: Destination) -> str:
         return self._steps.get(destination.name, destination.name)

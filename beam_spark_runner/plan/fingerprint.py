@@ -36,12 +36,12 @@ def _coded(value: Any) -> bytes:
         case tuple() | list():
             return _item(b"t", b"".join(map(_coded, value)))
         case Mapping():
-            entries = sorted(_coded(key) + _coded(each) for key, each in value.items())
+            entries = sorted(_coded(key) + _coded(item) for key, item in value.items())
             return _item(b"m", b"".join(entries))
     if not dataclasses.is_dataclass(value):
         raise TypeError(f"{type(value).__qualname__} has no place in a plan")
     # The others, which do not count for equality either, are derived from these.
-    fields = [getattr(value, each.name) for each in dataclasses.fields(value) if each.compare]
+    fields = [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
     return _item(b"d", type(value).__name__.encode() + b"\0" + b"".join(map(_coded, fields)))
 
 

@@ -98,15 +98,15 @@ def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
     segments = [0] * edges.count
     for stage in reversed(range(edges.count)):
         bound = latest[stage]
-        here = soonest[stage] if bound is None else min(bound, edges.last(stage))
-        segments[stage] = here
+        segment = soonest[stage] if bound is None else min(bound, edges.last(stage))
+        segments[stage] = segment
         for producers, limit in (
-            (edges.main[stage], here - edges.lag(stage)),
-            (edges.side[stage], here - 1),
+            (edges.main[stage], segment - edges.lag(stage)),
+            (edges.side[stage], segment - 1),
         ):
             for producer in producers:
-                before = latest[producer]
-                latest[producer] = limit if before is None else min(before, limit)
+                previous = latest[producer]
+                latest[producer] = limit if previous is None else min(previous, limit)
     return segments
 
 
@@ -151,18 +151,18 @@ def _sources_where_they_are_read(edges: Edges, places: list[StagePosition]) -> l
 
     At level 0, they add no exchange to the segment, and their rows need not be materialised.
     """
-    moved = list(places)
+    positions = list(places)
     earliest: dict[int, tuple[int, int]] = {}
     for stage in reversed(range(edges.count)):
         if places[stage].level == 0:
             segment = max(places[stage].segment, earliest.get(stage, places[stage].segment))
             if segment[0] == places[stage].segment[0]:
-                moved[stage] = StagePosition(segment=segment, level=0)
+                positions[stage] = StagePosition(segment=segment, level=0)
         for producer in edges.main[stage]:
-            here = moved[stage].segment
-            earliest[producer] = min(here, earliest.get(producer, here))
+            reader_segment = positions[stage].segment
+            earliest[producer] = min(reader_segment, earliest.get(producer, reader_segment))
         for producer in edges.side[stage]:
             # Any segment before the reader's would do, but the last cut before it is unknown.
-            before = places[producer].segment
-            earliest[producer] = min(before, earliest.get(producer, before))
-    return moved
+            limit = places[producer].segment
+            earliest[producer] = min(limit, earliest.get(producer, limit))
+    return positions

@@ -43,10 +43,10 @@ def parts(plan: Plan, numbers: range) -> Sequence[LevelRange]:
     Example:
         Segments of 13 and 12 levels, range(3, 15)   ==>   0: range(3, 13);  1: range(0, 2)
     """
-    found = []
+    ranges = []
     for segment in plan.segments:
         first = max(numbers.start - segment.first_level, 0)
         end = min(numbers.stop - segment.first_level, len(segment.levels))
         if first < end:
-            found.append(LevelRange(segment, range(first, end)))
-    return found
+            ranges.append(LevelRange(segment, range(first, end)))
+    return ranges

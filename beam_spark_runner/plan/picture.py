@@ -53,8 +53,8 @@ def _parts(plan: Plan, words: Explainer, filled: Mapping[SegmentId, float]) -> I
                 yield from _stage(words, segment, plan.stages[id_])
             yield "</div>"
         if segment.writes:
-            kept = "<br>".join(map(escape, words.materialised(segment)))
-            yield f'<div style="{_KEPT}">Materialised at the end: {kept}</div>'
+            lines = "<br>".join(map(escape, words.materialised(segment)))
+            yield f'<div style="{_KEPT}">Materialised at the end: {lines}</div>'
         yield "</div>"
     yield "</div>"
 

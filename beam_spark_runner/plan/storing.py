@@ -16,16 +16,22 @@ def with_stores(
         stages: The stages of the plan.
         destinations: The destinations of the plan.
     """
-    inputs = {each.stage: each for each in destinations if each.stage is not None}
-    return {id_: replace(each, stores=_stored(each, inputs[id_])) for id_, each in stages.items()}
+    inputs = {
+        destination.stage: destination
+        for destination in destinations
+        if destination.stage is not None
+    }
+    return {
+        id_: replace(stage, stores=_stores(stage, inputs[id_])) for id_, stage in stages.items()
+    }
 
 
-def _stored(stage: Stage, read: Destination) -> frozenset[Stored]:
+def _stores(stage: Stage, read: Destination) -> frozenset[Stored]:
     """Return what a stage stores that reads a destination."""
     # In front of the others, another stage has waited: see ``graph.passes.await_side_inputs``. That
     # of a splittable DoFn is the one that makes its restrictions, with the same side inputs.
     waits = not (stage.is_keyed or stage.is_stable or stage.is_splittable)
-    found = {
+    conditions = {
         Stored.KEYS: stage.is_keyed,
         Stored.GROUPS: read.delivery is Delivery.GROUP_BY_KEY,
         Stored.VIEW: read.delivery is Delivery.SIDE_INPUT,
@@ -34,7 +40,7 @@ def _stored(stage: Stage, read: Destination) -> frozenset[Stored]:
         Stored.UNCOMMITTED: stage.is_stable,
         Stored.UNSORTED: read.is_time_sorted,
     }
-    return frozenset(stored for stored, is_stored in found.items() if is_stored)
+    return frozenset(kind for kind, is_stored in conditions.items() if is_stored)
 
 
 def lags(stores: frozenset[Stored]) -> bool:

@@ -34,12 +34,12 @@ class TableWrites:
             fed: By stage: the step for which the driver feeds it.
         """
         for stage in map(StageId, range(edges.count)):  # producers come before their readers
-            before = self._most(edges, (*edges.main[stage], *edges.side[stage]))
+            writes = self._most(edges, (*edges.main[stage], *edges.side[stage]))
             write = fed.get(stage)
             if write in self.producers:
-                before = max(before, self._most(edges, self.producers[write]) + 1)
-            if before:
-                edges.writes_before[stage] = before
+                writes = max(writes, self._most(edges, self.producers[write]) + 1)
+            if writes:
+                edges.writes_before[stage] = writes
 
     def keys(self, edges: Edges) -> dict[SegmentKey, TransformId]:
         """Return the write of each segment key; all segments that it may wait for sort first."""

@@ -26,7 +26,8 @@ def chosen_environments(components: beam_runner_api_pb2.Components) -> Environme
         InvalidPipelineError: The payload of an ANYOF environment is invalid.
     """
     return {
-        id_: chosen_environment(each, id_) for id_, each in sorted(components.environments.items())
+        id_: chosen_environment(environment, id_)
+        for id_, environment in sorted(components.environments.items())
     }
 
 
@@ -40,12 +41,12 @@ def chosen_environment(environment: Any, id_: str) -> Any:
     Raises:
         InvalidPipelineError: It is an ANYOF whose payload is invalid.
     """
-    found = _alternatives(environment, f"the environment {id_}")
+    alternatives = _alternatives(environment, f"the environment {id_}")
     for urn in _PREFERRED:
-        for each in found:
-            if each.urn == urn:
-                return each
-    return found[0] if found else environment
+        for alternative in alternatives:
+            if alternative.urn == urn:
+                return alternative
+    return alternatives[0] if alternatives else environment
 
 
 def _alternatives(environment: Any, where: str) -> list[Any]:
@@ -58,12 +59,12 @@ def _alternatives(environment: Any, where: str) -> list[Any]:
     Raises:
         InvalidPipelineError: A payload cannot be decoded, or ANYOF environments nest too deep.
     """
-    found: list[Any] = []
+    alternatives: list[Any] = []
     pending = [(environment, 0)]
     while pending:
         current, depth = pending.pop()
         if current.urn != urns.ENVIRONMENT_ANYOF:
-            found.append(current)
+            alternatives.append(current)
             continue
         if depth == _MAX_NESTED:
             raise InvalidPipelineError(f"{current.urn} nests more than {_MAX_NESTED} deep", where)
@@ -71,5 +72,5 @@ def _alternatives(environment: Any, where: str) -> list[Any]:
             beam_runner_api_pb2.AnyOfEnvironmentPayload, current.payload, where
         )
         parts = payload.environments if payload else ()
-        pending.extend((each, depth + 1) for each in reversed(parts))
-    return found
+        pending.extend((part, depth + 1) for part in reversed(parts))
+    return alternatives

@@ -31,7 +31,7 @@ def steps_of_parts(pipeline: beam_runner_api_pb2.Pipeline) -> Mapping[str, str]:
         Names of steps, by the ids of the transforms.
     """
     transforms = pipeline.components.transforms
-    found: dict[str, str] = {}
+    steps: dict[str, str] = {}
     seen: set[str] = set()
     stack = [(id_, "") for id_ in pipeline.root_transform_ids]
     while stack:
@@ -41,11 +41,11 @@ def steps_of_parts(pipeline: beam_runner_api_pb2.Pipeline) -> Mapping[str, str]:
         seen.add(id_)
         proto = transforms[id_]
         if step:
-            found[id_] = step
+            steps[id_] = step
         elif proto.subtransforms and _is_of_a_library(proto):
             step = proto.unique_name
         stack.extend((part, step) for part in proto.subtransforms)
-    return found
+    return steps
 
 
 def _is_of_a_library(proto: beam_runner_api_pb2.PTransform) -> bool:

@@ -40,21 +40,23 @@ def artifacts_of(environment: beam_runner_api_pb2.Environment) -> tuple[Artifact
     Raises:
         UnsupportedFeatureError: An artifact is no file, or has a name that is no file name.
     """
-    return tuple(sorted(map(_artifact, environment.dependencies), key=lambda each: each.name))
+    return tuple(
+        sorted(map(_artifact, environment.dependencies), key=lambda artifact: artifact.name)
+    )
 
 
-def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
-    if found.type_urn != urns.ARTIFACT_FILE:
-        raise UnsupportedFeatureError(f"an artifact of type {found.type_urn}", "the environment")
-    file = beam_runner_api_pb2.ArtifactFilePayload.FromString(found.type_payload)
+def _artifact(proto: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
+    if proto.type_urn != urns.ARTIFACT_FILE:
+        raise UnsupportedFeatureError(f"an artifact of type {proto.type_urn}", "the environment")
+    file = beam_runner_api_pb2.ArtifactFilePayload.FromString(proto.type_payload)
     known_by = (file.sha256 or hashlib.sha256(file.path.encode()).hexdigest())[:_NAME_DIGITS]
-    if found.role_urn == urns.ARTIFACT_STAGING_TO:
-        role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(found.role_payload)
+    if proto.role_urn == urns.ARTIFACT_STAGING_TO:
+        role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(proto.role_payload)
         name = role.staged_name
-    elif found.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS:
+    elif proto.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS:
         name = f"requirements-{known_by}.txt"
     else:  # a role of an SDK, which the runner passes on
-        words = re.sub(r"\W+", "-", found.role_urn.removeprefix(_ROLES))[:_NAME_OF_ROLE]
+        words = re.sub(r"\W+", "-", proto.role_urn.removeprefix(_ROLES))[:_NAME_OF_ROLE]
         name = f"{words or 'file'}-{known_by}"
     if not _is_file_name(name):
         raise UnsupportedFeatureError(
@@ -64,8 +66,8 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
         name=name,
         path=file.path,
         sha256=file.sha256,
-        role_urn=found.role_urn,
-        role_payload=b"" if found.role_urn == urns.ARTIFACT_STAGING_TO else found.role_payload,
+        role_urn=proto.role_urn,
+        role_payload=b"" if proto.role_urn == urns.ARTIFACT_STAGING_TO else proto.role_payload,
     )
 
 
@@ -79,18 +81,18 @@ def _is_file_name(name: str) -> bool:
         return False
 
 
-def described(found: beam_runner_api_pb2.ArtifactInformation) -> str:
+def described(proto: beam_runner_api_pb2.ArtifactInformation) -> str:
     """Describe an artifact of a pipeline, for people."""
-    if found.role_urn == urns.ARTIFACT_STAGING_TO:
-        role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(found.role_payload)
+    if proto.role_urn == urns.ARTIFACT_STAGING_TO:
+        role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(proto.role_payload)
         return repr(role.staged_name)
-    return f"an artifact as {found.role_urn or 'nothing'}"
+    return f"an artifact as {proto.role_urn or 'nothing'}"
 
 
 def to_proto(artifact: Artifact) -> beam_runner_api_pb2.ArtifactInformation:
     """Convert a file to the proto that SDK harnesses read."""
     file = beam_runner_api_pb2.ArtifactFilePayload(path=artifact.path, sha256=artifact.sha256)
-    found = beam_runner_api_pb2.ArtifactInformation(
+    proto = beam_runner_api_pb2.ArtifactInformation(
         type_urn=urns.ARTIFACT_FILE,
         type_payload=file.SerializeToString(),
         role_urn=artifact.role_urn,
@@ -98,14 +100,14 @@ def to_proto(artifact: Artifact) -> beam_runner_api_pb2.ArtifactInformation:
     )
     if artifact.role_urn == urns.ARTIFACT_STAGING_TO:
         role = beam_runner_api_pb2.ArtifactStagingToRolePayload(staged_name=artifact.name)
-        found.role_payload = role.SerializeToString()
-    return found
+        proto.role_payload = role.SerializeToString()
+    return proto
 
 
 def digest_of(artifacts: Iterable[Artifact]) -> str:
     """Return a digest of a set of files, by names, contents and roles, hexadecimal."""
     digest = hashlib.sha256()
-    for each in sorted(artifacts, key=lambda each: each.name):
-        digest.update(f"{each.name}\0{each.sha256}\0{each.role_urn}\0".encode())
-        digest.update(b"%d\0%b" % (len(each.role_payload), each.role_payload))
+    for artifact in sorted(artifacts, key=lambda artifact: artifact.name):
+        digest.update(f"{artifact.name}\0{artifact.sha256}\0{artifact.role_urn}\0".encode())
+        digest.update(b"%d\0%b" % (len(artifact.role_payload), artifact.role_payload))
     return digest.hexdigest()

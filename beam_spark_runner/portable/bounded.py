@@ -69,15 +69,15 @@ class BoundedReader:
         self._position = 0
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         """The number of bytes that have not been read."""
         return len(self._data) - self._position
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         """Read a number of bytes."""
-        if not 0 <= count <= self.left:
+        if not 0 <= count <= self.bytes_left:
             raise MalformedBytesError(
-                f"it is cut off: {count} more bytes are announced, {self.left} are left"
+                f"it is cut off: {count} more bytes are announced, {self.bytes_left} are left"
             )
         start = self._position
         self._position += count
@@ -98,12 +98,12 @@ class BoundedReader:
 
     def count(self) -> int:
         """Read a count of four bytes; -1 stands for an unknown one."""
-        (count,) = _COUNT.unpack(self.take(_COUNT.size))
+        (count,) = _COUNT.unpack(self.read(_COUNT.size))
         return int(count)
 
     def prefixed(self) -> bytes:
         """Read bytes after their length."""
-        return self.take(self.unsigned())
+        return self.read(self.unsigned())
 
     def text(self) -> str:
         """Read UTF-8 after its length."""
@@ -115,29 +115,29 @@ class BoundedReader:
     def items(self, read: Callable[["BoundedReader"], _Item]) -> list[_Item]:
         """Read an iterable, of a known or an unknown number of items."""
         count = self.count()
-        found: list[_Item] = []
+        result: list[_Item] = []
         if count >= 0:
-            self._read_into(found, count, read)
-            return found
+            self._read_into(result, count, read)
+            return result
         if count != -1:
             raise MalformedBytesError(f"an iterable has {count} items")
         while count := self.unsigned():
-            self._read_into(found, count, read)
-        return found
+            self._read_into(result, count, read)
+        return result
 
     def _read_into(
-        self, found: list[_Item], count: int, read: Callable[["BoundedReader"], _Item]
+        self, target: list[_Item], count: int, read: Callable[["BoundedReader"], _Item]
     ) -> None:
-        if count > self.left:  # no item is encoded as nothing
+        if count > self.bytes_left:  # no item is encoded as nothing
             raise MalformedBytesError(
-                f"it is cut off: {count} items are announced, {self.left} bytes left"
+                f"it is cut off: {count} items are announced, {self.bytes_left} bytes left"
             )
-        found.extend(read(self) for _ in range(count))
+        target.extend(read(self) for _ in range(count))
 
     def end(self) -> None:
         """Check that nothing is left."""
-        if self.left:
-            raise MalformedBytesError(f"{self.left} more bytes than expected")
+        if self.bytes_left:
+            raise MalformedBytesError(f"{self.bytes_left} more bytes than expected")
 
 
 def skipper(coders: Mapping[str, beam_runner_api_pb2.Coder], id_: str) -> Skip | None:
@@ -173,7 +173,7 @@ def _skipper(coders: Mapping[str, beam_runner_api_pb2.Coder], id_: str, depth: i
 
 
 def _flag(reader: BoundedReader) -> bool:
-    coded = reader.take(1)
+    coded = reader.read(1)
     if coded not in (b"\0", b"\1"):
         raise MalformedBytesError(f"a flag is {coded.hex()}, which is neither 0 nor 1")
     return coded == b"\1"
@@ -185,8 +185,8 @@ _SKIPPERS: Mapping[str, Skip] = {
     urns.CODER_LENGTH_PREFIX: BoundedReader.prefixed,
     urns.CODER_VARINT: BoundedReader.unsigned,
     urns.CODER_BOOL: _flag,
-    urns.CODER_DOUBLE: lambda reader: reader.take(_DOUBLE.size),
-    urns.CODER_INTERVAL_WINDOW: lambda reader: (reader.take(_TIMESTAMP_BYTES), reader.unsigned()),
+    urns.CODER_DOUBLE: lambda reader: reader.read(_DOUBLE.size),
+    urns.CODER_INTERVAL_WINDOW: lambda reader: (reader.read(_TIMESTAMP_BYTES), reader.unsigned()),
 }
 
 
@@ -278,15 +278,15 @@ def _end_of_opaque_window(block: bytes, position: int) -> int:
     return position + length
 
 
-def no_timestamp(found: bytes) -> Exception:
+def no_timestamp(data: bytes) -> Exception:
     """Return the error for bytes that are no timestamp, or only the first bytes of one.
 
     Timestamps that Beam does not have become other ones when they are converted to microseconds.
     User code can be their cause: Java's SDK does not check the timestamps of outputs.
     """
-    if len(found) < _TIMESTAMP_BYTES:
+    if len(data) < _TIMESTAMP_BYTES:
         return IndexError()
-    milliseconds = int.from_bytes(found, "big") - (1 << 63)
+    milliseconds = int.from_bytes(data, "big") - (1 << 63)
     return MalformedBytesError(
         f"{milliseconds} ms is no timestamp of Beam, whose timestamps are between "
         f"{MIN_US // 1000} ms and {MAX_US // 1000} ms"

@@ -27,17 +27,17 @@ class CoderGraphs:
         self._parts: dict[CoderId, int] = {}  # of the coders that are sound
         self._depths: dict[CoderId, int] = {}
 
-    def check(self, wanted: Iterable[CoderId], where: str) -> None:
+    def check(self, ids: Iterable[CoderId], where: str) -> None:
         """Check coders, and all that they consist of.
 
         Args:
-            wanted: The ids of the coders.
+            ids: The ids of the coders.
             where: The step that uses them, for the error.
 
         Raises:
             InvalidPipelineError: A coder does not exist, contains itself or is too large.
         """
-        for id_ in wanted:
+        for id_ in ids:
             self._check(id_, where)
 
     def check_unused(self) -> None:
@@ -49,9 +49,9 @@ class CoderGraphs:
         for id_ in self._coders:
             self._check(id_, f"the coder {id_}", may_dangle=True)
 
-    def _check(self, wanted: CoderId, where: str, *, may_dangle: bool = False) -> None:
+    def _check(self, root: CoderId, where: str, *, may_dangle: bool = False) -> None:
         entered: dict[CoderId, Iterator[CoderId]] = {}  # those that contain the current one
-        pending: list[CoderId] = [wanted]
+        pending: list[CoderId] = [root]
         while pending:
             id_ = pending[-1]
             if id_ in self._parts:
@@ -77,8 +77,8 @@ class CoderGraphs:
     def _measure(self, id_: CoderId, where: str) -> None:
         """Compute the size of a coder from those of its components, which are sound."""
         components = self._coders[id_].components
-        depth = 1 + max((self._depths.get(each, 0) for each in components), default=0)
-        parts = 1 + sum(self._parts.get(each, 0) for each in components)
+        depth = 1 + max((self._depths.get(component, 0) for component in components), default=0)
+        parts = 1 + sum(self._parts.get(component, 0) for component in components)
         if depth > MAX_NESTED:
             raise InvalidPipelineError(
                 f"the coder {id_} nests coders more than {MAX_NESTED} deep", where

@@ -54,7 +54,7 @@ class Coders:
             )
         )
 
-    def of(self, id_: CoderId) -> Coder:
+    def coder_of(self, id_: CoderId) -> Coder:
         """Build the coder ``id_``.
 
         Raises:
@@ -79,12 +79,12 @@ class Coders:
 
     def element(self, collection: PCollectionId) -> Coder:
         """Return the coder of the elements without timestamp, windows and pane."""
-        return self.of(self._graph.pcollections[collection].coder)
+        return self.coder_of(self._graph.pcollections[collection].coder)
 
     def window(self, collection: PCollectionId) -> Coder:
         """Return the coder of the elements' windows."""
         windowing = self._graph.windowings[self._graph.pcollections[collection].windowing]
-        return self.of(windowing.window_coder)
+        return self.coder_of(windowing.window_coder)
 
     def windowed(self, collection: PCollectionId) -> WindowedValueCoder:
         """Return the coder of the elements with timestamp, windows and pane."""
@@ -139,7 +139,7 @@ class Coders:
                 return "its rows have too many fields, or nest too deep"
             self._context.coders.get_by_id(row)
         except DecodeError:
-            return None  # not a valid schema: ``of`` raises the error
+            return None  # not a valid schema: ``coder_of`` raises the error
         except Exception as error:  # a ValueError, or whatever a logical type raises
             return text_of(error)
         return None
@@ -196,7 +196,7 @@ def key_coder_problems(
             key, _ = coders.key_value_ids(collection)
             if allow_non_deterministic_key_coders or not coders.is_known(key):
                 continue
-            key_coder = coders.of(key)
+            key_coder = coders.coder_of(key)
         except InvalidPipelineError as error:
             yield InvalidPipelineError(str(error), transform.name)
             continue

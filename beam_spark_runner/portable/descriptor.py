@@ -159,11 +159,11 @@ class _Builder:
         for id_ in stage.transforms:
             self._add_transform(id_, graph.transforms[id_])
 
-    def fresh_id(self, wanted: str) -> TransformId:
-        """Return ``wanted``, with a suffix if a step of the pipeline has that id."""
-        while wanted in self.descriptor.transforms:
-            wanted += "'"
-        return TransformId(wanted)
+    def fresh_id(self, base: str) -> TransformId:
+        """Return ``base``, with a suffix if a step of the pipeline has that id."""
+        while base in self.descriptor.transforms:
+            base += "'"
+        return TransformId(base)
 
     def add_edge(
         self,
@@ -261,7 +261,11 @@ class _Builder:
     def _add_transform(self, id_: TransformId, transform: Transform) -> None:
         inputs = dict(transform.inputs)
         if transform.urn == urns.FLATTEN:
-            inputs = {name: each for name, each in inputs.items() if each in self._present}
+            inputs = {
+                name: collection
+                for name, collection in inputs.items()
+                if collection in self._present
+            }
         for name, collection in inputs.items():
             # A worker may take every input of a transform for a main input (Python's does for
             # the parts of a splittable DoFn), and would feed a collection of this stage that is
@@ -325,8 +329,8 @@ class _Builder:
             )
         self._add_coders([coder, windowing.window_coder])
 
-    def _add_coders(self, wanted: Iterable[CoderId]) -> None:
-        add_coders(self.graph, self.descriptor.coders, wanted)
+    def _add_coders(self, ids: Iterable[CoderId]) -> None:
+        add_coders(self.graph, self.descriptor.coders, ids)
 
 
 def _on_wire(
@@ -364,5 +368,5 @@ def _on_wire(
 
 def _collections_inside(graph: Graph, stage: Stage) -> frozenset[PCollectionId]:
     """Return the collections whose elements pass through the stage."""
-    made = (graph.transforms[id_].outputs.values() for id_ in stage.transforms)
-    return frozenset({stage.input}.union(*made))
+    outputs = (graph.transforms[id_].outputs.values() for id_ in stage.transforms)
+    return frozenset({stage.input}.union(*outputs))

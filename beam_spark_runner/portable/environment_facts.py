@@ -23,7 +23,7 @@ def has_remote_code(graph: Graph) -> bool:
     All rows are then in the encoding of ``portable.wire``: the runner may not know their coders.
     """
     return graph.keeps_code_apart or any(
-        each.urn in IN_SDK_HARNESSES for each in graph.environments.values()
+        environment.urn in IN_SDK_HARNESSES for environment in graph.environments.values()
     )
 
 
@@ -60,12 +60,12 @@ def changed_environments(
         graph: The graph, which stays as it is.
         change: Changes the Environment proto of an id.
     """
-    changed = {}
-    for id_, each in graph.environments.items():
-        proto = beam_runner_api_pb2.Environment.FromString(each.coded)
+    environments = {}
+    for id_, environment in graph.environments.items():
+        proto = beam_runner_api_pb2.Environment.FromString(environment.coded)
         change(id_, proto)
-        changed[id_] = environment_of(proto)
-    return replace(graph, environments=changed)
+        environments[id_] = environment_of(proto)
+    return replace(graph, environments=environments)
 
 
 def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
@@ -76,8 +76,8 @@ def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
     if id_ is None:
         return True
     coded = graph.environments[id_].coded
-    declared = beam_runner_api_pb2.Environment.FromString(coded).capabilities
-    return not declared or capability in declared
+    capabilities = beam_runner_api_pb2.Environment.FromString(coded).capabilities
+    return not capabilities or capability in capabilities
 
 
 def is_of_java(graph: Graph, id_: EnvironmentId) -> bool:
@@ -118,9 +118,9 @@ def sdk_of(environment: beam_runner_api_pb2.Environment) -> str:
 
     Source: Java ``Environments.getJavaCapabilities``, and the same of Python and Go.
     """
-    for each in environment.capabilities:
-        if each.startswith(SDK_VERSION_CAPABILITY_PREFIX):
-            return str(each.removeprefix(SDK_VERSION_CAPABILITY_PREFIX))
+    for capability in environment.capabilities:
+        if capability.startswith(SDK_VERSION_CAPABILITY_PREFIX):
+            return str(capability.removeprefix(SDK_VERSION_CAPABILITY_PREFIX))
     return "of unknown name"
 
 
@@ -136,7 +136,7 @@ def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str 
 
     Source: ``apache_beam.transforms.environments.sdk_base_version_capability``.
     """
-    for each in environment.capabilities:
-        if each.startswith(_PYTHON):
-            return str(each.rpartition(":")[2])
+    for capability in environment.capabilities:
+        if capability.startswith(_PYTHON):
+            return str(capability.rpartition(":")[2])
     return None

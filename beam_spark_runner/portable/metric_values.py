@@ -108,17 +108,17 @@ def counter_value(info: metrics_pb2.MonitoringInfo) -> int:
 
 def _integers(payload: bytes, count: int) -> list[int]:
     """Decode so many signed varints. Not with ``BoundedReader``: most metrics are such numbers."""
-    found = []
+    numbers = []
     position = 0
     try:
         for _ in range(count):
             number, position = read_varint_at(payload, position)
-            found.append(number - (1 << 64) if number > _MAX_INT64 else number)
+            numbers.append(number - (1 << 64) if number > _MAX_INT64 else number)
     except IndexError as error:
-        raise MalformedBytesError(f"it is cut off after {len(found)} numbers") from error
+        raise MalformedBytesError(f"it is cut off after {len(numbers)} numbers") from error
     if position != len(payload):
         raise MalformedBytesError(f"{len(payload) - position} more bytes than expected")
-    return found
+    return numbers
 
 
 def _integer(payload: bytes) -> int:
@@ -160,9 +160,9 @@ def _decode_gauge(payload: bytes) -> tuple[float, int, bytes]:
 
 def _decode_strings(payload: bytes) -> frozenset[str]:
     reader = BoundedReader(payload)
-    found = reader.items(BoundedReader.text)
+    strings = reader.items(BoundedReader.text)
     reader.end()
-    return frozenset(found)
+    return frozenset(strings)
 
 
 def _union(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
@@ -177,7 +177,7 @@ def _union(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     )
 
 
-def _parsed(kind: type[Message], payload: bytes) -> Any:
+def _parse(kind: type[Message], payload: bytes) -> Any:
     try:
         return kind.FromString(payload)
     except DecodeError as error:
@@ -185,7 +185,7 @@ def _parsed(kind: type[Message], payload: bytes) -> Any:
 
 
 def _decode_trie(payload: bytes) -> tuple[int, BoundedTrieData]:
-    proto = _parsed(metrics_pb2.BoundedTrie, payload)
+    proto = _parse(metrics_pb2.BoundedTrie, payload)
     if len(proto.singleton) > _DEEPEST_TRIE:
         raise MalformedBytesError(f"a path of a trie has {len(proto.singleton)} parts")
     if proto.singleton and proto.HasField("root"):
@@ -214,7 +214,7 @@ def _encode_trie(value: tuple[int, BoundedTrieData]) -> bytes:
 
 
 def _decode_histogram(payload: bytes) -> HistogramData:
-    proto = _parsed(metrics_pb2.HistogramValue, payload)
+    proto = _parse(metrics_pb2.HistogramValue, payload)
     linear = proto.bucket_options.linear
     if not proto.bucket_options.HasField("linear"):
         raise MalformedBytesError("the buckets of a histogram are not linear")

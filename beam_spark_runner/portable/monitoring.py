@@ -46,8 +46,8 @@ def name_of(info: metrics_pb2.MonitoringInfo) -> str:
         for label in (monitoring_infos.NAMESPACE_LABEL, monitoring_infos.NAME_LABEL)
     )
     step = info.labels.get(monitoring_infos.PTRANSFORM_LABEL, "")
-    named = f"{namespace}:{name}" if name else info.urn
-    return _TEXT.repr(f"{named} of {step}" if step else named)
+    full_name = f"{namespace}:{name}" if name else info.urn
+    return _TEXT.repr(f"{full_name} of {step}" if step else full_name)
 
 
 def warn_of_dropped(info: metrics_pb2.MonitoringInfo, problem: str) -> None:
@@ -63,13 +63,13 @@ def relabelled(coded_infos: Iterable[bytes], ids: Mapping[str, str]) -> tuple[by
         ids: The new ids by the earlier ones. Metrics of other transforms, and of collections, are
             left out.
     """
-    found = []
+    result = []
     for info in _parsed(coded_infos):
         id_ = ids.get(info.labels.get(monitoring_infos.PTRANSFORM_LABEL, ""))
         if id_ is not None:
             info.labels[monitoring_infos.PTRANSFORM_LABEL] = id_
-            found.append(info.SerializeToString())
-    return tuple(found)
+            result.append(info.SerializeToString())
+    return tuple(result)
 
 
 def merge(coded_infos: Iterable[bytes], dropped: Dropped = warn_of_dropped) -> tuple[bytes, ...]:
@@ -92,7 +92,7 @@ def merge(coded_infos: Iterable[bytes], dropped: Dropped = warn_of_dropped) -> t
 
     Source: proto MonitoringInfoTypeUrns; Beam Python ``monitoring_infos.consolidate``.
     """
-    found = []
+    result = []
     room = MAX_METRICS_BYTES
     for info in _merged(_parsed(coded_infos), dropped):
         coded = info.SerializeToString(deterministic=True)
@@ -101,8 +101,8 @@ def merge(coded_infos: Iterable[bytes], dropped: Dropped = warn_of_dropped) -> t
             dropped(info, f"all metrics together have more than {MAX_METRICS_BYTES} bytes")
             room += len(coded)
         else:
-            found.append(coded)
-    return tuple(found)
+            result.append(coded)
+    return tuple(result)
 
 
 def to_metric_results(

@@ -16,15 +16,15 @@ _OF_MODULES = {"GLOBAL", "INST"}  # opcodes with two names: of a module and in i
 
 def words_of_pickles(pipeline: beam_runner_api_pb2.Pipeline) -> frozenset[str]:
     """Return all texts in the pickled code of a pipeline, with every name that the code uses."""
-    found: set[str] = set()
+    words: set[str] = set()
     for text in set(_PICKLED.findall(pipeline.SerializeToString())):
         try:
             for opcode, value, _ in pickletools.genops(_decompressed(text)):
                 if isinstance(value, str):
-                    found.update(value.split() if opcode.name in _OF_MODULES else (value,))
+                    words.update(value.split() if opcode.name in _OF_MODULES else (value,))
         except (binascii.Error, OSError, EOFError, ValueError, zlib.error):
             continue  # it only looks like pickled code
-    return frozenset(found)
+    return frozenset(words)
 
 
 def _decompressed(text: bytes) -> bytes:

@@ -102,8 +102,8 @@ def from_proto(
         WindowingId(id_): windowing_from_proto(id_, strategy, environments)
         for id_, strategy in sorted(components.windowing_strategies.items())
     }
-    used = {each.environment for each in transforms.values()}
-    used |= {each.environment for each in windowings.values()}
+    environment_ids = {transform.environment for transform in transforms.values()}
+    environment_ids |= {windowing.environment for windowing in windowings.values()}
     graph = Graph(
         transforms=ordered,
         pcollections={
@@ -116,7 +116,7 @@ def from_proto(
         environments={
             EnvironmentId(id_): environment_of(environments[id_])
             for id_ in sorted(environments)
-            if id_ in used
+            if id_ in environment_ids
         },
         requirements=tuple(sorted(pipeline.requirements)),
     )
@@ -210,7 +210,7 @@ def _without_pass_throughs(
     unknown leaf that makes a collection stays, too, so that validation refuses it.
     """
     protos = {id_: components.transforms[id_] for id_ in leaves}
-    made = {
+    outputs = {
         collection
         for proto in protos.values()
         if proto.spec.urn in _KNOWN
@@ -220,7 +220,7 @@ def _without_pass_throughs(
         id_
         for id_, proto in protos.items()
         if proto.spec.urn in _KNOWN
-        or not made.union(proto.inputs.values()).issuperset(proto.outputs.values())
+        or not outputs.union(proto.inputs.values()).issuperset(proto.outputs.values())
     ]
 
 
@@ -306,11 +306,11 @@ def _in_topological_order(
     consumers: defaultdict[TransformId, list[TransformId]] = defaultdict(list)
     waiting_for: dict[TransformId, int] = {}
     for id_, transform in transforms.items():
-        needed = set(transform.inputs.values())
-        for collection in needed:
+        inputs = set(transform.inputs.values())
+        for collection in inputs:
             if collection not in producer:
                 raise InvalidPipelineError(f"nothing makes its input {collection}", transform.name)
-        producers = {producer[collection] for collection in needed}
+        producers = {producer[collection] for collection in inputs}
         waiting_for[id_] = len(producers)
         for other_id in producers:
             consumers[other_id].append(id_)

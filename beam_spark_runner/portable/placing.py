@@ -29,13 +29,16 @@ def keep_code_together(graph: Graph, *, apart: bool = False) -> Graph:
         graph: The graph before all passes.
         apart: Whether no code of this pipeline may run in the workers.
     """
-    ids = {each.environment for each in graph.transforms.values()} | {
-        each.environment for each in graph.windowings.values() if not each.is_of_the_model
+    ids = {transform.environment for transform in graph.transforms.values()} | {
+        windowing.environment
+        for windowing in graph.windowings.values()
+        if not windowing.is_of_the_model
     }
-    used = [each for id_, each in graph.environments.items() if id_ in ids]
-    are_embedded = all(each.urn in IN_PYTHON_WORKERS for each in used)
+    environments = [environment for id_, environment in graph.environments.items() if id_ in ids]
+    are_embedded = all(environment.urn in IN_PYTHON_WORKERS for environment in environments)
     needs_files = any(
-        beam_runner_api_pb2.Environment.FromString(each.coded).dependencies for each in used
+        beam_runner_api_pb2.Environment.FromString(environment.coded).dependencies
+        for environment in environments
     )
     if are_embedded and not needs_files and not apart:
         return graph
@@ -55,23 +58,31 @@ def merge_environments(graph: Graph) -> Graph:
     of a cross-language transform; that alone must not cut stages.
     """
     firsts: dict[tuple[object, ...], EnvironmentId] = {}
-    found: dict[EnvironmentId | None, EnvironmentId] = {}
+    replacements: dict[EnvironmentId | None, EnvironmentId] = {}
     for id_ in sorted(graph.environments):
         proto = beam_runner_api_pb2.Environment.FromString(graph.environments[id_].coded)
-        packages = tuple(each.SerializeToString(deterministic=True) for each in proto.dependencies)
-        found[id_] = firsts.setdefault((proto.urn, proto.payload, packages), id_)
-    if len(firsts) == len(found):
+        packages = tuple(
+            dependency.SerializeToString(deterministic=True) for dependency in proto.dependencies
+        )
+        replacements[id_] = firsts.setdefault((proto.urn, proto.payload, packages), id_)
+    if len(firsts) == len(replacements):
         return graph
     return replace(
         graph,
         # One that is missing is reported with its step.
         transforms={
-            id_: replace(each, environment=found.get(each.environment, each.environment))
-            for id_, each in graph.transforms.items()
+            id_: replace(
+                transform,
+                environment=replacements.get(transform.environment, transform.environment),
+            )
+            for id_, transform in graph.transforms.items()
         },
         windowings={
-            id_: replace(each, environment=found.get(each.environment, each.environment))
-            for id_, each in graph.windowings.items()
+            id_: replace(
+                windowing,
+                environment=replacements.get(windowing.environment, windowing.environment),
+            )
+            for id_, windowing in graph.windowings.items()
         },
         environments={id_: graph.environments[id_] for id_ in firsts.values()},
     )
@@ -98,36 +109,38 @@ def place_code(graph: Graph, *, apart: bool = False) -> Graph:
     """
     readers = _steps_by_windowing(graph)
     windowings = {
-        id_: replace(each, environment=_environment_of(graph, each, readers.get(id_, [])))
-        for id_, each in graph.windowings.items()
+        id_: replace(windowing, environment=_environment_of(graph, windowing, readers.get(id_, [])))
+        for id_, windowing in graph.windowings.items()
     }
-    used = {each.environment for each in graph.transforms.values()}
-    used |= {each.environment for each in windowings.values()}
-    environments = {id_: each for id_, each in graph.environments.items() if id_ in used}
+    ids = {transform.environment for transform in graph.transforms.values()}
+    ids |= {windowing.environment for windowing in windowings.values()}
+    environments = {
+        id_: environment for id_, environment in graph.environments.items() if id_ in ids
+    }
     if apart and not environments:
         environments = _of_python()
-    placed = replace(
+    result = replace(
         graph, windowings=windowings, environments=environments, keeps_code_apart=apart
     )
     problems = [
         problem
         for id_, steps in readers.items()
-        for problem in _problems(placed, id_, steps[0].name)
+        for problem in _problems(result, id_, steps[0].name)
     ]
     if problems:
         raise PipelineRefusedError(problems)
-    return placed
+    return result
 
 
 def _steps_by_windowing(graph: Graph) -> dict[WindowingId, list[Transform]]:
     """Find the steps of each strategy: those that make collections first, then those that read."""
-    found: dict[WindowingId, list[Transform]] = {}
+    steps: dict[WindowingId, list[Transform]] = {}
     transforms = graph.transforms.values()
-    made = ((step, id_) for step in transforms for id_ in step.outputs.values())
-    read = ((step, id_) for step in transforms for id_ in step.inputs.values())
-    for step, id_ in (*made, *read):
-        found.setdefault(graph.pcollections[id_].windowing, []).append(step)
-    return found
+    outputs = ((step, id_) for step in transforms for id_ in step.outputs.values())
+    inputs = ((step, id_) for step in transforms for id_ in step.inputs.values())
+    for step, id_ in (*outputs, *inputs):
+        steps.setdefault(graph.pcollections[id_].windowing, []).append(step)
+    return steps
 
 
 def _environment_of(
@@ -137,7 +150,7 @@ def _environment_of(
         return None
     if windowing.environment is not None:
         return windowing.environment
-    return next((each.environment for each in steps if each.environment is not None), None)
+    return next((step.environment for step in steps if step.environment is not None), None)
 
 
 def _problems(graph: Graph, id_: WindowingId, step: str) -> Iterator[PipelineError]:

@@ -41,9 +41,9 @@ def check_references(graph: Graph) -> None:
         for id_ in facts.timer_coders:
             coder = graph.coders.get(id_)
             if coder is None or coder.urn != urns.CODER_TIMER:
-                found = "none" if coder is None else coder.urn
+                urn = "none" if coder is None else coder.urn
                 raise InvalidPipelineError(
-                    f"the coder of its timers has to be {urns.CODER_TIMER}, and is {found}",
+                    f"the coder of its timers has to be {urns.CODER_TIMER}, and is {urn}",
                     transform.name,
                 )
     checked.check_unused()

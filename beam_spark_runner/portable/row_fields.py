@@ -41,7 +41,7 @@ def fields_built_by_beam(payload: bytes) -> int:
 
 
 def _fields_built(schema: schema_pb2.Schema) -> int:
-    return 1 + sum(1 + 3 * sum(map(_fields_built, _rows_in(each.type))) for each in schema.fields)
+    return 1 + sum(1 + 3 * sum(map(_fields_built, _rows_in(field.type))) for field in schema.fields)
 
 
 def _rows_in(type_: schema_pb2.FieldType) -> Iterator[schema_pb2.Schema]:

@@ -11,15 +11,15 @@ from beam_spark_runner.portable.environment_facts import python_version_of_beam
 
 def options_json(options: Mapping[str, object]) -> str:
     """Encode pipeline options by the names that SDKs use, without values that JSON lacks."""
-    kept = {}
+    values = {}
     for name, value in sorted(options.items()):
         try:
             json.dumps(value)
         except (TypeError, ValueError):
             continue
         if value is not None:
-            kept[f"beam:option:{name}:v1"] = value
-    return json.dumps(kept, sort_keys=True)
+            values[f"beam:option:{name}:v1"] = value
+    return json.dumps(values, sort_keys=True)
 
 
 def options_for(environment: beam_runner_api_pb2.Environment, coded: str) -> struct_pb2.Struct:

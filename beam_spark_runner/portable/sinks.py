@@ -70,13 +70,13 @@ def remove_temporary_files(
 
 
 def _remove(beginnings: Iterable[str], folders: Iterable[str], since_s: float) -> bool:
-    found = [folder for folder in folders if FileSystems.exists(folder)]
+    paths = [folder for folder in folders if FileSystems.exists(folder)]
     for beginning in beginnings:
-        found += _younger(beginning, since_s)
-    for folder in found:
+        paths += _younger(beginning, since_s)
+    for folder in paths:
         FileSystems.delete([folder])
         _LOGGER.info("removed the temporary files in %s", folder)
-    return bool(found)
+    return bool(paths)
 
 
 def _of_sinks(graph: Graph) -> Iterator[str]:
@@ -112,15 +112,15 @@ def _may_have_data(graph: Graph, step: Transform, folder: str) -> bool:
     coded = graph.environments[step.environment].coded
     if not may_be_stock(beam_runner_api_pb2.Environment.FromString(coded)):
         return False
-    (found,) = FileSystems.match([FileSystems.join(folder, "*")])
-    if found.metadata_list:
+    (match,) = FileSystems.match([FileSystems.join(folder, "*")])
+    if match.metadata_list:
         _LOGGER.warning(
             "%s has files, which failed attempts of tasks have left, or which could not be "
             "renamed. Delete them if no output of %s is missing",
             folder,
             step.name.removesuffix(MOVES_FILES),
         )
-    return bool(found.metadata_list)
+    return bool(match.metadata_list)
 
 
 def do_fn_info(step: Transform) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ def events_of(transform: Transform) -> tuple[Event, ...]:
     Source: proto TestStreamPayload.
     """
     events = _payload(transform).events
-    return (*(_event(each, transform, _MILLISECOND_US) for each in events), End())
+    return (*(_event(event, transform, _MILLISECOND_US) for event in events), End())
 
 
 def served_event(proto: beam_runner_api_pb2.TestStreamPayload.Event, transform: Transform) -> Event:
@@ -82,8 +82,8 @@ def _event(
 def _timed(
     elements: Iterable[beam_runner_api_pb2.TestStreamPayload.TimestampedElement], unit_us: int
 ) -> Iterable[TimedElement]:
-    for each in elements:
-        yield TimedElement(each.encoded_element, each.timestamp * unit_us)
+    for element in elements:
+        yield TimedElement(element.encoded_element, element.timestamp * unit_us)
 
 
 def _output(tag: str, transform: Transform) -> PCollectionId:

@@ -42,7 +42,7 @@ def _problems_of_coders(graph: Graph, transform: Transform) -> Iterator[Pipeline
     if transform.environment is None:
         return
     collections = (*transform.inputs.values(), *transform.outputs.values())
-    ids = {facts.windowing(graph, each).window_coder for each in collections}
+    ids = {facts.windowing(graph, collection).window_coder for collection in collections}
     for id_ in sorted(ids):
         urn = graph.coders[id_].urn
         if urn in urns.WINDOW_CODERS:

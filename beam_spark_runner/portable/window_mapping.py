@@ -92,15 +92,15 @@ def describe_window_mapping(graph: Graph, reader: Transform, local_name: str) ->
     Source: proto ``StandardPTransforms.Primitives.MAP_WINDOWS``; Java ``WindowMappingFnRunner``.
     """
     questions = WindowQuestions(graph)
-    asked, answered = (
+    question, answer = (
         questions.window(windowing(graph, collection).window_coder)
         for collection in (main_input(reader), reader.inputs[local_name])
     )
     return questions.described(
         urns.MAP_WINDOWS,
         window_mapping_fn(reader, local_name),
-        asked=asked,
-        answered=answered,
+        question=question,
+        answer=answer,
         environment=reader.environment,
         step=reader.name,
     )

@@ -32,9 +32,9 @@ def decoded_answer(answer: bytes) -> list[tuple[bytes, list[bytes]]]:
     reader = BoundedReader(answer)
     reader.prefixed()
     reader.items(BoundedReader.prefixed)
-    merged = reader.items(lambda each: (each.prefixed(), each.items(BoundedReader.prefixed)))
+    windows = reader.items(lambda item: (item.prefixed(), item.items(BoundedReader.prefixed)))
     reader.end()
-    return merged
+    return windows
 
 
 def is_of_an_sdk(graph: Graph, windowing: Windowing) -> bool:
@@ -63,12 +63,12 @@ def describe_window_merging(graph: Graph, windowing: Windowing, step: str) -> St
     window = questions.window(windowing.window_coder)
     windows = questions.add(urns.CODER_ITERABLE, window)
     became = questions.add(urns.CODER_KV, window, windows)
-    merged = questions.add(urns.CODER_KV, windows, questions.add(urns.CODER_ITERABLE, became))
+    answer = questions.add(urns.CODER_KV, windows, questions.add(urns.CODER_ITERABLE, became))
     return questions.described(
         urns.MERGE_WINDOWS,
         proto.window_fn,
-        asked=windows,
-        answered=merged,
+        question=windows,
+        answer=answer,
         environment=windowing.environment,
         step=step,
     )

@@ -49,8 +49,8 @@ class WindowQuestions:
         urn: str,
         fn: beam_runner_api_pb2.FunctionSpec,
         *,
-        asked: CoderId,
-        answered: CoderId,
+        question: CoderId,
+        answer: CoderId,
         environment: EnvironmentId | None,
         step: str,
     ) -> StageDescription:
@@ -59,8 +59,8 @@ class WindowQuestions:
         Args:
             urn: The URN of the transform that answers.
             fn: The function of the transform, which is its payload.
-            asked: The coder of questions, without the nonce.
-            answered: The coder of answers, without the nonce.
+            question: The coder of questions, without the nonce.
+            answer: The coder of answers, without the nonce.
             environment: The environment in which the stage runs.
             step: The name of the step which errors are assigned to.
         """
@@ -68,7 +68,7 @@ class WindowQuestions:
         nonce, everywhere = add(urns.CODER_BYTES), add(urns.CODER_GLOBAL_WINDOW)
         edges = {
             collection: add(urns.CODER_LENGTH_PREFIX, add(urns.CODER_KV, nonce, coder))
-            for collection, coder in ((_IN, asked), (_OUT, answered))
+            for collection, coder in ((_IN, question), (_OUT, answer))
         }
         for collection, coder_id in edges.items():
             descriptor.pcollections[collection].CopyFrom(
@@ -89,8 +89,8 @@ class WindowQuestions:
 
         def port(collection: PCollectionId) -> bytes:
             coder_id = add(urns.CODER_WINDOWED_VALUE, edges[collection], everywhere)
-            made = beam_fn_api_pb2.RemoteGrpcPort(coder_id=coder_id)
-            return bytes(made.SerializeToString(deterministic=True))
+            grpc_port = beam_fn_api_pb2.RemoteGrpcPort(coder_id=coder_id)
+            return bytes(grpc_port.SerializeToString(deterministic=True))
 
         for transform, kind, payload, inputs, outputs in (
             (_SOURCE, urns.GRPC_SOURCE, port(_IN), {}, {"out": _IN}),

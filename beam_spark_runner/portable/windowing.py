@@ -46,12 +46,12 @@ def windowing_from_proto(
 
     Source: proto WindowingStrategy.
     """
-    meant = beam_runner_api_pb2.WindowingStrategy()
-    meant.CopyFrom(proto)
+    strategy = beam_runner_api_pb2.WindowingStrategy()
+    strategy.CopyFrom(proto)
     if not fires_empty_when_closed(proto, environments):
-        meant.closing_behavior = beam_runner_api_pb2.ClosingBehavior.EMIT_IF_NONEMPTY
+        strategy.closing_behavior = beam_runner_api_pb2.ClosingBehavior.EMIT_IF_NONEMPTY
     return Windowing(
-        coded=meant.SerializeToString(deterministic=True),
+        coded=strategy.SerializeToString(deterministic=True),
         window_fn_urn=proto.window_fn.urn,
         window_coder=CoderId(proto.window_coder_id),
         window_fn_parameters=_window_fn_parameters(
@@ -184,8 +184,8 @@ def trigger_is_default(trigger: beam_runner_api_pb2.Trigger) -> bool:
     """Whether each window of a bounded collection yields exactly one pane, on time."""
     kind = trigger.WhichOneof("trigger")
     if kind == "after_end_of_window":
-        after = trigger.after_end_of_window
-        return not (after.HasField("early_firings") or after.HasField("late_firings"))
+        spec = trigger.after_end_of_window
+        return not (spec.HasField("early_firings") or spec.HasField("late_firings"))
     return kind is None or kind == "default"
 
 
@@ -316,5 +316,5 @@ def _parts_of(trigger: Any) -> list[Any]:
         if isinstance(part, type(trigger)):
             parts.append(part)
         elif isinstance(part, Iterable):
-            parts.extend(each for each in part if isinstance(each, type(trigger)))
+            parts.extend(subtrigger for subtrigger in part if isinstance(subtrigger, type(trigger)))
     return parts

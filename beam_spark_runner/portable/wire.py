@@ -46,10 +46,10 @@ _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 def add_coders(
     graph: Graph,
     coders: MutableMapping[str, beam_runner_api_pb2.Coder],
-    wanted: Iterable[CoderId],
+    ids: Iterable[CoderId],
 ) -> None:
     """Add coders of a graph to those of a descriptor, with all their components."""
-    pending = list(wanted)
+    pending = list(ids)
     while pending:
         id_ = pending.pop()
         if id_ in coders:
@@ -239,7 +239,7 @@ def coder_seen_by_the_runner(
     """Return the runner's coder for windowed values on an edge whose port has the coder ``id_``."""
     element, window = descriptor.coders[id_].component_coder_ids
     windows = window_coder_seen_by_the_runner(descriptor, window)
-    return WindowedValueCoder(_seen(descriptor, element), windows)
+    return WindowedValueCoder(_coder_seen(descriptor, element), windows)
 
 
 def timer_coders_seen_by_the_runner(
@@ -247,7 +247,7 @@ def timer_coders_seen_by_the_runner(
 ) -> tuple[Coder, Coder]:
     """Return the runner's coders for key and window of timers of the coder ``id_``."""
     key, window = descriptor.coders[id_].component_coder_ids
-    return _seen(descriptor, key), window_coder_seen_by_the_runner(descriptor, window)
+    return _coder_seen(descriptor, key), window_coder_seen_by_the_runner(descriptor, window)
 
 
 def window_namer(coder: Coder) -> Callable[[Any], bytes]:
@@ -295,16 +295,16 @@ def window_coder_seen_by_the_runner(
             raise InvariantError(f"windows have the coder {other} on an edge")
 
 
-def _seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:
+def _coder_seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:
     coder = descriptor.coders[id_]
     parts = coder.component_coder_ids
     match coder.spec.urn:
         case urns.CODER_KV:
-            return TupleCoder([_seen(descriptor, part) for part in parts])
+            return TupleCoder([_coder_seen(descriptor, part) for part in parts])
         case urns.CODER_STATE_BACKED_ITERABLE:
-            return PagedIterableCoder(_seen(descriptor, parts[0]))
+            return PagedIterableCoder(_coder_seen(descriptor, parts[0]))
         case urns.CODER_ITERABLE:
-            return IterableCoder(_seen(descriptor, parts[0]))
+            return IterableCoder(_coder_seen(descriptor, parts[0]))
         case urns.CODER_DOUBLE:
             return FloatCoder()
     return BytesCoder()

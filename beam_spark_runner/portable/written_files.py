@@ -44,10 +44,10 @@ def _shards(template: str, number: int) -> str:
         ('-*-of-00002', '-00000-of-00001', '-*-00')
     """
 
-    def fill(found: re.Match[str]) -> str:
-        width = len(found[0])
-        if found[0][0] == "N":
+    def fill(match: re.Match[str]) -> str:
+        width = len(match[0])
+        if match[0][0] == "N":
             return f"{number:0{width}}"
-        return "0" * width if found[0][0] == "S" and number == 1 else "*"
+        return "0" * width if match[0][0] == "S" and number == 1 else "*"
 
     return _PLACEHOLDER.sub(fill, template)

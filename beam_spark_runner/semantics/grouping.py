@@ -60,20 +60,20 @@ class WindowGrouping:
         for value in values:
             for window in value.windows:
                 unmerged[window].append(value)
-        for window, elements in self._merged(unmerged).items():
-            timestamp = self.output_time(window, (each.timestamp for each in elements))
-            yield pane_of((key, [each.value for each in elements]), window, timestamp)
+        for window, elements in self._merged_elements(unmerged).items():
+            timestamp = self.output_time(window, (element.timestamp for element in elements))
+            yield pane_of((key, [element.value for element in elements]), window, timestamp)
 
-    def _merged(
+    def _merged_elements(
         self, unmerged: Mapping[Any, list[WindowedValue]]
     ) -> Mapping[Any, list[WindowedValue]]:
         becomes = self.merge(unmerged)
         if not becomes:
             return unmerged
-        merged: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
+        by_window: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
         for window, elements in unmerged.items():
-            merged[becomes.get(window, window)] += elements
-        return merged
+            by_window[becomes.get(window, window)] += elements
+        return by_window
 
     def merge(self, windows: Iterable[Any]) -> Mapping[Any, Any]:
         """See ``merged_windows``."""
@@ -87,7 +87,9 @@ class WindowGrouping:
         if self._is_at_window:
             return self._timestamps.merge(window, ())
         assign = self._timestamps.assign_output_time
-        return self._timestamps.merge(window, [assign(window, each) for each in timestamps])
+        return self._timestamps.merge(
+            window, [assign(window, timestamp) for timestamp in timestamps]
+        )
 
     def combine_times(self, window: Any, one: Timestamp, other: Timestamp) -> Timestamp:
         """Combine two results of ``output_time`` for the same window."""

@@ -52,15 +52,15 @@ def drop_expired(
     """
     if not _any_over(origins, is_over):
         return values, origins
-    kept: list[Any] = []
+    kept_values: list[Any] = []
     kept_origins: list[WindowedValue] = []
     for value, origin in zip(values, origins, strict=True):
-        windows = tuple(each for each in origin.windows if not is_over(each))
+        windows = tuple(window for window in origin.windows if not is_over(window))
         late.dropped += len(origin.windows) - len(windows)
         if windows:
-            kept.append(value)
+            kept_values.append(value)
             kept_origins.append(create(value, origin.timestamp_micros, windows, origin.pane_info))
-    return kept, kept_origins
+    return kept_values, kept_origins
 
 
 def _any_over(origins: list[WindowedValue], is_over: IsExpired) -> bool:

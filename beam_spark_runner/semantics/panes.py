@@ -105,14 +105,14 @@ class PaneMachine:
         Returns:
             The windows with new values, and their states.
         """
-        added = self._by_window(values, now)
+        by_window = self._by_window(values, now)
         if self.merges:
-            for window, merged in self._merge(windows, added, now).items():
-                if window in added:
-                    added.setdefault(merged, []).extend(added.pop(window))
+            for window, target in self._merge(windows, by_window, now).items():
+                if window in by_window:
+                    by_window.setdefault(target, []).extend(by_window.pop(window))
         touched: KeyWindows = {}
         have_none = not windows
-        for window, elements in added.items():
+        for window, elements in by_window.items():
             state = None if have_none else windows.get(window)
             if state is None and load is not None:
                 state = load(window)
@@ -138,13 +138,13 @@ class PaneMachine:
                     by_id[id(window)] = elements = []
                     different.append((window, elements))
                 elements.append(value)
-        added: dict[Any, list[WindowedValue]] = {}
+        by_window: dict[Any, list[WindowedValue]] = {}
         for window, elements in different:
             if self._is_over(self._last_us(window), now):
                 self._late.dropped += len(elements)
-            elif (earlier := added.setdefault(window, elements)) is not elements:
+            elif (earlier := by_window.setdefault(window, elements)) is not elements:
                 earlier += elements
-        return added
+        return by_window
 
     def _new_state(self, window: Any, now: Instant) -> WindowState:
         last_us = self._last_us(window)
@@ -229,20 +229,20 @@ class PaneMachine:
         merges = {window: state for window, state in windows.items() if not state.is_closed}
         becomes = merged_windows(self._window_fn, {**merges, **dict.fromkeys(new)})
         parts: defaultdict[Any, list[Any]] = defaultdict(list)
-        for window, merged in becomes.items():
-            parts[merged].append(window)
-        for merged, gone in parts.items():
-            own = merges.get(merged)
+        for window, target in becomes.items():
+            parts[target].append(window)
+        for target, sources in parts.items():
+            own = merges.get(target)
             merging = [own] if own else []
-            merging += [merges[window] for window in gone if window in merges]
-            for window in gone:
+            merging += [merges[window] for window in sources if window in merges]
+            for window in sources:
                 if window in merges:
                     del windows[window]
             if merging:
-                windows[merged] = self._merged(merged, own, merging, now)
+                windows[target] = self._merged_state(target, own, merging, now)
         return becomes
 
-    def _merged(
+    def _merged_state(
         self, window: Any, own: WindowState | None, merging: list[WindowState], now: Instant
     ) -> WindowState:
         # The counts of fired panes are those of the merged window itself, if it existed before.
@@ -250,21 +250,21 @@ class PaneMachine:
         state = WindowState(
             last_us,
             values=self._new_values(),
-            has_news=any(each.has_news for each in merging),
+            has_news=any(part.has_news for part in merging),
             panes=own.panes if own else 0,
             later_panes=own.later_panes if own else 0,
-            has_ended=_has_ended(last_us, now) and all(each.has_ended for each in merging),
+            has_ended=_has_ended(last_us, now) and all(part.has_ended for part in merging),
         )
-        for each in merging:
-            state.values.absorb(each.values)
+        for part in merging:
+            state.values.absorb(part.values)
         self._trigger.merge(
-            [each.trigger for each in merging],
+            [part.trigger for part in merging],
             state.trigger,
             now,
             last_us,
         )
         state.is_closed = self._trigger.is_finished(state.trigger)
-        if holds := [each.hold_us for each in merging if each.hold_us is not None]:
+        if holds := [part.hold_us for part in merging if part.hold_us is not None]:
             state.hold_us = self._merged_us(window, last_us, holds)
         return state
 
@@ -280,14 +280,14 @@ class PaneMachine:
             times = [last_us] if last_us >= held_us else []
         else:
             assign = self._times.assign_output_time
-            times = [assign(window, each.timestamp).micros for each in elements]
+            times = [assign(window, element.timestamp).micros for element in elements]
             times = [time_us for time_us in times if time_us >= held_us]
         if state.hold_us is not None:
             times.append(state.hold_us)
         if times:
             state.hold_us = self._merged_us(window, last_us, times)
-        for each in elements:
-            state.values.append(each.value)
+        for element in elements:
+            state.values.append(element.value)
             self._trigger.add(state.trigger, now, last_us)
         state.has_news = True
 
@@ -296,9 +296,9 @@ class PaneMachine:
             return last_us
         if len(times_us) == 1:
             return times_us[0]
-        times = [Timestamp(micros=each) for each in times_us]
-        merged: int = self._times.merge(window, times).micros
-        return merged
+        times = [Timestamp(micros=time_us) for time_us in times_us]
+        result: int = self._times.merge(window, times).micros
+        return result
 
     def _fire(
         self,

@@ -230,15 +230,15 @@ class TimerQueue:
         elif not MIN_US <= fires_us <= MAX_US:
             fires_us = min(max(fires_us, MIN_US), MAX_US)
             timer = timer._replace(fires_us=fires_us, hold_us=max(hold_us, MIN_US))
-        before = self._set.get(id_)
-        is_new = before is None or before[1].domain is not domain
+        entry = self._set.get(id_)
+        is_new = entry is None or entry[1].domain is not domain
         if is_new and domain is Domain.PROCESSING_TIME and self._last is not None:
             self.clear(id_)
             self._drop()
             return
-        if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
-            self.changes += before[1].payload is not timer.payload
-            self._set[id_] = before[0], timer  # a fast path: often, each element sets the same one
+        if entry is not None and entry[1].fires_us == fires_us and entry[1].domain is domain:
+            self.changes += entry[1].payload is not timer.payload
+            self._set[id_] = entry[0], timer  # a fast path: often, each element sets the same one
             return
         self.changes += 1
         self._settings += 1
@@ -246,7 +246,7 @@ class TimerQueue:
         due = self._due[domain]
         heapq.heappush(due, (fires_us, self._settings, id_))
         if len(due) > 2 * len(self._set) + _FEW:
-            due[:] = [each for each in due if self._is_set(each)]
+            due[:] = [item for item in due if self._is_set(item)]
             heapq.heapify(due)
 
     def _drop(self) -> None:
@@ -294,7 +294,7 @@ class TimerQueue:
                 return self._set.pop(id_)[1]
             if self._over:
                 self._set = {
-                    id_: each for id_, each in self._set.items() if id_.window not in self._over
+                    id_: entry for id_, entry in self._set.items() if id_.window not in self._over
                 }
         self._advance(to.watermark_us)
         return None
@@ -325,7 +325,7 @@ class TimerQueue:
 
     def remaining(self) -> list[Timer]:
         """Return the timers that are set, in the order in which they were set."""
-        return [timer for _, timer in sorted(self._set.values(), key=lambda each: each[0])]
+        return [timer for _, timer in sorted(self._set.values(), key=lambda entry: entry[0])]
 
     def _advance(self, watermark_us: int) -> None:
         now_us = self.watermark_us
@@ -349,5 +349,5 @@ class TimerQueue:
         return min((timer.hold_us for _, timer in self._set.values()), default=None)
 
     def _is_set(self, due: _Due) -> bool:
-        found = self._set.get(due[2])
-        return found is not None and found[0] == due[1]
+        entry = self._set.get(due[2])
+        return entry is not None and entry[0] == due[1]

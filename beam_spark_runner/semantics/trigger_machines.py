@@ -97,7 +97,7 @@ class Trigger(ABC):
         """Update the state because the window fires; called only if ``should_fire`` was true."""
 
     def _finished_in(self, merging: Sequence[TriggerState]) -> Iterator[bool]:
-        return (self.is_finished(each) for each in merging)
+        return (self.is_finished(state) for state in merging)
 
 
 class AfterEndOfWindow(Trigger):
@@ -222,7 +222,7 @@ class ElementCount(_Once):
 
     @override
     def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
-        if count := sum(each.counts.get(self.number, 0) for each in merging):
+        if count := sum(part.counts.get(self.number, 0) for part in merging):
             state.counts[self.number] = count
 
     @override
@@ -243,7 +243,7 @@ class AfterProcessingTime(_Once):
 
     @override
     def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
-        if due := [each.due_us[self.number] for each in merging if self.number in each.due_us]:
+        if due := [part.due_us[self.number] for part in merging if self.number in part.due_us]:
             state.due_us[self.number] = min(due)
 
     @override

@@ -26,8 +26,8 @@ def _node(proto: Any, number: int) -> Trigger:
     def below(*protos: Any) -> tuple[range, list[Trigger]]:
         parts: list[Trigger] = []
         end = number + 1
-        for each in protos:
-            part = _node(each, end)
+        for subtrigger in protos:
+            part = _node(subtrigger, end)
             parts.append(part)
             end = part.numbers.stop
         return range(number, end), parts
@@ -77,10 +77,13 @@ def _never(proto: Any) -> Any:
 
 def _moved(clock_us: int, transforms: Sequence[Any]) -> int:
     """Apply ``TimestampTransform`` protos to an instant; the end of time is the latest one."""
-    for each in transforms:
-        if each.HasField("delay"):
-            clock_us += each.delay.delay_millis * 1000
+    for transform in transforms:
+        if transform.HasField("delay"):
+            clock_us += transform.delay.delay_millis * 1000
         else:
-            period_us, offset_us = each.align_to.period * 1000, each.align_to.offset * 1000
+            period_us, offset_us = (
+                transform.align_to.period * 1000,
+                transform.align_to.offset * 1000,
+            )
             clock_us = (clock_us - offset_us) // period_us * period_us + period_us + offset_us
     return min(clock_us, MAX_US)

@@ -28,8 +28,8 @@ def lower(times_us: dict[int, int], dest: int, time_us: int) -> None:
 def least(reported: Iterable[Mapping[int, int]]) -> dict[int, int]:
     """Return the least of all times of each destination."""
     times_us: dict[int, int] = {}
-    for each in reported:
-        for dest, time_us in each.items():
+    for report in reported:
+        for dest, time_us in report.items():
             lower(times_us, dest, time_us)
     return times_us
 

@@ -13,7 +13,7 @@ ARROW_START = b"ARROW1"
 
 
 def check_file(name: str, content: BinaryIO) -> None:
-    """Read all of a delta or view. See ``recovery.savepoint.Check``.
+    """Read all of a delta or view. See ``recovery.savepoint_copy.Check``.
 
     Of a view without digests, it is only checked that the file has its beginning and its end.
 

@@ -88,5 +88,5 @@ def building_place(folder: Path) -> Path:
 
 def remove_copy(folder: Path) -> None:
     """Remove a copy, complete or not. If that fails, building the next copy raises an error."""
-    for each in (folder, building_place(folder)):
-        shutil.rmtree(each, ignore_errors=True)
+    for place in (folder, building_place(folder)):
+        shutil.rmtree(place, ignore_errors=True)

@@ -146,8 +146,8 @@ def read_changes(
     """
     reader = _Reader(stream, name)
     yield from reader.records()
-    if (found := reader.chain()[-1].version) != version:
-        raise CorruptDeltaError(name, f"it is that of {found}")
+    if (last := reader.chain()[-1].version) != version:
+        raise CorruptDeltaError(name, f"it is that of {last}")
 
 
 class _Reader:
@@ -196,8 +196,8 @@ class _Reader:
                 yield record
         if kind != b"E":
             raise self._error(f"it has a frame of the unknown kind {kind!r}")
-        if count != (said := store_pb2.DeltaEnd.FromString(content).records):
-            raise self._error(f"it has {count} records, but says {said}")
+        if count != (total := store_pb2.DeltaEnd.FromString(content).records):
+            raise self._error(f"it has {count} records, but says {total}")
         self._read(_TAIL.size)
         if self._stream.read(1):
             raise self._error("something follows its end")
@@ -217,11 +217,11 @@ class _Reader:
 
     def _frame(self, checksum: int) -> tuple[bytes, bytes, int]:
         """Return a frame's kind, content and checksum, given that of the previous frame."""
-        kind, length, said = _FRAME.unpack(self._read(_FRAME.size))
+        kind, length, new_checksum = _FRAME.unpack(self._read(_FRAME.size))
         content = self._read(length)
-        if said != _checksum(kind, content, checksum):
+        if new_checksum != _checksum(kind, content, checksum):
             raise self._error("the checksum of a frame is wrong")
-        return kind, content, said
+        return kind, content, new_checksum
 
     def _read(self, length: int) -> bytes:
         pieces = []
@@ -237,5 +237,5 @@ class _Reader:
         return CorruptDeltaError(self._name, why)
 
 
-def _checksum(kind: bytes, content: bytes, before: int) -> int:
-    return zlib.crc32(content, zlib.crc32(kind, before))
+def _checksum(kind: bytes, content: bytes, previous: int) -> int:
+    return zlib.crc32(content, zlib.crc32(kind, previous))

@@ -166,7 +166,7 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: ShardVersi
                     for key, value in changes:
                         if is_replaced(key):
                             continue
-                        room.take(len(key) + len(value or b""))
+                        room.reserve(len(key) + len(value or b""))
                         if value is None:
                             txn.delete(key)
                         else:
@@ -195,7 +195,7 @@ class DiskSpaceCheck:
         self._folder = folder
         self._unchecked = _UNCHECKED_BYTES
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Count a record that will be written, of ``size`` bytes.
 
         Raises:

@@ -37,8 +37,8 @@ _MAX_VALUES = (1 << 31) - 1
 
 def count_with(count: int, more: int) -> int:
     """Add numbers of values, of which one may be ``UNCOUNTED``, or more than an iterable has."""
-    known = UNCOUNTED not in (count, more) and count + more <= _MAX_VALUES
-    return count + more if known else UNCOUNTED
+    is_known = UNCOUNTED not in (count, more) and count + more <= _MAX_VALUES
+    return count + more if is_known else UNCOUNTED
 
 
 class _Spilled(NamedTuple):
@@ -124,12 +124,12 @@ class MemoryState:
                 return self._page(bag.pieces, bag.generation, token)
             case ListRange(cell, start, end):
                 values = self._find(cell, _List)
-                found = [
+                pieces = [
                     piece
                     for sort_key in values.sort_keys(start, end)
                     for piece in values.values[sort_key]
                 ]
-                return self._page(found, values.generation, token)
+                return self._page(pieces, values.generation, token)
             case MapKeys(cell):
                 multimap = self._find(cell, _Map)
                 return self._page(list(multimap.values), multimap.generation, token)
@@ -217,7 +217,9 @@ class MemoryState:
         """See ``StateBackend.drop_window``."""
         cells = self._keys.get(key, {})
         for cell in [
-            each for each in cells if (each.transform, each.window) == (transform, window)
+            candidate
+            for candidate in cells
+            if (candidate.transform, candidate.window) == (transform, window)
         ]:
             self._free(cells.pop(cell))
 
@@ -235,17 +237,17 @@ class MemoryState:
 
     def _make(self, cell: Cell, kind: type[_Kind]) -> _Kind:
         cells = self._keys.setdefault(cell.key, {})
-        made = self._checked(cells.get(cell), cell, kind)
-        if made is None:
-            made = cells[cell] = kind()
-            made.generation = next(self._generations)
-        return made
+        content = self._checked(cells.get(cell), cell, kind)
+        if content is None:
+            content = cells[cell] = kind()
+            content.generation = next(self._generations)
+        return content
 
     def _checked(
-        self, found: "_Bag | _Map | _List | None", cell: Cell, kind: type[_Kind]
+        self, content: "_Bag | _Map | _List | None", cell: Cell, kind: type[_Kind]
     ) -> _Kind | None:
-        if found is None or isinstance(found, kind):
-            return found
+        if content is None or isinstance(content, kind):
+            return content
         raise wrong_requests.of_another_kind(cell)
 
     def _page(
@@ -324,10 +326,10 @@ def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
     Source: proto StateAppendRequest, OrderedListEntry.
     """
     reader = BoundedReader(data)
-    while reader.left:
-        start = len(data) - reader.left
+    while reader.bytes_left:
+        start = len(data) - reader.bytes_left
         try:
             sort_key, _ = reader.signed(), reader.prefixed()
         except MalformedBytesError as error:
             raise FnApiProtocolError(f"an entry of an ordered list is wrong: {error}") from error
-        yield sort_key, data[start : len(data) - reader.left]
+        yield sort_key, data[start : len(data) - reader.bytes_left]

@@ -55,7 +55,7 @@ def declared_states(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
 ) -> Mapping[tuple[str, str], DeclaredState]:
     """Find the user states of a stage, by transform id and state name."""
-    found = {}
+    states = {}
     for id_, transform in descriptor.transforms.items():
         if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
             continue
@@ -65,8 +65,8 @@ def declared_states(
             coder = getattr(getattr(spec, kind), "value_coder_id", "") if kind else ""
             # SDKs of before 2022 name no protocol; then all their states are bags.
             protocol = spec.protocol.urn or _BAG
-            found[id_, name] = DeclaredState(protocol=protocol, value_coder=coder)
-    return found
+            states[id_, name] = DeclaredState(protocol=protocol, value_coder=coder)
+    return states
 
 
 class StateRequests:
@@ -79,17 +79,17 @@ class StateRequests:
 
     Attributes:
         key: The key, encoded and nested, of which a request is that names none; see
-            ``portable.environments.names_keys_of_multimaps``.
+            ``portable.environment_facts.names_keys_of_multimaps``.
     """
 
     def __init__(
         self,
         backend: StateBackend,
-        declared: Mapping[tuple[str, str], DeclaredState],
+        states: Mapping[tuple[str, str], DeclaredState],
         step_names: Mapping[TransformId, str],
     ) -> None:
         self._backend = backend
-        self._declared = declared
+        self._states = states
         self._step_names = step_names
         self.key = b""
 
@@ -140,38 +140,40 @@ class StateRequests:
         protocol = _PROTOCOLS.get(kind)
         if protocol is None:
             raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
-        asked = getattr(key, kind)
-        cell = Cell(asked.transform_id, asked.user_state_id, asked.window, asked.key or self.key)
+        request = getattr(key, kind)
+        cell = Cell(
+            request.transform_id, request.user_state_id, request.window, request.key or self.key
+        )
         self._check(cell, protocol)
         if kind == _MAP_KEYS:
             return MapKeys(cell)
         if kind == _MAP_VALUES:
-            return MapValues(cell, asked.map_key)
+            return MapValues(cell, request.map_key)
         if kind == _MAP_ENTRIES:
             return MapEntries(cell)
         if protocol == _ORDERED_LIST:
-            return ListRange(cell, asked.range.start, asked.range.end)
+            return ListRange(cell, request.range.start, request.range.end)
         return Bag(cell)
 
     def _check(self, cell: Cell, protocol: str) -> None:
-        declared = self._declared.get((cell.transform, cell.state))
-        if declared is not None and declared.protocol == protocol:
+        state = self._states.get((cell.transform, cell.state))
+        if state is not None and state.protocol == protocol:
             return
         step = self._step_names.get(TransformId(cell.transform), cell.transform)
-        if declared is None:
+        if state is None:
             raise FnApiProtocolError(
                 f"{step}: the SDK asked for the state {cell.state!r}, which the DoFn does not "
                 "declare"
             )
         raise FnApiProtocolError(
             f"{step}: the SDK asked for the state {cell.state!r} by {protocol}, but it is "
-            f"declared as {declared.protocol}"
+            f"declared as {state.protocol}"
         )
 
 
 def value_counter(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
-    declared: Mapping[tuple[str, str], DeclaredState],
+    states: Mapping[tuple[str, str], DeclaredState],
 ) -> CountValues:
     """Return a function that counts encoded multimap values, by the coders that DoFns declare.
 
@@ -180,11 +182,11 @@ def value_counter(
 
     Args:
         descriptor: The descriptor of the stage.
-        declared: See ``declared_states``.
+        states: See ``declared_states``.
     """
     skips = {
         key: skipper(descriptor.coders, state.value_coder)
-        for key, state in declared.items()
+        for key, state in states.items()
         if state.value_coder
     }
 
@@ -195,7 +197,7 @@ def value_counter(
         reader = BoundedReader(data)
         values = 0
         try:
-            while reader.left:
+            while reader.bytes_left:
                 skip(reader)
                 values += 1
         except MalformedBytesError as error:

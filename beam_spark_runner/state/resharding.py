@@ -84,12 +84,12 @@ def copy_keys(
             if hash_of_owner(owner) >= share.mine.stop:
                 break
             target.put(record, value)
-    before = StoredState(source, stages[0], count_nothing)
-    after = StoredState(target, stages[1], count_nothing)
-    for transform, key, timers in before.all_timers():
+    old_state = StoredState(source, stages[0], count_nothing)
+    new_state = StoredState(target, stages[1], count_nothing)
+    for transform, key, timers in old_state.all_timers():
         owner = keys.owner(transform, key)
         if owner not in left_out_owners and goes(owner):
-            after.set_timers(renamed.get(transform, transform), key, timers)
+            new_state.set_timers(renamed.get(transform, transform), key, timers)
 
 
 def _by_key(share: Share) -> Callable[[bytes], bool]:

@@ -78,21 +78,21 @@ def open_shard(
         local.mkdir(parents=True, exist_ok=True)
         claim = claim_copy(local, name)
         try:
-            found = open_or_undo(claim.folder, head)
-            if found is None:
+            result = open_or_undo(claim.folder, head)
+            if result is None:
                 sweep(local, name)
                 rebuild(claim.folder, deltas.open, name_of, head)
-                built = open_copy(claim.folder, head)
-                if built is None:
+                copy = open_copy(claim.folder, head)
+                if copy is None:
                     raise OSError("what was just built there cannot be opened")
-                found = built, Origin.REBUILT
+                result = copy, Origin.REBUILT
         except BaseException:
             claim.release(remove=False)
             raise
     except (OSError, lmdb.Error) as error:
         raise ShardStorageError(str(local / name), str(error)) from error
     kind = SharedShard if is_shared else Shard
-    return kind(claim, *found, deltas, name_of)
+    return kind(claim, *result, deltas, name_of)
 
 
 class Shard:
@@ -151,7 +151,7 @@ class Shard:
         """Set the value of a key."""
         txn = self._txn_for(key)
         try:
-            self._room.take(len(key) + len(value))
+            self._room.reserve(len(key) + len(value))
             txn.put(key, value)
             self._changes += 1
             (self._writer or self._new_writer()).put(key, value)
@@ -162,14 +162,14 @@ class Shard:
         """Remove a key and its value; return whether there was one."""
         txn = self._txn_for(key)
         try:
-            self._room.take(len(key))
-            found = txn.delete(key)
-            if found:
+            self._room.reserve(len(key))
+            existed = txn.delete(key)
+            if existed:
                 self._changes += 1
                 (self._writer or self._new_writer()).delete(key)
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
-        return found
+        return existed
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Generator[tuple[bytes, bytes], None, None]:
         """Yield the keys that begin with a prefix, in order, with their values.
@@ -180,35 +180,35 @@ class Shard:
             prefix: The prefix of all keys that are yielded.
             start: The least key that is yielded.
         """
-        after, is_passed, seen = max(prefix, start), False, -1
+        position, is_passed, changes = max(prefix, start), False, -1
         cursor = self._txn().cursor()
         while True:
             self._txn()
             try:
-                if seen == self._changes:
-                    found = cursor.next()
+                if changes == self._changes:
+                    is_valid = cursor.next()
                 else:
-                    found = _seek(cursor, after, is_passed=is_passed)
+                    is_valid = _seek(cursor, position, is_passed=is_passed)
                 key, value = cursor.item()
             except lmdb.Error as error:
                 raise self._failed(error) from error
-            if not found or not key.startswith(prefix):
+            if not is_valid or not key.startswith(prefix):
                 return
-            after, is_passed, seen = key, True, self._changes
+            position, is_passed, changes = key, True, self._changes
             yield key, value
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Remove all keys that begin with a prefix."""
         cursor = self._txn().cursor()
         try:
-            found = _seek(cursor, prefix, is_passed=False)
-            while found and (key := cursor.key()).startswith(prefix):
-                self._room.take(len(key))
+            is_valid = _seek(cursor, prefix, is_passed=False)
+            while is_valid and (key := cursor.key()).startswith(prefix):
+                self._room.reserve(len(key))
                 cursor.delete()
                 self._changes += 1
                 (self._writer or self._new_writer()).delete(key)
                 # Deleting moves the cursor to the next key; at the end there is none.
-                found = bool(cursor.key())
+                is_valid = bool(cursor.key())
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
 
@@ -316,15 +316,15 @@ class Shard:
 
     def _add_slice(self, writer: DeltaWriter, start: SliceStart) -> SliceStart:
         """Add a slice of as many bytes as were changed; return where the next slice begins."""
-        left = writer.size
+        budget = writer.size
         for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
             for key, value in self.scan(b"", first):
                 if end is not None and key >= end:
                     break
-                if left <= 0:
+                if budget <= 0:
                     return SliceStart(lap, key)
                 writer.put(key, value)
-                left -= len(key) + len(value)
+                budget -= len(key) + len(value)
         return around(start)
 
     def _failed(self, error: Exception) -> ShardStorageError:
@@ -336,10 +336,10 @@ class Shard:
 def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> bool:
     """Move to the first key at or after ``start``, or only after it if ``is_passed``."""
     # A start longer than any key follows the key that is its beginning.
-    found = cursor.set_range(start[:KEY_LIMIT]) if start else cursor.first()
-    if found and ((key := cursor.key()) < start or (is_passed and key == start)):
+    is_valid = cursor.set_range(start[:KEY_LIMIT]) if start else cursor.first()
+    if is_valid and ((key := cursor.key()) < start or (is_passed and key == start)):
         return cursor.next()
-    return found
+    return is_valid
 
 
 class SharedShard(Shard):
@@ -375,10 +375,10 @@ class SharedShard(Shard):
         try:
             while True:
                 with self._using:
-                    found = next(steps, None)
-                if found is None:
+                    item = next(steps, None)
+                if item is None:
                     return
-                yield found
+                yield item
         finally:
             with self._using:  # closing a cursor needs the lock, too
                 steps.close()

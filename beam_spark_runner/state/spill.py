@@ -29,9 +29,9 @@ class SpillFile:
         start = end = self.end
         view = memoryview(piece)
         while view:
-            written = os.pwrite(self._file.fileno(), view, end)
-            end += written
-            view = view[written:]
+            count = os.pwrite(self._file.fileno(), view, end)
+            end += count
+            view = view[count:]
         self.end = end  # not reached after an error: the next piece overwrites a partial one
         return start
 

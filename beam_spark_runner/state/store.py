@@ -100,22 +100,24 @@ class StoredState:
             family: The timer family.
             key: The key, encoded and nested.
         """
-        found = (_timer_of(coded) for _, coded in self._records.scan(self._keys.timers_of_key(key)))
-        return tuple(timer for timer in found if timer.family == family)
+        timers = (
+            _timer_of(coded) for _, coded in self._records.scan(self._keys.timers_of_key(key))
+        )
+        return tuple(timer for timer in timers if timer.family == family)
 
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """See ``StateBackend.set_timers``. Only records that change are written."""
         owner = self._keys.owner(transform, key)
-        _, before, timers_before = self._read(owner)
-        after = [_coded(timer) for timer in timers]
-        if after == [coded for _, coded in before]:
+        _, records, previous_timers = self._read(owner)
+        coded_timers = [_coded(timer) for timer in timers]
+        if coded_timers == [coded for _, coded in records]:
             return
-        self._read_last = None if after else _OwnedTimers(owner, [], ())
-        if before:
-            self._rewrite(self._keys.timers(owner), before, after)
+        self._read_last = None if coded_timers else _OwnedTimers(owner, [], ())
+        if records:
+            self._rewrite(self._keys.timers(owner), records, coded_timers)
         else:
-            self._write(owner, after)
-        self._index(owner, _coded_place(transform, key), timers_before, timers)
+            self._write(owner, coded_timers)
+        self._index(owner, _coded_place(transform, key), previous_timers, timers)
 
     def add_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """Set the timers of a transform and key that have none; cheaper than ``set_timers``."""
@@ -146,23 +148,23 @@ class StoredState:
             for record, coded in self._records.scan(self._keys.due_in(domain)):
                 if self._keys.due_time(record) > until_us[domain]:
                     break
-                found = store_pb2.TimerOwner.FromString(coded)
-                place = found.transform, found.key
+                owner = store_pb2.TimerOwner.FromString(coded)
+                place = owner.transform, owner.key
                 if place in remaining:
                     continue
                 yield place
-                left = self.timers(*place)
-                if any(each.fires_us <= until_us[_DUE_DOMAINS[each.domain]] for each in left):
+                timers = self.timers(*place)
+                if any(timer.fires_us <= until_us[_DUE_DOMAINS[timer.domain]] for timer in timers):
                     remaining.add(place)
 
     def all_timers(self) -> Iterator[tuple[str, bytes, Sequence[StoredTimer]]]:
         """Yield each transform and key that have timers, with these timers."""
         for domain in (_EVENT, _CLOCK):
             for _, coded in self._records.scan(self._keys.due_in(domain)):
-                found = store_pb2.TimerOwner.FromString(coded)
-                timers = self.timers(found.transform, found.key)
+                owner = store_pb2.TimerOwner.FromString(coded)
+                timers = self.timers(owner.transform, owner.key)
                 if domain == _EVENT or _firsts(timers).event_us is None:
-                    yield found.transform, found.key, timers
+                    yield owner.transform, owner.key, timers
 
     def next_due(self) -> tuple[int | None, int | None]:
         """Return the first due times in event time and in processing time; None: no timer."""
@@ -191,11 +193,13 @@ class StoredState:
         """See ``StateBackend.drop``."""
         self._cells.drop(key)
         self._read_last = None
-        before: dict[bytes, list[StoredTimer]] = {}
+        timers_by_owner: dict[bytes, list[StoredTimer]] = {}
         for record, coded in self._records.scan(self._keys.timers_of_key(key)):
-            before.setdefault(self._keys.owner_of_timer(record), []).append(_timer_of(coded))
+            timers_by_owner.setdefault(self._keys.owner_of_timer(record), []).append(
+                _timer_of(coded)
+            )
             self._records.delete(record)
-        for owner, timers in before.items():
+        for owner, timers in timers_by_owner.items():
             self._index(owner, b"", timers, ())
 
     def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
@@ -209,49 +213,49 @@ class StoredState:
         self.version = version
 
     def _rewrite(
-        self, prefix: bytes, before: Sequence[tuple[bytes, bytes]], after: Sequence[bytes]
+        self, prefix: bytes, records: Sequence[tuple[bytes, bytes]], coded_timers: Sequence[bytes]
     ) -> None:
         """Replace the records of timers by those of other timers, in their order.
 
         Most timers stay, or have fired; a timer that is set again moves to the end, or keeps its
         place if only its hold or pane differs. In these cases, only changed timers are written.
         """
-        if not after:
-            for record, _ in before:
+        if not coded_timers:
+            for record, _ in records:
                 self._records.delete(record)
             return
-        old = Counter(coded for _, coded in before)  # old timers that the loop has not reached
-        done = 0
-        for record, coded in before:
+        old = Counter(coded for _, coded in records)  # old timers that the loop has not reached
+        position = 0
+        for record, coded in records:
             old[coded] -= 1
-            following = after[done] if done < len(after) else None
+            following = coded_timers[position] if position < len(coded_timers) else None
             if following == coded:
-                done += 1
+                position += 1
             elif following is not None and not old[following]:
                 self._records.put(record, following)
-                done += 1
+                position += 1
             else:
                 self._records.delete(record)
-        following_number = number_of(before[-1][0]) + 1
-        for number, coded in enumerate(after[done:], following_number):
+        following_number = number_of(records[-1][0]) + 1
+        for number, coded in enumerate(coded_timers[position:], following_number):
             self._records.put(prefix + numbered(number), coded)
 
     def _index(
         self,
         owner: bytes,
         place: bytes,
-        before: Sequence[StoredTimer],
-        after: Sequence[StoredTimer],
+        old_timers: Sequence[StoredTimer],
+        new_timers: Sequence[StoredTimer],
     ) -> None:
         """Update the first due time of each domain, and the least hold, in the indexes.
 
         Args:
             owner: The owner of the timers, see ``StoreKeys.owner``.
             place: The transform and key that ``due`` yields, encoded as a ``TimerOwner``.
-            before: The timers that are indexed now.
-            after: The timers that replace them.
+            old_timers: The timers that are indexed now.
+            new_timers: The timers that replace them.
         """
-        old, new = _firsts(before), _firsts(after)
+        old, new = _firsts(old_timers), _firsts(new_timers)
         for domain, old_us, new_us in (
             (_EVENT, old.event_us, new.event_us),
             (_CLOCK, old.clock_us, new.clock_us),
@@ -270,8 +274,8 @@ class StoredState:
         if time_us == MAX_US:
             return
         record = self._keys.hold(time_us)
-        found = self._records.get(record)
-        count = change + (_HOLDERS.unpack(found)[0] if found is not None else 0)
+        coded = self._records.get(record)
+        count = change + (_HOLDERS.unpack(coded)[0] if coded is not None else 0)
         if count < 0:
             raise InvariantError(f"nothing holds {time_us} us")
         if count:

@@ -58,8 +58,8 @@ class StoreKeys:
         """Return the owner of a cell from the key of one of its records. See ``owner``."""
         start = len(self._cells)
         length = record[start + HASH_BYTES]
-        after = start + HASH_BYTES + 1 + (routing.DIGEST_BYTES if length == _IS_DIGEST else length)
-        return record[start : after + _NAME_BYTES]
+        end = start + HASH_BYTES + 1 + (routing.DIGEST_BYTES if length == _IS_DIGEST else length)
+        return record[start : end + _NAME_BYTES]
 
     def cell_in(self, record: bytes, transform: str, transform_now: str) -> bytes:
         """Convert the key of a cell's record in another stage to that in this stage.

@@ -64,7 +64,7 @@ def changes_of(
 
 
 def merge_deltas(
-    merged: Chain,
+    deltas: Chain,
     writer: DeltaWriter,
     get: Callable[[bytes], bytes | None],
     open_file: OpenFile,
@@ -75,7 +75,7 @@ def merge_deltas(
     All other records were replaced by a later change, which one of these deltas has.
 
     Args:
-        merged: The older deltas. The keys of their valid records are in memory meanwhile.
+        deltas: The older deltas. The keys of their valid records are in memory meanwhile.
         writer: The writer of the newer delta.
         get: Returns the value of a key in the newer version; None: the key has no value.
         open_file: Opens a delta by its name.
@@ -86,13 +86,13 @@ def merge_deltas(
         ShardStorageError: The older deltas cannot be read.
         OSError: The newer one cannot be written.
     """
-    added = set[bytes]()
-    for version, _, _ in merged:
+    keys = set[bytes]()
+    for version, _, _ in deltas:
         with changes_of(open_file, name_of(version), version) as changes:
             for key, value in changes:
-                if key in added or get(key) != value:
+                if key in keys or get(key) != value:
                     continue
-                added.add(key)
+                keys.add(key)
                 if value is None:
                     writer.delete(key)
                 else:

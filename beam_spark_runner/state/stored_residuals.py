@@ -87,10 +87,12 @@ class StoredTimers:
 
     def remove(self, timer: ResidualTimer) -> None:
         """Remove a timer and its hold."""
-        left = [
-            each for each in self._store.timers(timer.id, timer.key) if each.window != timer.window
+        timers = [
+            other
+            for other in self._store.timers(timer.id, timer.key)
+            if other.window != timer.window
         ]
-        self._store.set_timers(timer.id, timer.key, left)
+        self._store.set_timers(timer.id, timer.key, timers)
 
 
 class StoredKeyedValues:

@@ -42,12 +42,12 @@ def undo_last_commit(folder: Path) -> bool:
         OSError: The disk does not work.
     """
     with (folder / "data.mdb").open("r+b") as file:
-        one = _meta_page(file, 0)
-        other = None if one is None else _meta_page(file, one.page_bytes)
-        if one is None or other is None:
+        first = _meta_page(file, 0)
+        second = None if first is None else _meta_page(file, first.page_bytes)
+        if first is None or second is None:
             return False
-        before, last = sorted((one, other))
-        if before.transaction == 0 or last.transaction != before.transaction + 1:
+        previous, last = sorted((first, second))
+        if previous.transaction == 0 or last.transaction != previous.transaction + 1:
             return False
         file.seek(last.place)
         file.write(_TRANSACTION.pack(0))

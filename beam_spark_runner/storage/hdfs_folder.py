@@ -114,8 +114,8 @@ def with_user(settings: Settings) -> Settings:
 
     Tasks may run as another user of the system. With Kerberos, the ticket names the user.
     """
-    given = dict(settings)
-    if given.get("hdfs_user") or given.get("hdfs_kerberos"):
+    by_name = dict(settings)
+    if by_name.get("hdfs_user") or by_name.get("hdfs_kerberos"):
         return settings
     return (*settings, ("hdfs_user", _own_user()))
 
@@ -127,24 +127,24 @@ def _client(url: str, settings: Settings) -> WebHdfs:
     Raises:
         OptionsError: A setting is missing or wrong.
     """
-    given = dict(settings)
-    named = given.get("hdfs_host") or urlsplit(url).hostname
-    if not named:
+    by_name = dict(settings)
+    host_list = by_name.get("hdfs_host") or urlsplit(url).hostname
+    if not host_list:
         raise OptionsError("hdfs_host", f"must be given, since {url} has no host")
-    hosts = [host.strip() for host in named.split(",")]
+    hosts = [host.strip() for host in host_list.split(",")]
     if any(not host or set(host) & set("/:") for host in hosts):
         raise OptionsError(
             "hdfs_host",
-            f"must be the name of a host, or names of namenodes separated by commas, not {named}; "
-            "the port is --hdfs_port",
+            "must be the name of a host, or names of namenodes separated by commas, not "
+            f"{host_list}; the port is --hdfs_port",
         )
-    is_secure = "hdfs_https" in given
-    port = given.get("hdfs_port") or (_SECURE_PORT if is_secure else _PORT)
+    is_secure = "hdfs_https" in by_name
+    port = by_name.get("hdfs_port") or (_SECURE_PORT if is_secure else _PORT)
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise OptionsError("hdfs_port", f"must be the number of a port, not {port}")
-    if "hdfs_kerberos" in given:
+    if "hdfs_kerberos" in by_name:
         return WebHdfs(hosts, int(port), "", is_secure=is_secure, new_auth=_kerberos())
-    user = given.get("hdfs_user") or _own_user()
+    user = by_name.get("hdfs_user") or _own_user()
     return WebHdfs(hosts, int(port), user, is_secure=is_secure)
 
 

@@ -54,7 +54,7 @@ class ObjectFolder(UrlFolder):
     def _download(self, name: str, target: IO[bytes]) -> None:
         import obstore
 
-        with _asked(f"read {name}"):
+        with _doing(f"read {name}"):
             for piece in obstore.get(self._store, name).stream(min_chunk_size=_READ_BYTES):
                 target.write(piece)
 
@@ -70,14 +70,14 @@ class ObjectFolder(UrlFolder):
     def put(self, name: str, local: Path) -> None:
         import obstore
 
-        with _asked(f"write {name}"):
+        with _doing(f"write {name}"):
             obstore.put(self._store, name, local)
 
     @override
     def put_content(self, name: str, content: BinaryIO) -> None:
         import obstore
 
-        with _asked(f"write {name}"):
+        with _doing(f"write {name}"):
             obstore.put(self._store, name, content)
 
     @override
@@ -85,7 +85,7 @@ class ObjectFolder(UrlFolder):
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with _asked(f"create {name}"):
+        with _doing(f"create {name}"):
             try:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
@@ -96,22 +96,22 @@ class ObjectFolder(UrlFolder):
     def read(self, name: str) -> bytes:
         import obstore
 
-        with _asked(f"read {name}"):
+        with _doing(f"read {name}"):
             return bytes(obstore.get(self._store, name).bytes())
 
     @override
     def names(self) -> Sequence[str]:
         import obstore
 
-        with _asked("list it"):
-            found = obstore.list_with_delimiter(self._store)
-            return [each["path"] for each in found["objects"]]
+        with _doing("list it"):
+            listing = obstore.list_with_delimiter(self._store)
+            return [entry["path"] for entry in listing["objects"]]
 
     @override
     def delete(self, names: Iterable[str]) -> None:
         import obstore
 
-        with _asked("delete objects"):
+        with _doing("delete objects"):
             if all_names := list(names):
                 try:
                     obstore.delete(self._store, all_names)
@@ -124,9 +124,9 @@ class ObjectFolder(UrlFolder):
     def remove(self) -> None:
         import obstore
 
-        with _asked("delete it"):
-            for found in obstore.list(self._store):
-                self.delete(each["path"] for each in found)
+        with _doing("delete it"):
+            for page in obstore.list(self._store):
+                self.delete(entry["path"] for entry in page)
 
     @property
     def _store(self) -> "ObjectStore":
@@ -134,19 +134,19 @@ class ObjectFolder(UrlFolder):
 
 
 @functools.lru_cache(16)
-def _client(url: str, given: Settings) -> "ObjectStore":
+def _client(url: str, all_settings: Settings) -> "ObjectStore":
     """Return the client for a folder; all uses in a process share it."""
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
-    ours = {name: value for name, value in given if not name.startswith("hdfs_")}
+    ours = {name: value for name, value in all_settings if not name.startswith("hdfs_")}
     settings: dict[str, Any] = ours if url.startswith("s3") else {}
     # The timeout of a request includes its whole body, and the default is too short to read large
     # deltas over a slow connection.
     options: dict[str, Any] = {"timeout": _REQUEST_LASTS, "read_timeout": _SILENT_FOR}
     options |= _client_options_of_environment(url)
     endpoints = [settings.get("endpoint", ""), *map(os.environ.get, _ENDPOINTS)]
-    if any(each and each.startswith("http://") for each in endpoints):
+    if any(endpoint and endpoint.startswith("http://") for endpoint in endpoints):
         options["allow_http"] = True
     if settings.pop("verify", "true") == "false":
         options["allow_invalid_certificates"] = True
@@ -164,12 +164,12 @@ def _client(url: str, given: Settings) -> "ObjectStore":
 def _client_options_of_environment(url: str) -> dict[str, str]:
     """Return the client options that obstore reads by itself only if it is given none."""
     prefix = _PREFIXES.get(url.partition("://")[0], "AWS_")
-    given = {name: os.environ.get(f"{prefix}{name.upper()}") for name in _CLIENT_OPTIONS}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {name: os.environ.get(f"{prefix}{name.upper()}") for name in _CLIENT_OPTIONS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @contextlib.contextmanager
-def _asked(what: str) -> Iterator[None]:
+def _doing(what: str) -> Iterator[None]:
     from obstore.exceptions import BaseError, NotFoundError
 
     try:

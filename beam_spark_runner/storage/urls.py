@@ -30,7 +30,7 @@ def hadoop_url(url: str) -> str:
     url = url.rstrip("/")
     match = _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
-        raise ValueError(f"{url} is none of {', '.join(f'{each}://' for each in SCHEMES)}")
+        raise ValueError(f"{url} is none of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
     scheme, authority, path = match["scheme"], match["authority"], match["path"]
     match scheme:
         case "s3" | "s3a":

@@ -76,18 +76,18 @@ class WebHdfs:
 
     def make_folder(self, path: str) -> None:
         """Make a folder, and those above it, if they are missing."""
-        with self._asked("PUT", "MKDIRS", path) as answer:
+        with self._request("PUT", "MKDIRS", path) as answer:
             if not _json(answer).get("boolean"):
                 raise HdfsError(f"could not make {path}")
 
     def status(self, path: str) -> Mapping[str, Any] | None:
         """Return the ``FileStatus`` of a file or folder; None: there is none."""
         try:
-            with self._asked("GET", "GETFILESTATUS", path) as answer:
-                found: Mapping[str, Any] = _json(answer)["FileStatus"]
+            with self._request("GET", "GETFILESTATUS", path) as answer:
+                status: Mapping[str, Any] = _json(answer)["FileStatus"]
         except FileNotFoundError:
             return None
-        return found
+        return status
 
     def files(self, path: str) -> list[str]:
         """Return the names of all files in a folder.
@@ -95,9 +95,9 @@ class WebHdfs:
         Raises:
             FileNotFoundError: There is no such folder.
         """
-        with self._asked("GET", "LISTSTATUS", path) as answer:
-            found = _json(answer)["FileStatuses"]["FileStatus"]
-        return [each["pathSuffix"] for each in found if each["type"] == "FILE"]
+        with self._request("GET", "LISTSTATUS", path) as answer:
+            entries = _json(answer)["FileStatuses"]["FileStatus"]
+        return [entry["pathSuffix"] for entry in entries if entry["type"] == "FILE"]
 
     def read(self, path: str, target: IO[bytes]) -> None:
         """Write the content of a file to a local one.
@@ -106,7 +106,7 @@ class WebHdfs:
             FileNotFoundError: There is no such file.
             OSError: The local one cannot be written.
         """
-        with self._opened(path) as answer:
+        with self._stream(path) as answer:
             for piece in pieces(answer, path):
                 target.write(piece)
 
@@ -121,8 +121,8 @@ class WebHdfs:
         """
         start = content.tell()
         size = content.seek(0, os.SEEK_END) - start
-        for left in reversed(range(_DATANODES)):
-            with self._asked(
+        for retries in reversed(range(_DATANODES)):
+            with self._request(
                 "PUT",
                 "CREATE",
                 path,
@@ -136,13 +136,13 @@ class WebHdfs:
                 with self._http.answer("PUT", datanode, _OF_DATANODE, content if size else None):
                     break
             except UnreachedError:
-                if not left:
+                if not retries:
                     raise
         # A datanode may report success although it could not close the file.
         status = self.status(path)
         if status is None or status["length"] != size:
-            there = "nothing" if status is None else f"{status['length']} bytes"
-            raise HdfsError(f"of {size} bytes, {there} arrived at {path}")
+            amount = "nothing" if status is None else f"{status['length']} bytes"
+            raise HdfsError(f"of {size} bytes, {amount} arrived at {path}")
 
     def rename(self, path: str, to: str) -> bool:
         """Rename a file; return False if there is one of the new name.
@@ -151,12 +151,14 @@ class WebHdfs:
             FileNotFoundError: There is no such file.
         """
         try:
-            with self._asked("PUT", "RENAME", path, destination=to, renameoptions="NONE") as answer:
-                said = body(answer)
+            with self._request(
+                "PUT", "RENAME", path, destination=to, renameoptions="NONE"
+            ) as answer:
+                content = body(answer)
         except FileExistsError:
             return False
         # Only a server that does not know ``renameoptions`` answers whether it renamed the file.
-        if not said or _parsed(said).get("boolean"):
+        if not content or _parse(content).get("boolean"):
             return True
         if self.status(to) is None:
             raise HdfsError(f"could not rename {path} to {to}")
@@ -169,14 +171,14 @@ class WebHdfs:
             path: The path.
             recursive: Whether a folder is deleted with its content; else it must be empty.
         """
-        with self._asked("DELETE", "DELETE", path, recursive=str(recursive).lower()):
+        with self._request("DELETE", "DELETE", path, recursive=str(recursive).lower()):
             pass
 
     @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[Response]:
+    def _stream(self, path: str) -> Iterator[Response]:
         """Request the content of a file; a datanode answers, or HttpFS itself."""
-        for left in reversed(range(_DATANODES)):
-            with self._asked("GET", "OPEN", path) as answer:
+        for retries in reversed(range(_DATANODES)):
+            with self._request("GET", "OPEN", path) as answer:
                 if answer.status_code == 200:
                     yield answer
                     return
@@ -185,20 +187,20 @@ class WebHdfs:
                 try:
                     answer = stack.enter_context(self._http.answer("GET", datanode, _OF_DATANODE))
                 except UnreachedError:
-                    if left:
+                    if retries:
                         continue
                     raise
                 yield answer
                 return
 
     @contextlib.contextmanager
-    def _asked(self, method: str, op: str, path: str, **parameters: str) -> Iterator[Response]:
+    def _request(self, method: str, op: str, path: str, **parameters: str) -> Iterator[Response]:
         """Send a request to a namenode, with a new token if it does not accept the present one."""
         with contextlib.ExitStack() as stack:
             for is_last in (False, True):
                 query = {"op": op, **self._identity(), **parameters}
                 try:
-                    answer = stack.enter_context(self._active_asked(method, path, query))
+                    answer = stack.enter_context(self._request_active(method, path, query))
                     break
                 except TokenError:
                     if is_last:
@@ -213,26 +215,26 @@ class WebHdfs:
         token, until = self._token
         if time.monotonic() >= until:
             query = {"op": "GETDELEGATIONTOKEN"}
-            with self._active_asked("GET", "/", query, self._new_auth) as answer:
+            with self._request_active("GET", "/", query, self._new_auth) as answer:
                 token = _json(answer)["Token"]["urlString"]
             self._token = token, time.monotonic() + _TOKEN_S
         return {"delegation": token}
 
     @contextlib.contextmanager
-    def _active_asked(
+    def _request_active(
         self, method: str, path: str, query: Mapping[str, str], new_auth: NewAuth | None = None
     ) -> Iterator[Response]:
         """Send a request to the active namenode; if it cannot be reached, to the next one."""
-        asked = f"/webhdfs/v1{quote(path)}?{urlencode(query, quote_via=quote)}"
+        target = f"/webhdfs/v1{quote(path)}?{urlencode(query, quote_via=quote)}"
         first, count = self._active, len(self._hosts)
         with contextlib.ExitStack() as stack:
             for turn in range(count):
-                which = (first + turn) % count
-                server = f"{self._http.scheme}://{self._hosts[which]}:{self._port}"
+                index = (first + turn) % count
+                server = f"{self._http.scheme}://{self._hosts[index]}:{self._port}"
                 auth = new_auth() if new_auth else None
                 try:
                     answer = stack.enter_context(
-                        self._http.answer(method, server + asked, _OF_NAMENODE, auth=auth)
+                        self._http.answer(method, server + target, _OF_NAMENODE, auth=auth)
                     )
                 except UnreachedError:
                     if turn + 1 == count:
@@ -240,12 +242,12 @@ class WebHdfs:
                 except SilentError:
                     # This namenode may hang while another one has become active. Only a GET may
                     # be repeated here; if the caller repeats others, the next namenode gets them.
-                    self._active = (which + 1) % count
+                    self._active = (index + 1) % count
                     if method != "GET" or turn + 1 == count:
                         raise
                 else:
                     break
-            self._active = which
+            self._active = index
             yield answer
 
 
@@ -260,10 +262,10 @@ def _redirection(answer: Response) -> str:
 
 
 def _json(answer: Response) -> Any:
-    return _parsed(body(answer))
+    return _parse(body(answer))
 
 
-def _parsed(content: bytes) -> Any:
+def _parse(content: bytes) -> Any:
     try:
         return json.loads(content)
     except ValueError as error:

@@ -95,12 +95,12 @@ class HdfsHttp:
         with requests.Session() as session:
             session.trust_env = False
             session.mount(f"{self.scheme}://", _Adapter())
-            with self._sent(session, method, to, hint, content, auth) as response:
+            with self._send(session, method, to, hint, content, auth) as response:
                 if response.status_code >= 400:
                     raise _refusal(to.netloc, response, hint, has_ticket=auth is not None)
                 yield response
 
-    def _sent(
+    def _send(
         self,
         session: requests.Session,
         method: str,
@@ -138,7 +138,7 @@ def body(answer: requests.Response) -> bytes:
     try:
         return answer.content
     except (RequestException, HTTPError) as error:
-        raise HdfsError(f"an answer broke off: {_said(_wrapped(error)[-1])}") from error
+        raise HdfsError(f"an answer broke off: {_text_of(_wrapped(error)[-1])}") from error
 
 
 def pieces(answer: requests.Response, path: str) -> Iterator[bytes]:
@@ -158,7 +158,7 @@ def pieces(answer: requests.Response, path: str) -> Iterator[bytes]:
             yield piece
     except HTTPError as error:
         what = f"{read} of {length} bytes were received of {path}"
-        raise HdfsError(f"{what}: {_said(_wrapped(error)[-1])}") from error
+        raise HdfsError(f"{what}: {_text_of(_wrapped(error)[-1])}") from error
 
 
 class _Patient:
@@ -243,7 +243,7 @@ def _error(error: Exception, server: str, hint: str) -> HdfsError:
     """Return the error for a request that has no answer."""
     wrapped = _wrapped(error)
     cause = wrapped[-1]
-    if any(isinstance(each, (ConnectTimeoutError, NewConnectionError)) for each in wrapped):
+    if any(isinstance(inner, (ConnectTimeoutError, NewConnectionError)) for inner in wrapped):
         return UnreachedError(f"could not reach {server}: {cause}; {hint}")
     if isinstance(error, InvalidURL):
         return UnreachedError(f"{server} is no address: {error}; {hint}")
@@ -257,20 +257,20 @@ def _error(error: Exception, server: str, hint: str) -> HdfsError:
         return SilentError(f"{server} did not answer; {hint}")
     if isinstance(cause, BadStatusLine):  # its text would be bytes of another protocol
         return HdfsError(f"what answers at {server} does not speak HTTP; {hint}")
-    return SilentError(f"{server} did not answer: {_said(cause)}; {hint}")
+    return SilentError(f"{server} did not answer: {_text_of(cause)}; {hint}")
 
 
 def _wrapped(error: BaseException) -> list[BaseException]:
     """Return an error and those that ``requests`` and ``urllib3`` have wrapped in it."""
-    found = [error]
+    chain = [error]
     while isinstance(error, (RequestException, HTTPError)):
         inner = error.__cause__ or error.__context__
         if inner is None:
             break
-        found.append(error := inner)
-    return found
+        chain.append(error := inner)
+    return chain
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Return the name and text of an error; some errors of ``http.client`` have no text."""
     return f"{type(error).__name__}: {error}"

@@ -117,7 +117,7 @@ def pump(
 
 def take_all(stream: DataStream, inbox: Inbox) -> list[bytes]:
     found = []
-    while not isinstance(event := stream.take(inbox, 20), OutputEnded | TimersEnded):
+    while not isinstance(event := stream.next_event(inbox, 20), OutputEnded | TimersEnded):
         if isinstance(event, TimersArrived):
             assert event.family == ("step", "due")
             found.append(event.coded_timers)
@@ -172,8 +172,8 @@ def test_what_waited_in_a_file_comes_in_order_and_leaves_it_empty() -> None:
             inbox.put(OutputArrived(sink, b"%d/%d." % (round_, number)))
             inbox.put(OutputEnded(sink))
         for number in range(50):
-            assert inbox.take() == OutputArrived(sink, b"%d/%d." % (round_, number))
-            assert inbox.take() == OutputEnded(sink)
-        assert inbox.take() is None
+            assert inbox.next_event() == OutputArrived(sink, b"%d/%d." % (round_, number))
+            assert inbox.next_event() == OutputEnded(sink)
+        assert inbox.next_event() is None
         assert inbox._file.end == 0
     inbox.close()

@@ -140,7 +140,7 @@ def test_a_harness_that_sends_anything(
     try:
         bundle.push([(b"k", b"a") if is_keyed else b"a"], [BARE])
         bundle.advance_key()
-        for kept in list(sdk_harnesses._kept.values()):
+        for kept in list(sdk_harnesses._entries.values()):
             kept.worker.connection.status.ask(0.01)
         read_metrics(bundle.finish().monitoring_infos)
     except HarnessError:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.harness.remote.sdk_harnesses import SdkHarnesses, _Kept, _Key
+from beam_spark_runner.harness.remote.sdk_harnesses import SdkHarnesses, _Entry, _Key
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 
 SOON_S = 60.0
@@ -23,7 +23,7 @@ def keep(harnesses: SdkHarnesses, cache_s: float) -> Worker:
     worker = Worker()
     settings = HarnessSettings(job_id="job", cache_s=cache_s)
     key = _Key(b"", "", "", str(cache_s), 0, "")
-    harnesses._kept[key] = _Kept(worker, settings)  # type: ignore[arg-type]
+    harnesses._entries[key] = _Entry(worker, settings)  # type: ignore[arg-type]
     return worker
 
 
@@ -35,12 +35,12 @@ def test_a_harness_that_is_kept_for_ever_keeps_no_other(longest_s: float) -> Non
     removing.start()
     with harnesses._lock:
         idle = keep(harnesses, 0.01)
-        harnesses._kept = dict(reversed(harnesses._kept.items()))
+        harnesses._entries = dict(reversed(harnesses._entries.items()))
         harnesses._wake.notify_all()
     assert idle.stopped.wait(SOON_S)
     assert not forever.stopped.is_set()
     with harnesses._lock:
-        harnesses._kept.clear()
+        harnesses._entries.clear()
         harnesses._wake.notify_all()
     removing.join(SOON_S)
     assert not removing.is_alive()

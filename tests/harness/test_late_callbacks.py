@@ -48,7 +48,7 @@ def bundles_of(pool: Pool) -> list[Callbacks]:
 
 
 def users() -> list[int]:
-    return [each.users for each in sdk_harnesses._kept.values()]
+    return [each.users for each in sdk_harnesses._entries.values()]
 
 
 def test_a_harness_that_never_answers_is_waited_for_once(

@@ -140,7 +140,7 @@ def test_a_harness_says_where_its_code_is(
     """Beam's own harness opens the status stream, and answers with the stacks of its threads."""
     stage = beam_harness()
     run_one(stage)
-    (kept,) = sdk_harnesses._kept.values()
+    (kept,) = sdk_harnesses._entries.values()
     status = kept.worker.connection.status
     wait_for(lambda: status.ask(5.0))
     assert "THREAD DUMP" in (status.ask(5.0) or "")

@@ -89,7 +89,7 @@ def test_all_kinds_that_cross_edges_are_there() -> None:
 @pytest.mark.parametrize(("section", "is_nested"), CASES)
 def test_encodings(section: Mapping[str, Any], is_nested: bool) -> None:
     graph, id_ = graph_of(section["coder"])
-    impl = Coders(graph).of(id_).get_impl()
+    impl = Coders(graph).coder_of(id_).get_impl()
     encode = impl.encode_nested if is_nested else impl.encode
     decode = impl.decode_nested if is_nested else impl.decode
     parse = parser(section["coder"])
@@ -107,7 +107,7 @@ def test_key_and_value_apart_make_the_kv(section: Mapping[str, Any], is_nested: 
     """Edges write key and value to columns of their own; together they are Beam's KV."""
     graph, id_ = graph_of(section["coder"])
     coders = Coders(graph)
-    key, value = (coders.of(part).get_impl() for part in graph.coders[id_].components)
+    key, value = (coders.coder_of(part).get_impl() for part in graph.coders[id_].components)
     parse = parser(section["coder"])
     for text, json_value in section["examples"].items():
         one, other = parse(json_value)

@@ -25,7 +25,7 @@ def await_side_inputs(graph: Graph) -> Graph:
     producer = producers(graph)
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
-    taken = set(graph.transforms)
+    ids = set(graph.transforms)
     for id_, reader in graph.transforms.items():
         stores = reader.is_keyed or (reader.requires_stable_input and reader.urn == urns.PAR_DO)
         if not (stores and reader.side_inputs) or _waits(graph, reader, producer):
@@ -35,8 +35,8 @@ def await_side_inputs(graph: Graph) -> Graph:
         waited_id = PCollectionId(fresh(f"{source_id}_waited", pcollections))
         name = f"{reader.name}/Wait"
         pcollections[waited_id] = replace(graph.pcollections[source_id], name=f"{name}.out")
-        wait_id = TransformId(fresh(f"{id_}/Wait", taken))
-        taken.add(wait_id)
+        wait_id = TransformId(fresh(f"{id_}/Wait", ids))
+        ids.add(wait_id)
         transforms[wait_id] = Transform(
             name=name,
             part_of=reader.step,
@@ -50,7 +50,8 @@ def await_side_inputs(graph: Graph) -> Graph:
 
 
 def _waits(graph: Graph, reader: Transform, producer: dict[PCollectionId, TransformId]) -> bool:
-    before = producer.get(main_input(reader))
-    return before is not None and bool(
-        graph.transforms[before].urn == urns.FLATTEN and graph.transforms[before].side_inputs
+    producer_id = producer.get(main_input(reader))
+    return producer_id is not None and bool(
+        graph.transforms[producer_id].urn == urns.FLATTEN
+        and graph.transforms[producer_id].side_inputs
     )

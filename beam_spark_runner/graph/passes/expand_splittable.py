@@ -34,11 +34,11 @@ def expand_splittable(graph: Graph) -> Graph:
     coders = CoderTable(graph.coders)
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
-    taken = set(graph.transforms)
+    ids = set(graph.transforms)
 
     def add(transform: Transform, id_: TransformId, part: str) -> None:
-        new_id = TransformId(fresh(id_ + part, taken))
-        taken.add(new_id)
+        new_id = TransformId(fresh(id_ + part, ids))
+        ids.add(new_id)
         transforms[new_id] = replace(transform, name=transform.name + part, part_of=transform.step)
 
     for id_, read in graph.transforms.items():

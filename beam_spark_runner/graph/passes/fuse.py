@@ -79,7 +79,7 @@ class _Growing:
     input: PCollectionId
     environment: EnvironmentId | None = None  # None: not yet decided
     transforms: list[TransformId] = field(default_factory=list)
-    made: list[PCollectionId] = field(default_factory=list)
+    outputs: list[PCollectionId] = field(default_factory=list)
     depths: dict[PCollectionId, int] = field(default_factory=dict)  # transforms up to it
 
     def accepts(self, environment: EnvironmentId | None) -> bool:
@@ -87,7 +87,7 @@ class _Growing:
 
     def append(self, id_: TransformId, transform: Transform) -> None:
         self.transforms.append(id_)
-        self.made.extend(transform.outputs.values())
+        self.outputs.extend(transform.outputs.values())
         depth = 1 + max((self.depths.get(id_, 0) for id_ in transform.inputs.values()), default=0)
         self.depths.update(dict.fromkeys(transform.outputs.values(), depth))
         if transform.urn != urns.FLATTEN and self.environment is None:
@@ -110,7 +110,7 @@ class _Fuser:
         self._siblings: dict[PCollectionId, list[_Growing]] = {}
         self._leaving: set[PCollectionId] = set()  # read outside of the stages that make it
         self._transforms: dict[TransformId, Transform] = {}
-        self._taken = set(graph.transforms)
+        self._ids = set(graph.transforms)
         self._unread = _unread_runner_steps(graph)
 
     def place(self, id_: TransformId, transform: Transform) -> None:
@@ -143,7 +143,7 @@ class _Fuser:
             FusedStage(
                 input=stage.input,
                 transforms=tuple(stage.transforms),
-                outputs=tuple(made for made in stage.made if made in self._leaving),
+                outputs=tuple(output for output in stage.outputs if output in self._leaving),
                 environment=stage.environment or self._known_in.get(stage.input) or spare,
             )
             for stage in self._stages
@@ -191,8 +191,8 @@ class _Fuser:
         for number, (stage, inputs) in enumerate(parts.items()):
             copy_id = id_
             if len(inputs) < len(flatten.inputs):
-                copy_id = TransformId(fresh(f"{id_}/{number}", self._taken))
-                self._taken.add(copy_id)
+                copy_id = TransformId(fresh(f"{id_}/{number}", self._ids))
+                self._ids.add(copy_id)
             copy = replace(flatten, inputs=inputs)
             self._transforms[copy_id] = copy
             stage.append(copy_id, copy)
@@ -220,7 +220,7 @@ class _Fuser:
         self._leave(collection)
         if collection in self._made_by_runner and collection not in self._carriers:
             carrier = self._begin(collection)
-            carrier.made.append(collection)
+            carrier.outputs.append(collection)
             self._carriers[collection] = carrier
 
     def _leave(self, collection: PCollectionId) -> None:

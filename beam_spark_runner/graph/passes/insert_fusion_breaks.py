@@ -40,10 +40,10 @@ def insert_fusion_breaks(graph: Graph) -> Graph:
     def follows_its_pairing(transform: Transform) -> bool:
         if transform.urn != urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS:
             return False
-        before = producer.get(main_input(transform))
-        if before is None:
+        producer_id = producer.get(main_input(transform))
+        if producer_id is None:
             return False
-        pairing = graph.transforms[before]
+        pairing = graph.transforms[producer_id]
         return pairing.urn == urns.SDF_PAIR_WITH_RESTRICTION and all(
             pairing.inputs.get(local_name) == transform.inputs[local_name]
             and pairing.side_inputs.get(local_name) == access_pattern

@@ -30,7 +30,7 @@ def lift_combiners(graph: Graph) -> Graph:
     coders = CoderTable(graph.coders)
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
-    taken = set(graph.transforms)
+    ids = set(graph.transforms)
 
     def add_collection(name: str, like: PCollection) -> PCollectionId:
         id_ = PCollectionId(fresh(name, pcollections))
@@ -38,8 +38,8 @@ def lift_combiners(graph: Graph) -> Graph:
         return id_
 
     def add(transform: Transform, id_: TransformId, part: str) -> None:
-        new_id = TransformId(fresh(id_ + part, taken)) if part else id_
-        taken.add(new_id)
+        new_id = TransformId(fresh(id_ + part, ids)) if part else id_
+        ids.add(new_id)
         transforms[new_id] = transform
 
     for id_, combine in graph.transforms.items():
@@ -53,10 +53,10 @@ def lift_combiners(graph: Graph) -> Graph:
         folded = coders.kv(key, accumulator)
         grouped = coders.kv(key, coders.iterable(accumulator))
 
-        after = graph.pcollections[output]
+        target = graph.pcollections[output]
         precombined_id = add_collection(f"{name}/Precombine.out", replace(source, coder=folded))
-        grouped_id = add_collection(f"{name}/Group.out", replace(after, coder=grouped))
-        merged_id = add_collection(f"{name}/Merge.out", replace(after, coder=folded))
+        grouped_id = add_collection(f"{name}/Group.out", replace(target, coder=grouped))
+        merged_id = add_collection(f"{name}/Merge.out", replace(target, coder=folded))
 
         precombine = replace(
             combine,

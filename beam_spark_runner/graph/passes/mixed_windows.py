@@ -57,7 +57,9 @@ def find_mix(graph: Graph, flatten: Transform) -> MixedFlatten | None:
             if use is not None:
                 return MixedFlatten(inputs=inputs, problem=f"{reader.step} {use}")
             if reader.urn != urns.ASSIGN_WINDOWS:
-                downstream += [made for made in reader.outputs.values() if made not in downstream]
+                downstream += [
+                    output for output in reader.outputs.values() if output not in downstream
+                ]
     return None
 
 

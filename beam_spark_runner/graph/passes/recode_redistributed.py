@@ -24,26 +24,26 @@ def recode_redistributed(graph: Graph) -> Graph:
     """
     transforms: dict[TransformId, Transform] = {}
     pcollections = dict(graph.pcollections)
-    taken = {*graph.transforms}
+    ids = {*graph.transforms}
     for id_, transform in graph.transforms.items():
         transforms[id_] = transform
         if transform.urn != urns.RESHUFFLE:
             continue
-        ((name, given),) = transform.inputs.items()
-        (made,) = transform.outputs.values()
-        coder = graph.pcollections[made].coder
-        if _are_alike(graph, graph.pcollections[given].coder, coder):
+        ((name, source),) = transform.inputs.items()
+        (target,) = transform.outputs.values()
+        coder = graph.pcollections[target].coder
+        if _are_alike(graph, graph.pcollections[source].coder, coder):
             continue
         recoded = PCollectionId(fresh(f"{transform.name}/Recode.out", pcollections))
-        pcollections[recoded] = replace(graph.pcollections[given], name=recoded, coder=coder)
-        flatten_id = TransformId(fresh(f"{id_}/Recode", taken))
-        taken.add(flatten_id)
+        pcollections[recoded] = replace(graph.pcollections[source], name=recoded, coder=coder)
+        flatten_id = TransformId(fresh(f"{id_}/Recode", ids))
+        ids.add(flatten_id)
         del transforms[id_]  # the Flatten comes first
         transforms[flatten_id] = Transform(
             name=f"{transform.name}/Recode",
             part_of=transform.step,
             urn=urns.FLATTEN,
-            inputs={"in": given},
+            inputs={"in": source},
             outputs={"out": recoded},
         )
         transforms[id_] = replace(transform, inputs={name: recoded})

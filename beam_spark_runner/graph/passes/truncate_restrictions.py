@@ -29,22 +29,22 @@ def truncate_restrictions(graph: Graph) -> Graph:
     producer = producers(graph)
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
-    taken = set(graph.transforms)
+    ids = set(graph.transforms)
     for id_, process in graph.transforms.items():
         if process.urn != _PROCESS:
             transforms[id_] = process
             continue
         ((local_name, source_id),) = process.main_inputs.items()
-        before = producer.get(main_input(process))
-        if before is not None and graph.transforms[before].urn == _TRUNCATE:
+        producer_id = producer.get(main_input(process))
+        if producer_id is not None and graph.transforms[producer_id].urn == _TRUNCATE:
             transforms[id_] = process
             continue
         source = graph.pcollections[source_id]
         name = process.name.removesuffix("/Process") + "/TruncateRestriction"
         truncated_id = PCollectionId(fresh(f"{source_id}_truncated", pcollections))
         pcollections[truncated_id] = replace(source, name=f"{name}.out")
-        new_id = TransformId(fresh(id_.removesuffix("/Process") + "/TruncateRestriction", taken))
-        taken.add(new_id)
+        new_id = TransformId(fresh(id_.removesuffix("/Process") + "/TruncateRestriction", ids))
+        ids.add(new_id)
         transforms[new_id] = replace(
             process,
             name=name,

@@ -56,7 +56,7 @@ def validate(graph: Graph) -> Graph:
         problems += _problems_of_the_step(graph, transform)
     if problems:
         # Each once: parts of one step may have the same problem.
-        raise PipelineRefusedError([*{str(each): each for each in problems}.values()])
+        raise PipelineRefusedError([*{str(problem): problem for problem in problems}.values()])
     return graph
 
 
@@ -69,10 +69,10 @@ def _problems_of_the_pipeline(graph: Graph) -> Iterator[PipelineError]:
 
 def _problems_of_coders(graph: Graph) -> Iterator[PipelineError]:
     for id_, coder in graph.coders.items():
-        wanted, found = _COMPONENTS.get(coder.urn), len(coder.components)
-        if wanted is not None and wanted != found:
+        arity, count = _COMPONENTS.get(coder.urn), len(coder.components)
+        if arity is not None and arity != count:
             yield InvalidPipelineError(
-                f"{coder.urn} takes {wanted} component(s), not {found}",
+                f"{coder.urn} takes {arity} component(s), not {count}",
                 f"the coder {id_}",
             )
 

@@ -113,9 +113,9 @@ class Accumulators:
             if accumulator is None and key not in table:
                 table[key] = add_input(create(), value)
                 continue
-            added = add_input(accumulator, value)
-            if added is not accumulator:
-                table[key] = added
+            result = add_input(accumulator, value)
+            if result is not accumulator:
+                table[key] = result
         self._entries = len(table)
 
     def _add_windowed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
@@ -135,9 +135,9 @@ class Accumulators:
                     table[key] = add_input(create(), value)
                     self._entries += 1
                     continue
-                added = add_input(accumulator, value)
-                if added is not accumulator:
-                    table[key] = added
+                result = add_input(accumulator, value)
+                if result is not accumulator:
+                    table[key] = result
             if self._entries > self._most_entries:
                 self._keep(self._most_entries // 2)
                 windows = None  # their tables may have been emitted
@@ -176,9 +176,11 @@ class Accumulators:
         """Estimate the size of entries, and of the last one by itself: it may be of a hot key."""
         count = max(1, len(self._tables))
         some = itertools.islice(self._tables.values(), 0, None, -(-count // _SAMPLES))
-        each = -(-_SAMPLES // count)
+        per_table = -(-_SAMPLES // count)
         sizes = [
-            self._size(entry) for table in some for entry in itertools.islice(table.values(), each)
+            self._size(entry)
+            for table in some
+            for entry in itertools.islice(table.values(), per_table)
         ]
         self._mean_bytes = sum(sizes) / max(len(sizes), 1)
         in_memory = _ENTRY_BYTES + _BYTES_IN_MEMORY * self._mean_bytes
@@ -232,18 +234,18 @@ class Accumulators:
             if compact is None:
                 self._emit(chunk, origins)
                 continue
-            waiting: list[tuple[Any, Any]] = []
-            origins_of_waiting: list[WindowedValue] = []
-            for (key, accumulator), each in zip(chunk, origins, strict=True):
+            batch: list[tuple[Any, Any]] = []
+            batch_origins: list[WindowedValue] = []
+            for (key, accumulator), entry_origin in zip(chunk, origins, strict=True):
                 compacted = compact(accumulator)
                 if (
                     compacted is accumulator
                     or is_constant(compacted)
                     or (self._makes_new_lists and len(compacted) == 1 and is_constant(compacted[0]))
                 ):
-                    waiting.append((key, compacted))
-                    origins_of_waiting.append(each)
+                    batch.append((key, compacted))
+                    batch_origins.append(entry_origin)
                 else:  # alone, because the next call of ``compact`` may change this result
-                    self._emit([(key, compacted)], [each])
-            if waiting:
-                self._emit(waiting, origins_of_waiting)
+                    self._emit([(key, compacted)], [entry_origin])
+            if batch:
+                self._emit(batch, batch_origins)

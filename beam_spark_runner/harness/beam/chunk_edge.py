@@ -60,15 +60,15 @@ class ChunkEdge:
             send_special: Takes results of the types ``SPECIAL`` instead; None: there are none.
         """
         readers = self._readers
-        known: set[type] = set()  # types that are not special
+        ordinary_types: set[type] = set()  # types that are not special
 
         def send_one(value: Any, origin: WindowedValue) -> None:
             kind = type(value)
-            if kind not in known:
+            if kind not in ordinary_types:
                 if send_special is not None and issubclass(kind, SPECIAL):
                     send_special(value, origin)
                     return
-                known.add(kind)
+                ordinary_types.add(kind)
             self._until_sample -= 1
             if self._until_sample:
                 for reader in readers:

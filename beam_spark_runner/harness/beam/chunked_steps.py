@@ -160,14 +160,14 @@ def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> 
     Raises:
         FnApiProtocolError: It does not, so that elements may not even arrive key by key.
     """
-    for kind, specs, declared in zip(
+    for kind, specs, declarations in zip(
         ("state", "timer"),
         userstate.get_dofn_specs(fn),
         (payload.state_specs, payload.timer_family_specs),
         strict=True,
     ):
         for spec in specs:
-            if spec.name not in declared:
+            if spec.name not in declarations:
                 name = spec.name.removeprefix(userstate.TimerSpec.prefix)
                 raise FnApiProtocolError(
                     f"the DoFn asks for the {kind} {name!r}, which its proto does not declare"
@@ -224,8 +224,8 @@ def _create_chunked(
 
     def arguments() -> tuple[Sequence[Any], Mapping[str, Any]]:
         _, args, kwargs, *_ = unpickled.data
-        found = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
-        return cast("tuple[Sequence[Any], Mapping[str, Any]]", found)
+        values = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
+        return cast("tuple[Sequence[Any], Mapping[str, Any]]", values)
 
     operation: ChunkedParDo = create(pickler.dumps(unpickled), payload, operation_cls=kind)
     operation.prepare(
@@ -347,12 +347,12 @@ def _merging(combine_fn: core.CombineFn) -> Callable[[Iterable[Any]], Any]:
     """Return a merge function for panes that may be empty, which CombineFns need not support."""
     merge, create = combine_fn.merge_accumulators, combine_fn.create_accumulator
 
-    def merged(accumulators: Iterable[Any]) -> Any:
+    def merge_or_create(accumulators: Iterable[Any]) -> Any:
         for _ in accumulators:
             return merge(accumulators)
         return create()
 
-    return merged
+    return merge_or_create
 
 
 for _phase in _COMBINE_PHASES.values():

@@ -171,12 +171,12 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         windows_of = self._assignment.windows_of
         stamped = []
         for result, origin in zip(results, origins, strict=True):
-            made = WindowedValue(result.value, result.timestamp, ())
-            made.windows = windows_of(result.value, made, None)
+            element = WindowedValue(result.value, result.timestamp, ())
+            element.windows = windows_of(result.value, element, None)
             if len(origin.windows) != 1:
-                made.windows = tuple(made.windows) * len(origin.windows)
-            stamped.append(made)
-        return [each.value for each in stamped], stamped
+                element.windows = tuple(element.windows) * len(origin.windows)
+            stamped.append(element)
+        return [element.value for element in stamped], stamped
 
 
 class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]

@@ -26,8 +26,8 @@ class CodedTypes:
         """Clear the cache if it has entries of another job."""
         if self._job_id != job_id:
             self._job_id = job_id
-            for kept in (_variable("_pickled_types"), _variable("_unpickled_types")):
-                kept.clear()
+            for cache in (_variable("_pickled_types"), _variable("_unpickled_types")):
+                cache.clear()
 
 
 coded_types = CodedTypes()
@@ -37,9 +37,11 @@ def _variable(name: str) -> dict[Any, Any]:
     """Return a module variable of ``coder_impl``, which only C code can read if it is compiled."""
     capsule = getattr(coder_impl, "__pyx_capi__", {}).get(name)
     if capsule is None:
-        found: dict[Any, Any] = getattr(coder_impl, name)
-        return found
+        variable: dict[Any, Any] = getattr(coder_impl, name)
+        return variable
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    found = ctypes.cast(pointer(capsule, _CAPSULE), ctypes.POINTER(ctypes.py_object)).contents.value
-    return found
+    variable = ctypes.cast(
+        pointer(capsule, _CAPSULE), ctypes.POINTER(ctypes.py_object)
+    ).contents.value
+    return variable

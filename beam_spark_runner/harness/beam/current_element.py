@@ -32,9 +32,9 @@ class CurrentElement:
 
     def note_for(self, error: BaseException) -> None:
         """Attach the current value, if there is one, to an error as its element."""
-        taken = len(self._values) - operator.length_hint(self._rest)
-        if taken:  # false if the error was raised before the first value
-            note_element(error, self._values[taken - 1])
+        count = len(self._values) - operator.length_hint(self._rest)
+        if count:  # false if the error was raised before the first value
+            note_element(error, self._values[count - 1])
 
 
 class ChargedChunk(ChargedTo):

@@ -50,9 +50,9 @@ def _finding(create: Callable[..., type]) -> Callable[..., type]:
 def _classes_of_main(name: str) -> Iterator[type]:
     """Yield all classes of a name in the main module; dill says nothing of outer classes."""
     main = sys.modules[MAIN]
-    found = getattr(main, name, None)
-    if isinstance(found, type):
-        yield found
+    candidate = getattr(main, name, None)
+    if isinstance(candidate, type):
+        yield candidate
     for class_ in list(vars(main).values()):
         if isinstance(class_, type) and class_.__module__ == MAIN:
             yield from (inner for inner in inner_classes(class_) if inner.__name__ == name)

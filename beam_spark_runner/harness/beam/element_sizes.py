@@ -24,10 +24,10 @@ class KnownSizes:
     def get_estimated_size_and_observables(self, element: Any) -> tuple[int | None, Any]:
         """Return Beam's estimate; None, which Beam does not count, if there is no size."""
         try:
-            found: tuple[int, Any] = self._coder.get_estimated_size_and_observables(element)
+            estimate: tuple[int, Any] = self._coder.get_estimated_size_and_observables(element)
         except Exception:
             return None, ()
-        return found
+        return estimate
 
 
 def need_no_sizes(steps: Iterable[operations.Operation]) -> None:

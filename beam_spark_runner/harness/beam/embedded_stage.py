@@ -154,7 +154,7 @@ class EmbeddedStage:
         """Run ``teardown``; for steps with pending callbacks, after these."""
         with self._lock:
             self._is_closed = True
-            idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]
+            idle = [steps for steps in (self._steps, *self._idle) if not steps.has_callbacks]
         for steps in idle:
             self._shut_down(steps)
         self._readers.close()
@@ -234,7 +234,7 @@ class EmbeddedBundle:
         self._sampler = processor.state_sampler
         self._execution = bundle_processor.ExecutionContext(instruction_id="embedded")
         self._source = steps.source
-        before = statesampler.get_current_tracker()
+        previous = statesampler.get_current_tracker()
         try:
             with failures_of(name):
                 self._sampling.start()
@@ -249,7 +249,7 @@ class EmbeddedBundle:
             self.abort()
             raise
         finally:
-            statesampler.set_current_tracker(before)
+            statesampler.set_current_tracker(previous)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""
@@ -283,22 +283,22 @@ class EmbeddedBundle:
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""
-        before = statesampler.get_current_tracker()
+        previous = statesampler.get_current_tracker()
         statesampler.set_current_tracker(self._sampler)
         try:
             self._source.push(values, origins)
         finally:
-            statesampler.set_current_tracker(before)
+            statesampler.set_current_tracker(previous)
 
     def flush(self) -> None:
         """See ``BundleInput.flush``."""
-        before = statesampler.get_current_tracker()
+        previous = statesampler.get_current_tracker()
         statesampler.set_current_tracker(self._sampler)
         try:
             for operation in self._chunked:  # producers come before consumers
                 operation.flush()
         finally:
-            statesampler.set_current_tracker(before)
+            statesampler.set_current_tracker(previous)
 
     def split(
         self, fraction_of_remainder: float

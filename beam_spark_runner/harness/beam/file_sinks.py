@@ -75,19 +75,21 @@ def patch_file_sinks() -> None:
 
     @functools.wraps(finalize)
     def finalize_window(
-        sink: Any, folder: Any, results: Any, before: Any, w: Any = None
+        sink: Any, folder: Any, results: Any, pre_finalize_result: Any, w: Any = None
     ) -> Iterator[str]:
         if w is None:
-            return _finalize_without_windows(finalize, sink, folder, sorted(results), before)
+            return _finalize_without_windows(
+                finalize, sink, folder, sorted(results), pre_finalize_result
+            )
         return _finalize_window(sink, folder, sorted(results), w)
 
     prepare = FileBasedSink.pre_finalize
 
     @functools.wraps(prepare)
     def prepare_to_finalize(sink: Any, folder: Any, results: Iterable[str]) -> None:
-        written = sorted(results)
-        prepare(sink, folder, written)
-        _delete_older(sink, written)
+        files = sorted(results)
+        prepare(sink, folder, files)
+        _delete_older(sink, files)
 
     FileBasedSink.pre_finalize = prepare_to_finalize
     FileBasedSink.open_writer = open_by_itself
@@ -104,9 +106,14 @@ def _with_names_of_empty_shards(finalize: Callable[..., Any]) -> Callable[..., A
 
     @functools.wraps(finalize)
     def finalize_with_names(
-        element: Any, sink: Any, folder: Any, written: Iterable[Any], *args: Any, **kwargs: Any
+        element: Any,
+        sink: Any,
+        folder: Any,
+        writer_results: Iterable[Any],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        results = list(written)
+        results = list(writer_results)
         if isinstance(sink, FileBasedSink):
             others = hashlib.sha256("\0".join(sorted(results)).encode()).hexdigest()[:32]
             numbers, opening = itertools.count(), sink.open_writer
@@ -126,7 +133,11 @@ def _delete_nothing(sink: Any, init_result: Any, writer_results: Any, window: An
 
 
 def _finalize_without_windows(
-    finalize: Callable[..., Any], sink: Any, folder: Any, results: list[str], before: Any
+    finalize: Callable[..., Any],
+    sink: Any,
+    folder: Any,
+    results: list[str],
+    pre_finalize_result: Any,
 ) -> Iterator[str]:
     """Have Beam's own code rename the files of a write without windows, and yield all their names.
 
@@ -139,7 +150,7 @@ def _finalize_without_windows(
     names, sink = _final_names(sink, results), copy.copy(sink)
     sink._get_final_name = lambda number, *_: names[number]
     sink.shard_name_glob_format = _NOT_REPLACED.sub("*", sink.shard_name_glob_format)
-    for _ in finalize(sink, folder, results, before):
+    for _ in finalize(sink, folder, results, pre_finalize_result):
         pass  # it yields the names of those that are renamed now
     yield from names
 
@@ -170,10 +181,10 @@ def _join(sink: Any, folder: str, results: Sequence[str]) -> str | None:
         return target if was_joined else None
     if sum(sizes) > _MAX_JOINED_BYTES:
         return None
-    joined, join = f"{results[0]}~joined", way_to_join(sink, results)
+    joined_file, join = f"{results[0]}~joined", way_to_join(sink, results)
     assert join is not None
-    join(sink, results, joined)
-    _rename([(joined, target)])
+    join(sink, results, joined_file)
+    _rename([(joined_file, target)])
     sink._report_sink_lineage(sink._get_final_name_glob(1), [target])
     with contextlib.suppress(BeamIOError):  # as Beam does: the files are not needed any more
         FileSystems.delete([folder])
@@ -198,9 +209,9 @@ def _joined_name(sink: Any, results: Sequence[str]) -> str:
 def _sizes_of(files: Sequence[str]) -> list[int]:
     """Return the sizes of those files that exist."""
     sizes = []
-    for each in files:
+    for file in files:
         with contextlib.suppress(BeamIOError, OSError):
-            sizes.append(int(FileSystems.get_filesystem(each).size(each)))
+            sizes.append(int(FileSystems.get_filesystem(file).size(file)))
     return sizes
 
 
@@ -215,8 +226,8 @@ def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) ->
     names = _final_names(sink, results, window)
     _rename([*zip(results, names, strict=True)])
     sink._report_sink_lineage(sink._get_final_name_glob(len(results), window), names)
-    for each in {folder, *(FileSystems.split(result)[0] for result in results)}:
-        _remove_if_empty(each)
+    for temporary_folder in {folder, *(FileSystems.split(result)[0] for result in results)}:
+        _remove_if_empty(temporary_folder)
     yield from names
 
 
@@ -232,7 +243,7 @@ def _with_uuid_of(result: str, sink: Any) -> Any:
     """Copy a sink, and give names a UUID that depends on nothing but a temporary file's name."""
     number, sink = uuid.uuid5(uuid.NAMESPACE_URL, result).int, copy.copy(sink)
     sink.shard_name_format = _UUID.sub(
-        lambda found: f"%{found[1]}" % number, sink.shard_name_format
+        lambda match: f"%{match[1]}" % number, sink.shard_name_format
     )
     return sink
 
@@ -274,38 +285,38 @@ def _rename(moves: Sequence[tuple[str, str]]) -> None:
     Raises:
         OSError: A file still has its temporary name, or may be lost.
     """
-    left = _left(moves)
+    rest = _remaining_moves(moves)
     try:
-        _rename_all(left)
+        _rename_all(rest)
     except BeamIOError:
         # Another attempt of the task may have renamed files meanwhile.
-        if left := _left(left):
-            _make_room([target for _, target in left])
-            _rename_all(left)
+        if rest := _remaining_moves(rest):
+            _make_room([target for _, target in rest])
+            _rename_all(rest)
 
 
 def _rename_all(moves: Sequence[tuple[str, str]]) -> None:
     FileSystems.rename([source for source, _ in moves], [target for _, target in moves])
 
 
-def _left(moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _remaining_moves(moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return those of the files that still have their temporary names.
 
     Raises:
         FileNotFoundError: A file has neither name. If its temporary file was lost, so are elements;
             nothing distinguishes this from a final file that another program has taken away.
     """
-    left = []
+    rest = []
     for source, target in moves:
         if FileSystems.exists(source):
-            left.append((source, target))
+            rest.append((source, target))
         elif not FileSystems.exists(target):
             raise FileNotFoundError(
                 f"there is neither {source} nor {target}. If {target} was renamed before, and "
                 "another program has moved or deleted it since, create a file of this name, which "
                 "may be empty, and start the pipeline again"
             )
-    return left
+    return rest
 
 
 def _make_room(targets: Sequence[str]) -> None:
@@ -337,6 +348,6 @@ def _remove_if_empty(folder: str) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(folder)
     elif FileSystems.exists(folder):  # object stores have no folders
-        (found,) = FileSystems.match([FileSystems.join(folder, "*")])
-        if not found.metadata_list:
+        (match,) = FileSystems.match([FileSystems.join(folder, "*")])
+        if not match.metadata_list:
             FileSystems.delete([folder])

@@ -43,20 +43,20 @@ def yields_from_with(generator: Any) -> bool:
 def may_hold_open(fn: core.DoFn) -> bool:
     """Whether a generator of a DoFn, or of a function that it wraps, may hold something open."""
     own = (kind for kind in type(fn).__mro__ if kind not in core.DoFn.__mro__)
-    found: list[Any] = [each for kind in own for each in vars(kind).values()]
-    found += vars(fn).values()
-    seen: set[CodeType] = set()
-    while found:
-        function = found.pop()
-        if not isinstance(function, FunctionType) or function.__code__ in seen:
+    candidates: list[Any] = [value for kind in own for value in vars(kind).values()]
+    candidates += vars(fn).values()
+    codes: set[CodeType] = set()
+    while candidates:
+        function = candidates.pop()
+        if not isinstance(function, FunctionType) or function.__code__ in codes:
             continue
         code = function.__code__
-        seen.add(code)
+        codes.add(code)
         if code.co_flags & inspect.CO_GENERATOR and _has(code, _WITH | _YIELD_FROM):
             return True
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):  # a variable without a value
-                found.append(cell.cell_contents)
+                candidates.append(cell.cell_contents)
     return False
 
 
@@ -66,12 +66,12 @@ class Waits(Protocol):
     may_wait: bool
 
 
-_waiting: WeakKeyDictionary[Any, dict[str, Waits]] = WeakKeyDictionary()
+_waits_by_factory: WeakKeyDictionary[Any, dict[str, Waits]] = WeakKeyDictionary()
 
 
 def constants_wait_for(factory: Any, transform_id: str, operation: Waits) -> None:
     """Remember an operation, until the factory has made the operations upstream of it."""
-    _waiting.setdefault(factory, {})[transform_id] = operation
+    _waits_by_factory.setdefault(factory, {})[transform_id] = operation
 
 
 def let_pass(factory: Any, transform: beam_runner_api_pb2.PTransform, fn: core.DoFn) -> None:
@@ -82,29 +82,29 @@ def let_pass(factory: Any, transform: beam_runner_api_pb2.PTransform, fn: core.D
         transform: The step.
         fn: Its DoFn.
     """
-    waiting = _waiting.get(factory)
-    if not waiting or not may_hold_open(fn):
+    waits = _waits_by_factory.get(factory)
+    if not waits or not may_hold_open(fn):
         return
     for transform_id in _downstream(factory.descriptor.transforms, transform):
-        if transform_id in waiting:
-            waiting[transform_id].may_wait = False
+        if transform_id in waits:
+            waits[transform_id].may_wait = False
 
 
 def _downstream(transforms: Any, transform: beam_runner_api_pb2.PTransform) -> Iterator[str]:
     """Return the ids of the steps downstream of one, each once."""
     readers: dict[str, list[str]] = {}
-    for id_, each in transforms.items():
-        for collection in each.inputs.values():
+    for id_, step in transforms.items():
+        for collection in step.inputs.values():
             readers.setdefault(collection, []).append(id_)
-    seen: set[str] = set()
+    ids: set[str] = set()
     collections: list[str] = [*transform.outputs.values()]
     while collections:
         for id_ in readers.get(collections.pop(), ()):
-            if id_ not in seen:
-                seen.add(id_)
+            if id_ not in ids:
+                ids.add(id_)
                 yield id_
                 collections += transforms[id_].outputs.values()
 
 
 def _has(code: CodeType, opcodes: Iterable[str]) -> bool:
-    return any(each.opname in opcodes for each in dis.get_instructions(code))
+    return any(instruction.opname in opcodes for instruction in dis.get_instructions(code))

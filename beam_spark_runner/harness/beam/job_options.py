@@ -28,8 +28,8 @@ class JobOptions:
     """
 
     def __init__(self, options_json: str) -> None:
-        given = json.loads(options_json)
-        self.by_name: Mapping[str, Any] = {urn.split(":")[2]: given[urn] for urn in given}
+        by_urn = json.loads(options_json)
+        self.by_name: Mapping[str, Any] = {urn.split(":")[2]: by_urn[urn] for urn in by_urn}
         self.for_file_systems = PipelineOptions.from_dictionary(self.by_name)
         experiments = self.by_name.get("experiments")
         self.experiments: set[str] = set(experiments) if experiments else set()
@@ -53,24 +53,24 @@ def use_options(options: JobOptions) -> None:
     global _of_process
     _of_process = options
     # ``RuntimeValueProvider.set_runtime_options`` and ``FileSystems.set_options`` set these.
-    RuntimeValueProvider.runtime_options = _Seen(lambda seen: seen.by_name, None)
-    RuntimeValueProvider.experiments = _Seen(lambda seen: seen.experiments, frozenset())
-    FileSystems._pipeline_options = _Seen(lambda seen: seen.for_file_systems, None)
+    RuntimeValueProvider.runtime_options = _CurrentOption(lambda job: job.by_name, None)
+    RuntimeValueProvider.experiments = _CurrentOption(lambda job: job.experiments, frozenset())
+    FileSystems._pipeline_options = _CurrentOption(lambda job: job.for_file_systems, None)
     pickler.set_library(options.by_name.get("pickle_library", "default"))
 
 
 @contextlib.contextmanager
 def seeing(options: JobOptions | None) -> Iterator[None]:
     """Set a job's options for this thread within a context; None: changes nothing."""
-    before = _of_thread.options
-    _of_thread.options = options or before
+    previous = _of_thread.options
+    _of_thread.options = options or previous
     try:
         yield
     finally:
-        _of_thread.options = before
+        _of_thread.options = previous
 
 
-class _Seen:
+class _CurrentOption:
     """A class attribute that depends on the options of the reading thread or of the process.
 
     Args:

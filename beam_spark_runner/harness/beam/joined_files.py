@@ -52,39 +52,39 @@ def way_to_join(sink: Any, results: Sequence[str]) -> Join | None:
     return None
 
 
-def _join_bytes(sink: Any, parts: Sequence[str], joined: str) -> None:
-    with FileSystems.create(joined, sink.mime_type, _AS_IT_IS) as file:
+def _join_bytes(sink: Any, parts: Sequence[str], target: str) -> None:
+    with FileSystems.create(target, sink.mime_type, _AS_IT_IS) as file:
         for part in parts:
-            with _opened(sink, part) as opened:
-                file.write(opened.read())
+            with _open_part(sink, part) as source:
+                file.write(source.read())
 
 
-def _join_lines(sink: Any, parts: Sequence[str], joined: str) -> None:
+def _join_lines(sink: Any, parts: Sequence[str], target: str) -> None:
     """Join texts that begin with a header, or end with a footer: the sink writes it once."""
     end = "\n" if sink._append_trailing_newlines else ""
     first, last = (
         0 if text is None else len(f"{text}{end}".encode()) for text in (sink._header, sink._footer)
     )
-    with _written(sink, joined) as file:
+    with _open_target(sink, target) as file:
         for part in parts:
-            with _opened(sink, part) as opened:
-                content = opened.read()
+            with _open_part(sink, part) as source:
+                content = source.read()
                 file.write(content[first : len(content) - last])
 
 
-def _join_blocks(block_reader: Any, sink: Any, parts: Sequence[str], joined: str) -> None:
-    with _written(sink, joined) as writer:
+def _join_blocks(block_reader: Any, sink: Any, parts: Sequence[str], target: str) -> None:
+    with _open_target(sink, target) as writer:
         for part in parts:
-            with _opened(sink, part) as opened:
-                for block in block_reader(opened):
+            with _open_part(sink, part) as source:
+                for block in block_reader(source):
                     writer.write_block(block)
 
 
-def _join_row_groups(pq: Any, sink: Any, parts: Sequence[str], joined: str) -> None:
-    with _written(sink, joined) as writer:
+def _join_row_groups(pq: Any, sink: Any, parts: Sequence[str], target: str) -> None:
+    with _open_target(sink, target) as writer:
         for part in parts:
-            with _opened(sink, part) as opened:
-                file = pq.ParquetFile(io.BytesIO(opened.read()))
+            with _open_part(sink, part) as source:
+                file = pq.ParquetFile(io.BytesIO(source.read()))
                 for number in range(file.num_row_groups):
                     writer.write_table(file.read_row_group(number))
 
@@ -102,12 +102,12 @@ def _is_read_as_it_was_written(pq: Any, sink: Any) -> bool:
     return bool(pq.read_schema(file).equals(sink._schema))
 
 
-def _opened(sink: Any, path: str) -> Any:
+def _open_part(sink: Any, path: str) -> Any:
     return FileSystems.open(path, sink.mime_type, _AS_IT_IS)
 
 
 @contextlib.contextmanager
-def _written(sink: Any, path: str) -> Iterator[Any]:
+def _open_target(sink: Any, path: str) -> Iterator[Any]:
     """Open a file as the sink does, and close it as the sink does."""
     sink = copy.copy(sink)  # those of Avro and Parquet have state for one file only
     writer = sink.open(path)

@@ -74,17 +74,17 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         # One key at a time: it need not be hashed.
         state = self._all_states.get((spec, window))
         if state is None:
-            state = self._all_states[spec, window] = self._made(spec, key, window)
+            state = self._all_states[spec, window] = self._create(spec, key, window)
         return state
 
-    def _made(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
+    def _create(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
         kind = _KINDS.get(type(spec))
-        made: Any
+        state: Any
         if kind is None:
-            made = self._create_state(spec, key, window)
-            self._count_added(made, spec)
+            state = self._create_state(spec, key, window)
+            self._count_added(state, spec)
         else:
-            made = kind(
+            state = kind(
                 self,
                 self._handler,
                 lambda: self._bag_key(spec, key, window),
@@ -92,19 +92,19 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
                 is_new=not (self._is_written or self._handler.is_storing),
             )
         if kind is KeyCombined:
-            made.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
-        return made
+            state.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
+        return state
 
-    def _count_added(self, made: Any, spec: userstate.StateSpec) -> None:
+    def _count_added(self, state: Any, spec: userstate.StateSpec) -> None:
         """Have a state of Beam's own class count what is added to it."""
-        add, coder = made.add, spec.coder
+        add, coder = state.add, spec.coder
         has_times = isinstance(spec, userstate.OrderedListStateSpec)
 
-        def counted(value: Any) -> None:
+        def add_and_count(value: Any) -> None:
             add(value)
             self.piled_bytes += _size_of(value[1] if has_times else value, coder)
 
-        made.add = counted
+        state.add = add_and_count
 
     def _bag_key(
         self, spec: userstate.StateSpec, key: Any, window: Any
@@ -154,14 +154,14 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._has_begun = True
         self._key = key
         self._coded_key = self._encode_key(key)
-        for stored in self._handler.timers(self._transform_id, self._coded_key):
-            window = self._decode_window(stored.window)
+        for record in self._handler.timers(self._transform_id, self._coded_key):
+            window = self._decode_window(record.window)
             timer = Timer(
-                TimerId(stored.family, stored.tag, window),
-                stored.domain,
-                stored.fires_us,
-                stored.hold_us,
-                (key, _PANE_CODER.decode(stored.pane)),
+                TimerId(record.family, record.tag, window),
+                record.domain,
+                record.fires_us,
+                record.hold_us,
+                (key, _PANE_CODER.decode(record.pane)),
             )
             self.timers.set(timer, expires_us=self.expiry_us(window))
 
@@ -175,7 +175,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
 
     def drop_window(self, window: Any) -> None:
         """Drop all state of the key in a window."""
-        for spec, its_window in [each for each in self._all_states if each[1] == window]:
+        for spec, its_window in [entry for entry in self._all_states if entry[1] == window]:
             del self._all_states[spec, its_window]
         self._handler.drop_window(self._transform_id, self._encode_window(window), self._coded_key)
 
@@ -183,11 +183,11 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         """Drop all state and timers of the key, or store them for a later bundle."""
         if self._has_begun:
             self.write()
-            left = [self._stored(timer) for timer in self.timers.remaining()]
-            self._handler.set_timers(self._transform_id, self._coded_key, left)
+            timers = [self._stored_timer(timer) for timer in self.timers.remaining()]
+            self._handler.set_timers(self._transform_id, self._coded_key, timers)
         self.forget()
 
-    def _stored(self, timer: Timer) -> StoredTimer:
+    def _stored_timer(self, timer: Timer) -> StoredTimer:
         _, pane = timer.payload
         return StoredTimer(
             timer.id.family,
@@ -300,8 +300,8 @@ class KeyCombined(KeyBag):
 
     def _accumulator(self) -> Any:
         if not self._added_elements:
-            stored: Iterable[Any] = () if self._cleared else super().read()
-            self._added_elements = list(stored) or [self.combine_fn.create_accumulator()]
+            elements: Iterable[Any] = () if self._cleared else super().read()
+            self._added_elements = list(elements) or [self.combine_fn.create_accumulator()]
             self._cleared = True
         return self._added_elements[0]
 
@@ -366,10 +366,10 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
             time_us: The element's timestamp.
             pane: The element's pane.
         """
-        key, before = self._payload
-        if pane is not before:
+        key, previous = self._payload
+        if pane is not previous:
             self._payload = key, pane
-        if pane is not before or self._domain is not Domain.EVENT_TIME:
+        if pane is not previous or self._domain is not Domain.EVENT_TIME:
             # A timer that is set for the same time is another one: in its pane, or its hold.
             self._latest = None, "", 0
         self._time_us = time_us

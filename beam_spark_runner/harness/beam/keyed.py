@@ -302,5 +302,7 @@ def _state_handler_for(factory: Any) -> EmbeddedStateHandler:
     for transform in descriptor.transforms.values():
         if transform.spec.urn == KEYED_PAR_DO_URN:
             transform.spec.urn = common_urns.primitives.PAR_DO.urn
-    names = {TransformId(id_): each.unique_name for id_, each in descriptor.transforms.items()}
+    names = {
+        TransformId(id_): transform.unique_name for id_, transform in descriptor.transforms.items()
+    }
     return EmbeddedStateHandler(descriptor, names)

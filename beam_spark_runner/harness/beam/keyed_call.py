@@ -76,8 +76,8 @@ class KeyedCall:
         self._states = states
         self._on_window = on_window
 
-        def places(wanted: Any) -> list[int]:
-            return [place for place, given in placeholders if given == wanted]
+        def places(kind: Any) -> list[int]:
+            return [place for place, placeholder in placeholders if placeholder == kind]
 
         self._elements = places(core.DoFn.ElementParam)
         self._keys = places(core.DoFn.KeyParam)
@@ -86,27 +86,27 @@ class KeyedCall:
         self._timestamps = places(core.DoFn.TimestampParam)
         self._panes = places(core.DoFn.PaneInfoParam)
         self._state_specs = [
-            (place, given.state_spec)
-            for place, given in placeholders
-            if isinstance(given, core.DoFn.StateParam)
+            (place, placeholder.state_spec)
+            for place, placeholder in placeholders
+            if isinstance(placeholder, core.DoFn.StateParam)
         ]
         self._timer_specs = [
-            (place, given.timer_spec)
-            for place, given in placeholders
-            if isinstance(given, core.DoFn.TimerParam)
+            (place, placeholder.timer_spec)
+            for place, placeholder in placeholders
+            if isinstance(placeholder, core.DoFn.TimerParam)
         ]
         self._args: list[Any] = []
         self._kwargs: dict[str, Any] = {}
         self._window: Any = None  # for which the arguments are set
         # By identity of the window, which is part of the value so that it stays the only one.
-        self._known: dict[int, tuple[Any, list[Any], dict[str, Any]]] = {}
+        self._arguments: dict[int, tuple[Any, list[Any], dict[str, Any]]] = {}
         self._origin: WindowedValue | None = None  # for which the arguments are set
         self.current_element = CurrentElement()
 
     def forget(self) -> None:
         """Forget the arguments, before another key or other state objects."""
         self._window = self._origin = None
-        self._known.clear()
+        self._arguments.clear()
 
     def reset(self) -> None:
         """Forget arguments and views, before another bundle, whose side inputs may differ."""
@@ -148,9 +148,9 @@ class KeyedCall:
         self._origin = None  # in case that something below raises
         (window,) = origin.windows
         if window is not self._window:
-            known = self._known.get(id(window))
-            if known is not None:
-                self._window, self._args, self._kwargs = known
+            arguments = self._arguments.get(id(window))
+            if arguments is not None:
+                self._window, self._args, self._kwargs = arguments
             elif self._window is None or window != self._window:
                 self._bind_window(key, window, origin)
         for place in self._timestamps:
@@ -178,6 +178,6 @@ class KeyedCall:
             )
         if self._on_window is not None:
             self._on_window(key, origin)
-        if len(self._known) >= _MAX_WINDOWS:
-            self._known.clear()
-        self._known[id(window)] = self._window, self._args, self._kwargs = window, args, kwargs
+        if len(self._arguments) >= _MAX_WINDOWS:
+            self._arguments.clear()
+        self._arguments[id(window)] = self._window, self._args, self._kwargs = window, args, kwargs

@@ -25,7 +25,7 @@ class PartitionFn(Protocol):
 
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None: ...
 
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]: ...
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]: ...
 
     def end(self) -> Iterable[Chunk]: ...
 
@@ -44,7 +44,7 @@ class PartitionParDo(ChunkedParDo):
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         with self.scoped_process_state, ChargedTo(self.step_name):
             self._begin()
-            self._send(self._fn.take(values, origins))
+            self._send(self._fn.add(values, origins))
 
     @override
     def process_one(self, value: Any, origin: WindowedValue) -> None:

@@ -42,20 +42,20 @@ class ProcessLoop:
     ) -> None:
         """See ``Step.run``."""
         process = self._call if self._refuses_text else self._process
-        waiting: list[Any] = []
-        ends: list[int] = []  # where each input's results end in ``waiting``
+        batch: list[Any] = []
+        ends: list[int] = []  # where each input's results end in ``batch``
         first = position = 0  # the input that ``ends`` begins with, and the current one
         result_filter = ResultFilter(output, lambda: origins[position])
         settle_into = result_filter.settle_into
 
         def flush() -> None:
-            nonlocal waiting, ends
-            if waiting:
+            nonlocal batch, ends
+            if batch:
                 repeated = _repeated(origins, first, ends)
                 output.send(
-                    waiting, repeated, result_filter.kind, are_values=result_filter.are_values
+                    batch, repeated, result_filter.kind, are_values=result_filter.are_values
                 )
-            waiting, ends = [], []
+            batch, ends = [], []
 
         for position, value in enumerate(self.current_element.iterate(values)):
             results = process(value)
@@ -64,10 +64,10 @@ class ProcessLoop:
             elif type(results) is list:
                 for result in results:
                     if type(result) not in ATOMS:
-                        waiting += result_filter.waiting(result_filter.settled(results))
+                        batch += result_filter.waiting(result_filter.settled(results))
                         break
                 else:
-                    waiting += results
+                    batch += results
             elif type(results) is GeneratorType and self._has_with(results.gi_code):
                 for result in results:
                     output.send_one(result, origins[position])
@@ -76,8 +76,8 @@ class ProcessLoop:
                 if self._delegates and type(results) is GeneratorType:
                     more = _without_held(results, origins[position], output)
                 may_have_more = True
-                if len(waiting) + _FEW <= self.limit:
-                    left = _FEW
+                if len(batch) + _FEW <= self.limit:
+                    few_left = _FEW
                     for result in more:
                         # As ``ResultFilter.settled``.
                         if type(result) in ATOMS or (
@@ -86,25 +86,25 @@ class ProcessLoop:
                             and type(result[0]) in ATOMS
                             and type(result[1]) in ATOMS
                         ):
-                            waiting.append(result)
+                            batch.append(result)
                         else:
-                            settle_into(waiting, result)
-                        left -= 1
-                        if not left:
+                            settle_into(batch, result)
+                        few_left -= 1
+                        if not few_left:
                             break
                     else:
                         may_have_more = False
                 while may_have_more:
-                    room = max(1, self.limit - len(waiting))  # sending may lower the limit
-                    taken = result_filter.settled(itertools.islice(more, room))
-                    waiting += result_filter.waiting(taken)
-                    may_have_more = len(taken) == room
-                    if may_have_more and len(waiting) >= self.limit:
-                        ends.append(len(waiting))
+                    room = max(1, self.limit - len(batch))  # sending may lower the limit
+                    chunk = result_filter.settled(itertools.islice(more, room))
+                    batch += result_filter.waiting(chunk)
+                    may_have_more = len(chunk) == room
+                    if may_have_more and len(batch) >= self.limit:
+                        ends.append(len(batch))
                         flush()
                         first = position
-            ends.append(len(waiting))
-            if len(waiting) >= self.limit:
+            ends.append(len(batch))
+            if len(batch) >= self.limit:
                 flush()
                 first = position + 1
         flush()
@@ -156,13 +156,13 @@ def _repeated(origins: list[WindowedValue], first: int, ends: list[int]) -> list
     if ends == _EACH_ONE[:count]:
         return origins[first : first + count]
     repeated: list[WindowedValue] = []
-    before = 0
+    start = 0
     for position, end in enumerate(ends, first):
-        if end - before == 1:
+        if end - start == 1:
             repeated.append(origins[position])
-        elif end > before:
-            repeated += [origins[position]] * (end - before)
-        before = end
+        elif end > start:
+            repeated += [origins[position]] * (end - start)
+        start = end
     return repeated
 
 

@@ -47,7 +47,7 @@ def play_what_was_recorded(pipeline: Pipeline, *, is_interactive: bool) -> None:
         from apache_beam.runners.interactive import utils  # only where Interactive Beam runs
 
         recorded = utils.cacheables().values()
-        windowings = {str(each.to_key()): each.pcoll.windowing for each in recorded}
+        windowings = {str(cacheable.to_key()): cacheable.pcoll.windowing for cacheable in recorded}
     pipeline.replace_all([_ReplaceTestStream(windowings, of_all=is_interactive)])
 
 
@@ -60,14 +60,19 @@ def _has_windowed_values(stream: test_stream.TestStream) -> bool:
     )
 
 
-def _recorder(given: Any) -> beam.PTransform | None:
-    if isinstance(given, test_stream.PairWithTiming):  # it has no proto; runners must replace it
+def _recorder(transform: Any) -> beam.PTransform | None:
+    if isinstance(transform, test_stream.PairWithTiming):
+        # It has no proto; runners must replace it.
         return beam.ParDo(_PairWithTiming())
-    if isinstance(given, beam.ParDo):
-        if isinstance(given.fn, test_stream._TimingEventGenerator):
-            return beam.ParDo(_Sampler(given.fn._output_tag, given.fn._sample_resolution_sec))
-        if type(given.fn) is _Formatter:
-            return beam.ParDo(_TestStreamFormatter(given.fn._coder, given.fn._output_format))
+    if isinstance(transform, beam.ParDo):
+        if isinstance(transform.fn, test_stream._TimingEventGenerator):
+            return beam.ParDo(
+                _Sampler(transform.fn._output_tag, transform.fn._sample_resolution_sec)
+            )
+        if type(transform.fn) is _Formatter:
+            return beam.ParDo(
+                _TestStreamFormatter(transform.fn._coder, transform.fn._output_format)
+            )
     return None
 
 
@@ -124,13 +129,13 @@ class _PairWithTiming(_Timed):
         self._elements.append(WindowedValue(element, timestamp, (window,)))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        before = self._now.watermark
-        times = [each.timestamp for each in self._elements if not _is_event(each.value)]
+        watermark = self._now.watermark
+        times = [element.timestamp for element in self._elements if not _is_event(element.value)]
         if times:
-            before = max(before, min(self._arriving, min(times) - _MOMENT))
-        now = test_stream.TimingInfo(self._now.processing_time, before)
-        for each in self._elements:
-            yield each.with_value((each.value, now))
+            watermark = max(watermark, min(self._arriving, min(times) - _MOMENT))
+        now = test_stream.TimingInfo(self._now.processing_time, watermark)
+        for element in self._elements:
+            yield element.with_value((element.value, now))
 
 
 def _is_event(element: Any) -> bool:
@@ -175,12 +180,12 @@ class _Sampler(_Timed):
     def process(
         self,
         pair: Any,
-        begun: Any = beam.DoFn.StateParam(BEGUN),
+        beginnings: Any = beam.DoFn.StateParam(BEGUN),
         following: Any = beam.DoFn.TimerParam(NEXT),
     ) -> Iterable[Any]:
         _, (element, _) = pair
-        if not list(begun.read()):
-            begun.add(True)
+        if not list(beginnings.read()):
+            beginnings.add(True)
             yield _Header(self._tag)
             yield from self._sample(following)
         yield element
@@ -222,11 +227,11 @@ class _TestStreamFormatter(_Formatter):  # type: ignore[misc, valid-type]
         super().process((key, (event, timing)), timestamp, _IteratedBag(previous))
 
     def finish_bundle(self) -> Iterable[WindowedValue]:
-        for made in super().finish_bundle():
-            value = made.value
+        for element in super().finish_bundle():
+            value = element.value
             if isinstance(value, Message):
                 value = _Record(value.SerializeToString(), type(value).__name__)
-            yield made.with_value(value)
+            yield element.with_value(value)
 
 
 class _ReplaceTestStream(PTransformOverride):  # type: ignore[misc]
@@ -238,7 +243,7 @@ class _ReplaceTestStream(PTransformOverride):  # type: ignore[misc]
         transform = applied_ptransform.transform
         return (
             isinstance(transform, test_stream.TestStream)
-            and not any(transform is each for each in self._replaced)
+            and not any(transform is other for other in self._replaced)
             and (self._of_all or _has_windowed_values(transform))
         )
 
@@ -250,15 +255,17 @@ class _ReplaceTestStream(PTransformOverride):  # type: ignore[misc]
 
 
 class _Played(beam.PTransform):  # type: ignore[misc]
-    def __init__(self, given: test_stream.TestStream, windowings: Mapping[str, Any]) -> None:
+    def __init__(self, stream: test_stream.TestStream, windowings: Mapping[str, Any]) -> None:
         super().__init__()
-        self._given, self._windowings = given, windowings
+        self._stream, self._windowings = stream, windowings
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
-        outputs = begin | self._given
+        outputs = begin | self._stream
         if not isinstance(outputs, dict):
             return outputs | beam.ParDo(_Unpack())
-        return {tag: each | f"Unpack {tag}" >> self._unpack(tag) for tag, each in outputs.items()}
+        return {
+            tag: output | f"Unpack {tag}" >> self._unpack(tag) for tag, output in outputs.items()
+        }
 
     def _unpack(self, tag: str) -> beam.ParDo:
         windowing = self._windowings.get(tag)

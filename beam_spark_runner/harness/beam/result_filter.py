@@ -78,10 +78,10 @@ class ResultFilter:
             self.are_values = False
         return result
 
-    def settle_into(self, waiting: list[Any], result: Any) -> None:
-        """Append a result to ``waiting`` if it may wait, or send it."""
+    def settle_into(self, batch: list[Any], result: Any) -> None:
+        """Append a result to ``batch`` if it may wait, or send it."""
         if (settled := self.settle(result)) is not _SENT:
-            waiting.append(settled)
+            batch.append(settled)
 
     def settled(self, results: Iterable[Any]) -> list[Any]:
         """Call ``settle`` for each result, unless it is certain to return the result."""

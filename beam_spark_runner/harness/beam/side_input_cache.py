@@ -58,7 +58,7 @@ class DecodedCache:
         self._lock = threading.Lock()
         self._limit_bytes = 0
         self._size = 0
-        self._kept: OrderedDict[_Key, tuple[list[Any], int]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[list[Any], int]] = OrderedDict()
         self._scales: dict[str, _Scale] = {}
 
     def limit(self, limit_bytes: int) -> None:
@@ -70,8 +70,8 @@ class DecodedCache:
     def forget(self, job_id: str) -> None:
         """Drop the values of a job."""
         with self._lock:
-            for id_ in [id_ for id_ in self._kept if id_.side_input.startswith(f"{job_id}/")]:
-                self._size -= self._kept.pop(id_)[1]
+            for id_ in [id_ for id_ in self._entries if id_.side_input.startswith(f"{job_id}/")]:
+                self._size -= self._entries.pop(id_)[1]
             for name in [name for name in self._scales if name.startswith(f"{job_id}/")]:
                 del self._scales[name]
 
@@ -81,10 +81,10 @@ class DecodedCache:
         """Iterate over a side input's values of a window, and of a key if it is a multimap."""
         id_ = _Key(lookup.id, window, key)
         with self._lock:
-            found = self._kept.get(id_)
-            if found is not None:
-                self._kept.move_to_end(id_)
-                return iter(found[0])
+            entry = self._entries.get(id_)
+            if entry is not None:
+                self._entries.move_to_end(id_)
+                return iter(entry[0])
         return self._decoded(id_, lookup, coder)
 
     def _decoded(
@@ -92,7 +92,7 @@ class DecodedCache:
     ) -> Iterator[Any]:
         decode = coder.decode_from_stream
         # None: the values exceed the limit.
-        seen: list[Any] | None = [] if self._limit_bytes else None
+        values: list[Any] | None = [] if self._limit_bytes else None
         with self._lock:
             scale = self._scales.setdefault(id_.side_input, _Scale())
             if len(self._scales) > _MAX_SCALES:  # in epochs, a side input gets new ids
@@ -100,30 +100,30 @@ class DecodedCache:
         size, coded_bytes, length = _ENTRY_BYTES, 0, 1
         for coded, count in lookup.values(id_.window, id_.key):
             stream = coder_impl.create_InputStream(coded)
-            left, unread = count, stream.size()
-            while left:
-                block = [decode(stream, True) for _ in range(min(left, length))]
+            remaining, unread = count, stream.size()
+            while remaining:
+                block = [decode(stream, True) for _ in range(min(remaining, length))]
                 yield from block
-                if seen is not None:
+                if values is not None:
                     rest = stream.size()
                     scale.add(block, unread - rest + len(block))  # encodings may be empty
                     coded_bytes, unread = coded_bytes + unread - rest + len(block), rest
-                    seen.extend(block)
-                    size = _ENTRY_BYTES + scale.size_of(len(seen), coded_bytes)
+                    values.extend(block)
+                    size = _ENTRY_BYTES + scale.size_of(len(values), coded_bytes)
                     if size > self._limit_bytes:
-                        seen = None
-                left -= len(block)
+                        values = None
+                remaining -= len(block)
                 length = min(2 * length, _BLOCK)
-        if seen is None:
+        if values is None:
             return
         with self._lock:
-            if id_ not in self._kept:
-                self._kept[id_] = seen, size
+            if id_ not in self._entries:
+                self._entries[id_] = values, size
                 self._size += size
                 self._evict()
 
     def _evict(self) -> None:
         """Drop entries beyond the limit. The caller holds the lock."""
         while self._size > self._limit_bytes:
-            _, (_, size) = self._kept.popitem(last=False)
+            _, (_, size) = self._entries.popitem(last=False)
             self._size -= size

@@ -44,11 +44,11 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
     ) -> None:
         self._cache = cache or DecodedCache()
         self.side_inputs: Mapping[tuple[str, str], SideInputLookup] = {}
-        declared = declared_states(descriptor)
-        self._declared, self._step_names = declared, step_names
-        self._memory = MemoryState(value_counter(descriptor, declared))
+        states = declared_states(descriptor)
+        self._declared_states, self._step_names = states, step_names
+        self._memory = MemoryState(value_counter(descriptor, states))
         self._use(self._memory)
-        self._written: set[bytes] = set()  # keys
+        self._written_keys: set[bytes] = set()
 
     def begin(
         self,
@@ -69,7 +69,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
 
     def _use(self, backend: StateBackend) -> None:
         self._backend = backend
-        self._requests = StateRequests(backend, self._declared, self._step_names)
+        self._requests = StateRequests(backend, self._declared_states, self._step_names)
 
     @property
     def is_storing(self) -> bool:
@@ -108,7 +108,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
     ) -> _Written:
         """Append elements in small pieces, because pages of a backend consist of whole pieces."""
         address = self._requests.address(state_key)
-        self._written.add(address.cell.key)
+        self._written_keys.add(address.cell.key)
         coded: list[bytes] = []
         size = 0
         for element in elements:
@@ -126,11 +126,11 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
 
     def forget_keys(self) -> None:
         """Drop the keys that were written, unless they are stored."""
-        if self._written:
+        if self._written_keys:
             if not self.is_storing:
-                for key in self._written:
+                for key in self._written_keys:
                     self._backend.drop(key)
-            self._written.clear()
+            self._written_keys.clear()
 
     def done(self) -> None:
         """Do nothing: all requests have been answered."""

@@ -29,31 +29,31 @@ def step_for(
     recognised by its code, and the user's function is found in its closure.
     """
     process = fn.process
-    more = kwargs or {}
+    keywords = kwargs or {}
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
     if getattr(fn, "makes_new_results", False) is True:  # only DoFns of this package have it
-        return NewResultsLoop(_bound(process, args, more))
+        return NewResultsLoop(_bind(process, args, keywords))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
         loop = _loops().get(process.__code__)
         if loop is not None:
             cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
             function = cells["fn"].cell_contents
-            takes_plain = all(map(is_plain, (*args, *more.values())))
+            takes_plain = all(map(is_plain, (*args, *keywords.values())))
             closed = Closed.of(function) if takes_plain else None
-            if loop is Mapped and not more:
+            if loop is Mapped and not keywords:
                 return Mapped(function, args, closed)
-            return loop(_bound(function, args, more), closed=closed)
+            return loop(_bind(function, args, keywords), closed=closed)
     # A function of FlatMap may return a string, as an iterable of characters.
     is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
-    return ProcessLoop(_bound(process, args, more), refuses_text=is_users_class)
+    return ProcessLoop(_bind(process, args, keywords), refuses_text=is_users_class)
 
 
 def _key_with_none(value: Any) -> tuple[None, Any]:
     return None, value
 
 
-def _bound(
+def _bind(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any]:
     if not args and not kwargs:
@@ -69,8 +69,8 @@ def _loops() -> dict[CodeType, _Loop]:
     """Return the loops by the code of the wrappers that Beam makes of users' functions."""
 
     def code(transform: beam.ParDo) -> CodeType:
-        made: CodeType = transform.fn.process.__code__
-        return made
+        wrapper_code: CodeType = transform.fn.process.__code__
+        return wrapper_code
 
     # Beam has two kinds of wrapper, of which one is for functions that may take side inputs.
     return {

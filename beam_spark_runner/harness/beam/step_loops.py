@@ -91,9 +91,9 @@ class Mapped:
         )
         settled = self._settled(rest, result_filter)
         check_all(settled, self._call, values)
-        if waiting := result_filter.waiting(settled):
+        if batch := result_filter.waiting(settled):
             origins = result_filter.origins_of_waiting(settled, origins)
-            output.send(waiting, origins, result_filter.kind, are_values=result_filter.are_values)
+            output.send(batch, origins, result_filter.kind, are_values=result_filter.are_values)
 
     # Without arguments, a comprehension is faster than ``map``.
 
@@ -193,17 +193,17 @@ class Combined(Mapped):
     def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
         apply, makes_lists, settle = self._apply, self._makes_lists, result_filter.settle
         return [
-            (key, made)
-            if type(made) in ATOMS
+            (key, result)
+            if type(result) in ATOMS
             or (
                 makes_lists
-                and type(made) is list
-                and len(made) == 1
-                and (type(made[0]) in ATOMS or is_constant(made[0]))
+                and type(result) is list
+                and len(result) == 1
+                and (type(result[0]) in ATOMS or is_constant(result[0]))
             )
-            else settle((key, made))
+            else settle((key, result))
             for key, parts in values
-            for made in [apply(parts)]
+            for result in [apply(parts)]
         ]
 
 

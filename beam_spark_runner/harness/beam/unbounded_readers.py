@@ -29,12 +29,12 @@ class StageReaders:
     def shared(self) -> Iterator[None]:
         """Have DoFns that this thread sets up in the context keep their readers here."""
         _DOFN.setup, _DOFN.teardown = _set_up, _tear_down
-        before = getattr(_setting_up, "readers", None)
+        previous = getattr(_setting_up, "readers", None)
         _setting_up.readers = self
         try:
             yield
         finally:
-            _setting_up.readers = before
+            _setting_up.readers = previous
 
     def cache(self) -> Any:
         """Return Beam's reader cache, which is created on the first call."""

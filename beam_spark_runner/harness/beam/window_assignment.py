@@ -31,9 +31,9 @@ class Assignment:
 
     def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:
         """Return the new windows of a value in ``window``, by the timestamp of its origin."""
-        known = self._windows_at(origin.timestamp_micros)
-        if known is not None:
-            return known
+        windows = self._windows_at(origin.timestamp_micros)
+        if windows is not None:
+            return windows
         return self._assigned(WindowFn.AssignContext(origin.timestamp, value, window))
 
     def windows_at_each(self, times_us: Iterable[int]) -> list[Sequence[Any]] | None:
@@ -45,8 +45,8 @@ class Assignment:
 
     def assign(self, context: WindowFn.AssignContext) -> Sequence[Any]:
         """See ``WindowFn.assign``."""
-        known = self._windows_at(context.timestamp.micros)
-        return self._assigned(context) if known is None else known
+        windows = self._windows_at(context.timestamp.micros)
+        return self._assigned(context) if windows is None else windows
 
     def _assigned(self, context: WindowFn.AssignContext) -> Sequence[Any]:
         # An element without windows would be lost: it is an error here if the window fn returns

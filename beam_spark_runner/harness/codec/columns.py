@@ -105,9 +105,9 @@ class ColumnWriter:
             raise InvariantError(f"{len(values)} elements have {len(origins)} origins")
         if not values:
             return
-        one = origins[0]
-        if all(map(operator.is_, origins, itertools.repeat(one))):
-            headers = [self._header.encode(one)]
+        first = origins[0]
+        if all(map(operator.is_, origins, itertools.repeat(first))):
+            headers = [self._header.encode(first)]
         else:
             headers = map_all(self._header.encode, origins)
         sizes = b""

@@ -26,21 +26,21 @@ def windowed_decoder(value_coder: Coder, window_coder: Coder) -> Callable[[bytes
     decode = WindowedValueCoder(value_coder, window_coder).get_impl().decode
     encode_header = WindowedValueCoder(BytesCoder(), window_coder).get_impl().encode_nested
     # By encoded windows and pane. Where an encoding ends is part of it: none begins with another.
-    known: dict[bytes, Sequence[Any]] = {}
+    cache: dict[bytes, Sequence[Any]] = {}
     end = _TIMESTAMP_BYTES  # of the latest ones
 
     def decode_one(coded: bytes) -> WindowedValue:
         nonlocal end
         element: WindowedValue = decode(coded)
-        windows = known.get(coded[_TIMESTAMP_BYTES:end])
+        windows = cache.get(coded[_TIMESTAMP_BYTES:end])
         if windows is not None:
             element.windows = windows
             return element
-        if len(known) >= _MAX_WINDOWS:
-            known.clear()
+        if len(cache) >= _MAX_WINDOWS:
+            cache.clear()
         header = encode_header(element.with_value(b""))
         end = len(header) - 1
-        element.windows = known.setdefault(header[_TIMESTAMP_BYTES:end], element.windows)
+        element.windows = cache.setdefault(header[_TIMESTAMP_BYTES:end], element.windows)
         return element
 
     return decode_one
@@ -76,20 +76,20 @@ class KnownWindows:
         self._by_id: dict[int, KnownWindow] = {}
         self._by_code: dict[bytes, Any] = {}
 
-    def of(self, window: Any) -> KnownWindow:
+    def entry_of(self, window: Any) -> KnownWindow:
         """Return the entry of a window."""
-        known = self._by_id.get(id(window))
-        if known is None:
+        entry = self._by_id.get(id(window))
+        if entry is None:
             if len(self._by_id) >= _MAX_WINDOWS:
                 self._by_id.clear()
             last_us = last_moment(window.max_timestamp().micros)
-            known = KnownWindow(window, self._encode(window), last_us)
-            self._by_id[id(window)] = known
-        return known
+            entry = KnownWindow(window, self._encode(window), last_us)
+            self._by_id[id(window)] = entry
+        return entry
 
     def last_us(self, window: Any) -> int:
         """Return the largest timestamp of a window, in microseconds."""
-        return self.of(window).last_us
+        return self.entry_of(window).last_us
 
     def decode(self, coded: bytes) -> Any:
         """Return the window of an encoding."""

@@ -179,11 +179,11 @@ class _Owner(NamedTuple):
     boot: str  # id of the machine's boot
     namespace: str  # id of the process's pid namespace
     pid: int
-    started: int  # start time, in clock ticks after the boot
+    start_ticks: int  # start time, in clock ticks after the boot
 
     @override
     def __str__(self) -> str:
-        return f"{self.boot}/{self.namespace}/{self.pid}/{self.started}"
+        return f"{self.boot}/{self.namespace}/{self.pid}/{self.start_ticks}"
 
     @classmethod
     def of(cls, pid: int) -> "_Owner | None":
@@ -200,8 +200,8 @@ class _Owner(NamedTuple):
     @classmethod
     def parse(cls, label: str) -> "_Owner | None":
         with contextlib.suppress(ValueError):
-            boot, namespace, pid, started = label.split("/")
-            return cls(boot, namespace, int(pid), int(started))
+            boot, namespace, pid, start_ticks = label.split("/")
+            return cls(boot, namespace, int(pid), int(start_ticks))
         return None
 
 
@@ -229,17 +229,17 @@ def sweep(executable: str) -> list[str]:
         return []
     # In templates of "ps", podman has no labels. A container that has ended since is missing.
     template = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER_LABEL}"}}}}'
-    found = ask(executable, "inspect", "--type=container", "--format", template, *ids)
-    here = _Owner.of(os.getpid())
-    left = []
-    for line in found.stdout.splitlines():
+    inspection = ask(executable, "inspect", "--type=container", "--format", template, *ids)
+    this_process = _Owner.of(os.getpid())
+    orphans = []
+    for line in inspection.stdout.splitlines():
         id_, _, label = line.partition(" ")
         owner = _Owner.parse(label)
-        if owner is None or here is None:
+        if owner is None or this_process is None:
             continue
-        is_from_here = owner[:2] == here[:2]
+        is_from_here = owner[:2] == this_process[:2]
         if is_from_here and _Owner.of(owner.pid) != owner:
-            left.append(id_)
-    if left:
-        ask(executable, "rm", "--force", *left)
-    return left
+            orphans.append(id_)
+    if orphans:
+        ask(executable, "rm", "--force", *orphans)
+    return orphans

@@ -71,11 +71,11 @@ class StagedFiles:
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables of a harness that uses the files."""
-        found = {"SEMI_PERSISTENT_DIRECTORY": str(self.folder)}
+        environment = {"SEMI_PERSISTENT_DIRECTORY": str(self.folder)}
         if self.python is not None:
             path = os.pathsep.join([str(self.python.parent), os.environ.get("PATH", os.defpath)])
-            found |= {"VIRTUAL_ENV": str(self.python.parents[1]), "PATH": path}
-        return found
+            environment |= {"VIRTUAL_ENV": str(self.python.parents[1]), "PATH": path}
+        return environment
 
 
 def stage_files(
@@ -118,17 +118,22 @@ def stage_files(
 
         folder = once(f"files-{digest[:32]}", unpack)
         staged = folder / _STAGED
-        local = tuple(dataclasses.replace(each, path=str(staged / each.name)) for each in artifacts)
-        packages = [each for each in local if each.name != names.PICKLED_MAIN_SESSION_FILE]
+        local = tuple(
+            dataclasses.replace(artifact, path=str(staged / artifact.name))
+            for artifact in artifacts
+        )
+        packages = [
+            artifact for artifact in local if artifact.name != names.PICKLED_MAIN_SESSION_FILE
+        ]
         python = None
-        if installs and any(_installs(each) for each in packages):
+        if installs and any(_installs(artifact) for artifact in packages):
             # By interpreter, too: applications with different ones may share the folder.
             known_by = f"{digest_of(packages)}\0{sys.executable}".encode()
-            made = once(
+            environment = once(
                 f"venv-{hashlib.sha256(known_by).hexdigest()[:32]}",
                 lambda folder: _install(packages, staged, folder),
             )
-            python = made / "bin" / "python"
+            python = environment / "bin" / "python"
         return StagedFiles(folder=folder, artifacts=local, python=python, leases=leases.pop_all())
 
 
@@ -168,20 +173,20 @@ def _once(place: Path, make: Callable[[Path], None]) -> Path:
         for half in place.parent.glob(f"{place.name}-*"):  # of a process that was killed
             shutil.rmtree(half, ignore_errors=True)
         # At its final path: the scripts of a virtual environment name their interpreter.
-        made = Path(tempfile.mkdtemp(prefix=f"{place.name}-", dir=place.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f"{place.name}-", dir=place.parent))
         try:
-            make(made)
+            make(folder)
         except EnvironmentStartError as error:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             failed.write_text(f"{error.problem}\0{error.output}")
             raise
         except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
-        link = made / ".link"
-        link.symlink_to(made)
+        link = folder / ".link"
+        link.symlink_to(folder)
         link.rename(place)
-        return made
+        return folder
 
 
 @contextlib.contextmanager
@@ -200,17 +205,17 @@ def _unpack(archive: Archive, artifacts: Sequence[Artifact], folder: Path) -> No
     """
     folder.mkdir()
     with archive.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        for each in artifacts:
+        for artifact in artifacts:
             digest = hashlib.sha256()
-            source = tar.extractfile(each.name)
+            source = tar.extractfile(artifact.name)
             assert source is not None
-            with (folder / each.name).open("wb") as copy:
+            with (folder / artifact.name).open("wb") as copy:
                 while chunk := source.read(_READ_BYTES):
                     digest.update(chunk)
                     copy.write(chunk)
-            if digest.hexdigest() != each.sha256:
+            if digest.hexdigest() != artifact.sha256:
                 raise InvariantError(
-                    f"the staged file {each.name} does not have the content that was staged"
+                    f"the staged file {artifact.name} does not have the content that was staged"
                 )
 
 
@@ -222,34 +227,36 @@ def _install(packages: Sequence[Artifact], staged: Path, folder: Path) -> None:
     """
     began = time.monotonic()
     python = _make_venv(folder)
-    given = [str(staged / name) for name in _given(packages, staged)]
-    if given:
-        _pip(python, staged, "--force-reinstall", "--no-deps", *given)
+    files = [str(staged / name) for name in _package_files(packages, staged)]
+    if files:
+        _pip(python, staged, "--force-reinstall", "--no-deps", *files)
     arguments: list[str] = []
-    for each in packages:
-        if each.is_requirements or each.name == stager.REQUIREMENTS_FILE:
-            arguments += ["--requirement", each.path]
+    for package in packages:
+        if package.is_requirements or package.name == stager.REQUIREMENTS_FILE:
+            arguments += ["--requirement", package.path]
     arguments += _installed_in(folder)
     if arguments:
         _pip(python, staged, *arguments)
     _LOGGER.info("installed %s in %.1f s", _listed(packages), time.monotonic() - began)
 
 
-def _given(packages: Sequence[Artifact], staged: Path) -> list[str]:
+def _package_files(packages: Sequence[Artifact], staged: Path) -> list[str]:
     """Return the packages that were staged as files, in the order of their installation."""
-    present = {each.name for each in packages}
-    given: list[str] = []
+    present = {package.name for package in packages}
+    file_names: list[str] = []
     if stager.EXTRA_PACKAGES_FILE in present:
-        given += (staged / stager.EXTRA_PACKAGES_FILE).read_text().split("\n")
+        file_names += (staged / stager.EXTRA_PACKAGES_FILE).read_text().split("\n")
     if stager.WORKFLOW_TARBALL_FILE in present:
-        given.append(stager.WORKFLOW_TARBALL_FILE)
-    return [name for name in given if name in present]
+        file_names.append(stager.WORKFLOW_TARBALL_FILE)
+    return [name for name in file_names if name in present]
 
 
 def _installed_in(folder: Path) -> list[str]:
     """Return the installed packages as requirements, so that pip installs their dependencies."""
-    found = importlib.metadata.distributions(path=[str(_site_packages(folder))])
-    return sorted(f"{each.metadata['Name']}=={each.version}" for each in found)
+    distributions = importlib.metadata.distributions(path=[str(_site_packages(folder))])
+    return sorted(
+        f"{distribution.metadata['Name']}=={distribution.version}" for distribution in distributions
+    )
 
 
 def _site_packages(folder: Path) -> Path:
@@ -316,4 +323,4 @@ def _variables() -> dict[str, str]:
 
 
 def _listed(artifacts: Iterable[Artifact]) -> str:
-    return ", ".join(each.name for each in artifacts)
+    return ", ".join(artifact.name for artifact in artifacts)

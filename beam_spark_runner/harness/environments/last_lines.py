@@ -20,24 +20,24 @@ class LastLines:
     """Keeps the last lines of several streams. Threads: any."""
 
     def __init__(self) -> None:
-        self._kept: deque[bytes] = deque(maxlen=_LINES_OF_A_CRASH)
+        self._lines: deque[bytes] = deque(maxlen=_LINES_OF_A_CRASH)
 
     def stream(self) -> "StreamTail":
         """Return an object that takes the lines of one stream."""
-        return StreamTail(self._kept)
+        return StreamTail(self._lines)
 
     @property
     def text(self) -> str:
         """The last lines; of a crash report, only those of the thread that crashed."""
-        lines = deque(_without_bystanders(list(self._kept)), maxlen=_LINES)
+        lines = deque(_without_bystanders(list(self._lines)), maxlen=_LINES)
         return b"".join(lines).decode(errors="replace").rstrip()
 
 
 class StreamTail:
     """Takes the lines of one stream, except those with pipeline options. Threads: one."""
 
-    def __init__(self, kept: "deque[bytes]") -> None:
-        self._kept = kept
+    def __init__(self, lines: "deque[bytes]") -> None:
+        self._lines = lines
         self._is_left_out = False
         self._is_within_a_line = False
 
@@ -47,7 +47,7 @@ class StreamTail:
             self._is_left_out = _TELLS_OPTIONS.search(piece) is not None
         self._is_within_a_line = not piece.endswith(b"\n")
         if not self._is_left_out:
-            self._kept.append(piece)
+            self._lines.append(piece)
 
 
 def _without_bystanders(lines: Iterable[bytes]) -> Iterator[bytes]:

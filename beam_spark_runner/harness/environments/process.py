@@ -183,8 +183,8 @@ def start_process(
         **staged,
     }
     if import_path:
-        found = variables.get("PYTHONPATH", "").split(os.pathsep)
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [*found, *import_path]))
+        folders = variables.get("PYTHONPATH", "").split(os.pathsep)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, *import_path]))
     if payload.command:
         command = [
             *shlex.split(payload.command),
@@ -225,12 +225,12 @@ def _handed_over(texts: Mapping[str, str]) -> Iterator[tuple[Mapping[str, str], 
     """
     variables: dict[str, str] = {}
     files: list[int] = []
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         for name, text in texts.items():
             if len(text.encode()) <= _MAX_IN_A_VARIABLE:
                 variables[name] = text
                 continue
-            file = opened.enter_context(tempfile.TemporaryFile())
+            file = stack.enter_context(tempfile.TemporaryFile())
             file.write(text.encode())
             file.flush()
             file.seek(0)
@@ -241,9 +241,9 @@ def _handed_over(texts: Mapping[str, str]) -> Iterator[tuple[Mapping[str, str], 
 
 def _with_our_steps(options: struct_pb2.Struct) -> str:
     """Add the plugins by which ``sdk_worker_main`` imports the runner's operations."""
-    given = json_format.MessageToDict(options)
-    given[_PLUGINS] = [*given.get(_PLUGINS, []), *_OUR_PLUGINS]
-    return json.dumps(given)
+    values = json_format.MessageToDict(options)
+    values[_PLUGINS] = [*values.get(_PLUGINS, []), *_OUR_PLUGINS]
+    return json.dumps(values)
 
 
 def _text(endpoint: endpoints_pb2.ApiServiceDescriptor) -> str:

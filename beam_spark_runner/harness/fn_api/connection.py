@@ -43,7 +43,7 @@ class SdkConnection:
         self.state = StateStream()
         self.status = StatusStream()
         self.logs = LogStream()
-        self._running: dict[str, str] = {}  # name of the stage, by instruction
+        self._stages: dict[str, str] = {}  # name of the stage, by instruction
         self._error: RunnerError | None = None
         self._lock = threading.Lock()
 
@@ -53,9 +53,9 @@ class SdkConnection:
         return self._error
 
     @property
-    def running(self) -> list[str]:
+    def running_stages(self) -> list[str]:
         """The names of the stages whose bundles are running."""
-        return list(dict.fromkeys(self._running.copy().values()))
+        return list(dict.fromkeys(self._stages.copy().values()))
 
     def lose(self, error: RunnerError) -> None:
         """Fail all bundles that are running, and any that are started later."""
@@ -79,12 +79,12 @@ class SdkConnection:
             The instruction's id, and the inbox of the bundle's events.
         """
         instruction = self.instructions.next()
-        self._running[instruction] = stage
+        self._stages[instruction] = stage
         inbox = self.data.open(instruction)
         self.state.open(instruction, state)
         self.control.descriptors[descriptor.id] = descriptor
 
-        def answered(response: beam_fn_api_pb2.InstructionResponse) -> None:
+        def on_response(response: beam_fn_api_pb2.InstructionResponse) -> None:
             kind = response.WhichOneof("response")
             if response.error or kind == "process_bundle":
                 coded = response.process_bundle.SerializeToString()
@@ -100,7 +100,7 @@ class SdkConnection:
                     process_bundle_descriptor_id=descriptor.id, cache_tokens=cache_tokens
                 ),
             ),
-            answered,
+            on_response,
         )
         if self._error is not None:
             self.data.put(instruction, Lost(self._error))
@@ -132,7 +132,7 @@ class SdkConnection:
 
     def end_bundle(self, instruction: str) -> None:
         """Forget a bundle: later messages for it are ignored."""
-        self._running.pop(instruction, None)
+        self._stages.pop(instruction, None)
         self.control.forget(instruction)
         self.state.forget(instruction)
         self.data.forget(instruction)

@@ -52,35 +52,35 @@ class FnApiServer:
             interceptors=[Doorman(self._is_known)],
             options=_OPTIONS,
         )
-        found = self._connection_of
+        connection_of = self._connection_of
         for add, service in (
             (
                 beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server,
-                ControlService(lambda call: found(call).control, self._descriptor_of),
+                ControlService(lambda call: connection_of(call).control, self._descriptor_of),
             ),
             (
                 beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server,
-                DataService(lambda call: found(call).data),
+                DataService(lambda call: connection_of(call).data),
             ),
             (
                 beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server,
-                StateService(lambda call: found(call).state),
+                StateService(lambda call: connection_of(call).state),
             ),
             (
                 beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server,
-                LoggingService(lambda call: found(call).logs),
+                LoggingService(lambda call: connection_of(call).logs),
             ),
             (
                 beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server,
-                ProvisionService(lambda call: found(call).provision),
+                ProvisionService(lambda call: connection_of(call).provision),
             ),
             (
                 beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server,
-                ArtifactService(lambda call: found(call).provision),
+                ArtifactService(lambda call: connection_of(call).provision),
             ),
             (
                 beam_fn_api_pb2_grpc.add_BeamFnWorkerStatusServicer_to_server,
-                StatusService(lambda call: found(call).status),
+                StatusService(lambda call: connection_of(call).status),
             ),
         ):
             add(service, self._server)
@@ -121,7 +121,7 @@ class FnApiServer:
         if worker_id_in(context.invocation_metadata()):
             return self._connection_of(context).control.descriptors.get(id_)
         for connection in list(self._connections.values()):
-            if (found := connection.control.descriptors.get(id_)) is not None:
-                return found
+            if (descriptor := connection.control.descriptors.get(id_)) is not None:
+                return descriptor
         context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         raise InvariantError("abort returned")

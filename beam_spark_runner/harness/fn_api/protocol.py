@@ -1,6 +1,6 @@
 """The protocol of one bundle on an SDK harness, as a state machine from messages to actions.
 
-No gRPC, no threads, no clock: ``harness.remote.exchange`` has those.
+No gRPC, no threads, no clock: ``harness.remote.bundle_messages`` has those.
 """
 
 from collections.abc import Collection, Sequence
@@ -142,7 +142,7 @@ class BundleProtocol:
     ) -> None:
         self.instruction = instruction
         self._awaited: set[TransformId | TimerFamilyId] = {*sinks, *families}
-        self._known = frozenset(self._awaited)
+        self._outputs = frozenset(self._awaited)
         self._input_ended = False
         self._coded_response: bytes | None = None
         self.has_ended = False
@@ -192,12 +192,12 @@ class BundleProtocol:
             case Silent(waited_s):
                 if not self.awaits_outputs_only:
                     return ()
-                missing = ", ".join(sorted(map(_named, self._awaited)))
+                names = ", ".join(sorted(map(_name_of, self._awaited)))
                 return self._fail(
                     FnApiProtocolError(
                         f"bundle {self.instruction}: the SDK harness has reported its end, but "
                         f"nothing came on the data stream for {waited_s:.0f} s; the outputs of "
-                        f"{missing} are not complete"
+                        f"{names} are not complete"
                     )
                 )
 
@@ -231,18 +231,18 @@ class BundleProtocol:
         return (Fail(error),)
 
     def _unexpected(self, output: TransformId | TimerFamilyId) -> FnApiProtocolError:
-        if output in self._known:
-            what = "after its end"
+        if output in self._outputs:
+            reason = "after its end"
         elif isinstance(output, TimerFamilyId):
-            what = "that has no timers of that family"
+            reason = "that has no timers of that family"
         else:
-            what = "that has no sink of that id"
+            reason = "that has no sink of that id"
         return FnApiProtocolError(
-            f"bundle {self.instruction}: the SDK harness sent output of {_named(output)} {what}"
+            f"bundle {self.instruction}: the SDK harness sent output of {_name_of(output)} {reason}"
         )
 
 
-def _named(output: TransformId | TimerFamilyId) -> str:
+def _name_of(output: TransformId | TimerFamilyId) -> str:
     if isinstance(output, TimerFamilyId):
         return f"{output.transform} (timers {output.family})"
     return output

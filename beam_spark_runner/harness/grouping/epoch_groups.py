@@ -80,12 +80,12 @@ class GroupsInEpochs(GroupByKey):
         value_coder = element_coder.value_coder().value_coder()
         self._decode_key = element_coder.key_coder().get_impl().decode_nested
         self._decode_windowed = windowed_decoder(value_coder, coder.window_coder)
-        self._known = KnownWindows(coder.window_coder)
+        self._known_windows = KnownWindows(coder.window_coder)
         bags = PaneBags(store, value_coder)
         strategy = strategy_for(grouping, coder.window_coder, merge_windows)
-        self._machine = PaneMachine(strategy, bags.new_values, late, self._known.last_us)
-        self._stored = StoredWindows(store, bags, self._machine, self._known, now)
-        self._long = None if merge is None else LongWindows(self._stored, bags, merge)
+        self._machine = PaneMachine(strategy, bags.new_values, late, self._known_windows.last_us)
+        self._stored_windows = StoredWindows(store, bags, self._machine, self._known_windows, now)
+        self._long = None if merge is None else LongWindows(self._stored_windows, bags, merge)
         self._waiting_bytes = 0  # upper bound for the panes that are buffered
 
     @override
@@ -123,13 +123,13 @@ class GroupsInEpochs(GroupByKey):
         """
         decoded_key = self._begin(key)
         # A stateful step advances once, with all windows of its key.
-        due = self._stored.due(None if self._is_keyed else owner)
+        due = self._stored_windows.due(None if self._is_keyed else owner)
         for place, (window, waits_for_clock) in enumerate(due):
             # The caller has checked the interruption for the first window.
             if place and not waits_for_clock and self._is_interrupted():
                 continue
-            self._stored.begin(key)
-            state = self._stored.load(window)
+            self._stored_windows.begin(key)
+            state = self._stored_windows.load(window)
             if state is None:
                 raise InvariantError(f"{window} is due, but not stored")
             self._advance(decoded_key, key, [(window, state)])
@@ -146,41 +146,48 @@ class GroupsInEpochs(GroupByKey):
     def _begin(self, coded_key: bytes) -> Any:
         if self._long is not None and coded_key in self._long:
             self._long.merge()
-        self._stored.begin(coded_key)
+        self._stored_windows.begin(coded_key)
         return self._decode_key(coded_key)
 
     def _add(self, coded_key: bytes, pieces: Iterable[list[WindowedValue]]) -> None:
         key = self._begin(coded_key)
-        stored, machine = self._stored, self._machine
-        load: Load | None = stored.load
+        stored_windows, machine = self._stored_windows, self._machine
+        load: Load | None = stored_windows.load
         if machine.merges:
-            stored.load_all()
+            stored_windows.load_all()
             load = None
         touched: KeyWindows = {}
         last: KeyWindows = {}
         for piece in pieces:
-            stored.store_values(last)
-            last = machine.collect(stored.windows, piece, self._before, load)
+            stored_windows.store_values(last)
+            last = machine.collect(stored_windows.windows, piece, self._before, load)
             touched.update(last)
         self._push_panes(key, machine.ask(touched, self._before))
-        self._advance(key, coded_key, stored.changed(touched))
+        self._advance(key, coded_key, stored_windows.changed(touched))
         self._end(coded_key)
 
     def _advance(
         self, key: object, coded_key: bytes, windows: list[tuple[Any, WindowState]]
     ) -> None:
         """Advance some loaded windows to the time of this epoch, push their panes, save them."""
-        stored = self._stored
+        stored_windows = self._stored_windows
         for window, state in windows:
-            panes = self._machine.advance_one(stored.windows, window, state, self._now)
+            panes = self._machine.advance_one(stored_windows.windows, window, state, self._now)
             self._push_panes(key, panes)
-        self._waiting_bytes += stored.loaded_bytes
+        self._waiting_bytes += stored_windows.loaded_bytes
         if self._waiting_bytes >= _WAITING_BYTES:
             self.push()
-        stored.save(windows)
+        stored_windows.save(windows)
         if self._long is not None:
             self._long.add(
-                LongWindow(key, coded_key, window, self._known.of(window).coded, state, values)
+                LongWindow(
+                    key,
+                    coded_key,
+                    window,
+                    self._known_windows.entry_of(window).coded,
+                    state,
+                    values,
+                )
                 for window, state in windows
                 if not state.has_expired
                 and isinstance(values := state.values, StoredPaneValues)
@@ -191,7 +198,7 @@ class GroupsInEpochs(GroupByKey):
         if self._is_keyed:
             self.push()
             self._input.begin_key(coded_key)
-            self._input.advance_key_until(self._stored.least_hold())
+            self._input.advance_key_until(self._stored_windows.least_hold())
 
     def _push_panes(self, key: object, panes: Iterable[WindowedValue]) -> None:
         for pane in charged(iter(panes), self._name):

@@ -133,9 +133,9 @@ class GroupByKey(abc.ABC):
         self._chunks.push()
         self._bundle.flush()
         self._logs.check()
-        kept = reference()
-        if kept is not None:
-            kept.drain()
+        kept_values = reference()
+        if kept_values is not None:
+            kept_values.drain()
             return
         log.close()
         collections.deque(rest, maxlen=0)  # reads on, since other keys of the route may follow

@@ -1,5 +1,6 @@
 """Merges the accumulators of long windows, so that their stored values stay small."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,35 +39,37 @@ class LongWindows:
 
     def __init__(self, windows: StoredWindows, bags: PaneBags, merge: MergeAccumulators) -> None:
         self._windows, self._bags, self._merge = windows, bags, merge
-        self._waiting: dict[bytes, list[LongWindow]] = {}  # by encoded key
+        self._pending: dict[bytes, list[LongWindow]] = {}  # by encoded key
         self._bytes = 0
 
     def __contains__(self, coded_key: bytes) -> bool:
         """Whether windows of a key are pending: ``merge`` must be called before they are loaded."""
-        return coded_key in self._waiting
+        return coded_key in self._pending
 
     def add(self, windows: Iterable[LongWindow]) -> None:
         """Add windows that are worth merging; merge all if too many are pending."""
-        for each in windows:
-            self._waiting.setdefault(each.coded_key, []).append(each)
-            self._bytes += each.values.stored_bytes
-        if len(self._waiting) >= _MAX_WINDOWS or self._bytes >= _MAX_BYTES:
+        for long_window in windows:
+            self._pending.setdefault(long_window.coded_key, []).append(long_window)
+            self._bytes += long_window.values.stored_bytes
+        if len(self._pending) >= _MAX_WINDOWS or self._bytes >= _MAX_BYTES:
             self.merge()
 
     def merge(self) -> None:
         """Merge the accumulators of all pending windows, and store the results."""
-        waiting = [each for windows in self._waiting.values() for each in windows]
-        self._waiting, self._bytes = {}, 0
-        if not waiting:
+        pending_windows = [*itertools.chain.from_iterable(self._pending.values())]
+        self._pending, self._bytes = {}, 0
+        if not pending_windows:
             return
-        merged = self._merge([*map(self._group_of, waiting)])
-        for each, accumulator in zip(waiting, merged, strict=True):
-            self._bags.key = each.coded_key
-            self._bags.replace(each.values, accumulator)
-            self._windows.write(each.coded_key, each.coded_window, each.state)
+        accumulators = self._merge([*map(self._group_of, pending_windows)])
+        for long_window, accumulator in zip(pending_windows, accumulators, strict=True):
+            self._bags.key = long_window.coded_key
+            self._bags.replace(long_window.values, accumulator)
+            self._windows.write(long_window.coded_key, long_window.coded_window, long_window.state)
 
-    def _group_of(self, each: LongWindow) -> WindowedValue:
-        self._bags.key = each.coded_key
-        pane = each.values.pane(keeps=True)
+    def _group_of(self, long_window: LongWindow) -> WindowedValue:
+        self._bags.key = long_window.coded_key
+        pane = long_window.values.pane(keeps=True)
         values = [*map(pane.decode, pane.coded)] if isinstance(pane, StoredPane) else pane
-        return WindowedValue((each.key, values), each.window.max_timestamp(), (each.window,))
+        return WindowedValue(
+            (long_window.key, values), long_window.window.max_timestamp(), (long_window.window,)
+        )

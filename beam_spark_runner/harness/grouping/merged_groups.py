@@ -45,14 +45,14 @@ def merged_groups(
     becomes = grouping.merge(unmerged_sizes)
     sizes: dict[Any, int] = {}
     for window, size in unmerged_sizes.items():
-        merged = becomes.get(window, window)
-        sizes[merged] = sizes.get(merged, 0) + size
+        target = becomes.get(window, window)
+        sizes[target] = sizes.get(target, 0) + size
     times: dict[Any, Timestamp] = {}
 
     def timed() -> Iterator[tuple[bytes, WindowedValue]]:
         for coded in values:
             value = decode(coded)
-            for window in _merged(value, becomes):
+            for window in _merged_windows(value, becomes):
                 time = grouping.output_time(window, (value.timestamp,))
                 if window in times:
                     time = grouping.combine_times(window, times[window], time)
@@ -65,7 +65,7 @@ def merged_groups(
         yield elements, window, times[window]
 
 
-def _merged(value: WindowedValue, becomes: Mapping[Any, Any]) -> list[Any]:
+def _merged_windows(value: WindowedValue, becomes: Mapping[Any, Any]) -> list[Any]:
     return [becomes.get(window, window) for window in value.windows]
 
 
@@ -136,11 +136,11 @@ class _Parting:
         part_of = {window: number for number, part in enumerate(parts) for window in part}
         is_of_one = [len(part) == 1 for part in parts]
         for coded, value in values:
-            written: list[int] = []
-            for window in _merged(value, self._becomes):
+            numbers: list[int] = []
+            for window in _merged_windows(value, self._becomes):
                 number = part_of.get(window)
-                if number is not None and (is_of_one[number] or number not in written):
-                    written.append(number)
+                if number is not None and (is_of_one[number] or number not in numbers):
+                    numbers.append(number)
                     logs[number].append(coded)
         return logs
 
@@ -148,7 +148,7 @@ class _Parting:
         lists: dict[Any, list[Any]] = {window: [] for window in part}
         for coded in log:
             value = self._decode(coded)
-            for window in _merged(value, self._becomes):
+            for window in _merged_windows(value, self._becomes):
                 if window in lists:
                     lists[window].append(value.value)
         return lists

@@ -74,12 +74,12 @@ class SdkWindowFn(WindowFn):  # type: ignore[misc]
         coded = {self._coder.encode(window): window for window in windows}
         for result, parts in self._merge(tuple(sorted(coded))):
             try:
-                merged = decode_window(self._coder, result)
+                result_window = decode_window(self._coder, result)
             except MalformedBytesError as error:
                 raise FnApiProtocolError(
                     f"an SDK has merged windows into one that is malformed: {error}"
                 ) from error
-            merge_context.merge([coded[part] for part in parts], merged)
+            merge_context.merge([coded[part] for part in parts], result_window)
 
     def get_window_coder(self) -> Coder:
         return self._coder

@@ -55,7 +55,15 @@ class StoredPaneValues:
         added: The values that are not in the store yet.
     """
 
-    __slots__ = ("_read", "added", "bags", "inline", "merged_bytes", "stored", "stored_bytes")
+    __slots__ = (
+        "_read",
+        "added_values",
+        "bags",
+        "inline",
+        "merged_bytes",
+        "stored_bytes",
+        "stored_count",
+    )
 
     def __init__(
         self,
@@ -65,35 +73,35 @@ class StoredPaneValues:
         self._read = read
         self.inline = proto.inline
         self.bags = list(proto.bags)
-        self.stored = proto.stored
+        self.stored_count = proto.stored
         self.stored_bytes = proto.stored_bytes
         self.merged_bytes = proto.merged_bytes
-        self.added: list[Any] = []
+        self.added_values: list[Any] = []
 
     @property
     def is_worth_merging(self) -> bool:
         """Whether accumulators are many, and twice as large as after the last merge."""
-        return self.stored >= _MANY and self.stored_bytes >= 2 * self.merged_bytes
+        return self.stored_count >= _MANY and self.stored_bytes >= 2 * self.merged_bytes
 
     def append(self, value: Any) -> None:
         """See ``PaneValues.append``."""
-        self.added.append(value)
+        self.added_values.append(value)
 
     def absorb(self, other: "StoredPaneValues") -> None:
         """See ``PaneValues.absorb``."""
         self.inline += other.inline
         self.bags += other.bags
-        self.stored += other.stored
+        self.stored_count += other.stored_count
         self.stored_bytes += other.stored_bytes
         self.merged_bytes += other.merged_bytes
-        self.added += other.added
+        self.added_values += other.added_values
 
     def pane(self, *, keeps: bool) -> list[Any] | StoredPane:
         """See ``PaneValues.pane``."""
         values = self._read(self)
         if not keeps:
-            self.inline, self.bags, self.added = b"", [], []
-            self.stored = self.stored_bytes = self.merged_bytes = 0
+            self.inline, self.bags, self.added_values = b"", [], []
+            self.stored_count = self.stored_bytes = self.merged_bytes = 0
         return values
 
 
@@ -131,14 +139,14 @@ class PaneBags:
 
     def save(self, values: StoredPaneValues) -> None:
         """Move the added values to a bag or, if they are few and small, to ``inline``."""
-        coded = map(self._framed.encode, values.added)
-        values.stored += len(values.added)
-        values.added = []
+        coded = map(self._framed.encode, values.added_values)
+        values.stored_count += len(values.added_values)
+        values.added_values = []
         small, size = [values.inline], len(values.inline)
         values.stored_bytes -= size
-        for each in coded:
-            small.append(each)
-            size += len(each)
+        for value in coded:
+            small.append(value)
+            size += len(value)
             if size > _INLINE_BYTES:
                 break
         if size <= _INLINE_BYTES:
@@ -149,7 +157,7 @@ class PaneBags:
         if not values.bags:
             values.bags.append(os.urandom(_NAME_BYTES))
         bag = self._bag(values.bags[-1])
-        for page in _joined(itertools.chain(small, coded)):
+        for page in _joined_pages(itertools.chain(small, coded)):
             self._store.append(bag, page)
             values.stored_bytes += len(page)
 
@@ -158,8 +166,8 @@ class PaneBags:
         for bag in values.bags:
             self.clear(bag)
         values.inline, values.bags = b"", []
-        values.stored = values.stored_bytes = 0
-        values.added = [accumulator]
+        values.stored_count = values.stored_bytes = 0
+        values.added_values = [accumulator]
         self.save(values)
         values.merged_bytes = values.stored_bytes
 
@@ -173,10 +181,12 @@ class PaneBags:
         second = next(pages, b"")
         third = next(pages, None)
         if third is None:
-            return [*self._framed.decode_all(first + second), *values.added]
+            return [*self._framed.decode_all(first + second), *values.added_values]
         every = itertools.chain((first, second, third), pages)
-        stored = itertools.chain.from_iterable(map(self._frames.decode_all, every))
-        return StoredPane(itertools.chain(stored, map(self._encode, [*values.added])), self._decode)
+        stored_values = itertools.chain.from_iterable(map(self._frames.decode_all, every))
+        return StoredPane(
+            itertools.chain(stored_values, map(self._encode, [*values.added_values])), self._decode
+        )
 
     def _pages(self, bags: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the contents of bags, small bags joined into one page."""
@@ -195,13 +205,13 @@ class PaneBags:
         return Bag(Cell(GROUPING, "values", name, self.key))
 
 
-def _joined(several: Iterable[bytes]) -> Iterator[bytes]:
+def _joined_pages(several: Iterable[bytes]) -> Iterator[bytes]:
     """Join values into pages of at least PAGE_BYTES; the last one may be smaller."""
     page: list[bytes] = []
     room = PAGE_BYTES
-    for each in several:
-        page.append(each)
-        room -= len(each)
+    for value in several:
+        page.append(value)
+        room -= len(value)
         if room <= 0:
             yield b"".join(page)
             page, room = [], PAGE_BYTES

@@ -61,14 +61,14 @@ class StoredWindows:
         store: StoredState,
         bags: PaneBags,
         machine: PaneMachine,
-        known: KnownWindows,
+        known_windows: KnownWindows,
         now: Instant,
     ) -> None:
         self._store, self._bags, self._machine, self._now = store, bags, machine, now
-        self._known = known
+        self._known_windows = known_windows
         self._key = b""
         self._visited: dict[Any, LoadedWindow] = {}
-        self._used: set[bytes] = set()  # bags that windows have had since ``begin``
+        self._used_bags: set[bytes] = set()  # bags that windows have had since ``begin``
         self.windows: KeyWindows = {}
         self.loaded_bytes = 0
 
@@ -79,13 +79,13 @@ class StoredWindows:
             key: The key, encoded, nested.
         """
         self._key = self._bags.key = key
-        self._visited, self._used = {}, set()
+        self._visited, self._used_bags = {}, set()
         self.windows = {}
         self.loaded_bytes = 0
 
     def load(self, window: Any) -> WindowState | None:
         """Load a window that is not loaded; return its state, or None if it is not stored."""
-        coded = self._store.whole(Bag(_cell(self._known.of(window).coded, self._key)))
+        coded = self._store.whole(Bag(_cell(self._known_windows.entry_of(window).coded, self._key)))
         if not coded:
             return None
         state = self.windows[window] = self._state_of(window, coded)
@@ -95,7 +95,7 @@ class StoredWindows:
         """Load all windows of the key. None of them may be loaded already."""
         timers = self._store.timers_of_key(_FAMILY, self._key)
         for coded in {timer.window for timer in timers}:
-            self.load(self._known.decode(coded))
+            self.load(self._known_windows.decode(coded))
 
     def due(self, owner: str | None) -> list[tuple[Any, bool]]:
         """Return the windows of the key that are due, in the order of their ends.
@@ -115,8 +115,10 @@ class StoredWindows:
             is_event = timer.domain is Domain.EVENT_TIME
             if timer.fires_us <= (self._now.watermark_us if is_event else self._now.clock_us):
                 due[timer.window] = due.get(timer.window, False) or not is_event
-        found = [(self._known.decode(coded), has_clock) for coded, has_clock in due.items()]
-        return sorted(found, key=lambda each: self._known.last_us(each[0]))
+        windows = [
+            (self._known_windows.decode(coded), has_clock) for coded, has_clock in due.items()
+        ]
+        return sorted(windows, key=lambda entry: self._known_windows.last_us(entry[0]))
 
     def least_hold(self) -> int:
         """Return the least hold of the key's windows, in event time; the maximum if none hold."""
@@ -129,7 +131,7 @@ class StoredWindows:
             values = self.windows[window].values
             assert isinstance(values, StoredPaneValues)
             self._bags.save(values)
-            self._used.update(values.bags)
+            self._used_bags.update(values.bags)
 
     def changed(self, touched: KeyWindows) -> list[tuple[Any, WindowState]]:
         """Return the windows to pass to ``save``, in the order of their ends.
@@ -149,31 +151,31 @@ class StoredWindows:
             }
         )
 
-    def save(self, changed: Iterable[tuple[Any, WindowState]]) -> None:
+    def save(self, windows: Iterable[tuple[Any, WindowState]]) -> None:
         """Store windows that have been advanced, and remove those that have expired or merged."""
-        for window, state in changed:
+        for window, state in windows:
             if not state.has_expired:
                 self._save(window, state)
-        if self._used:
+        if self._used_bags:
             self._clear_unused_bags()
         for window in self._visited:
             if window not in self.windows:
-                coded_window = self._known.of(window).coded
+                coded_window = self._known_windows.entry_of(window).coded
                 self._store.clear(Bag(_cell(coded_window, self._key)))
                 self._store.set_timers(_owner(coded_window), self._key, ())
 
     def _clear_unused_bags(self) -> None:
-        kept: set[bytes] = set()
+        bags_in_use: set[bytes] = set()
         for state in self.windows.values():
             assert isinstance(state.values, StoredPaneValues)
-            kept.update(state.values.bags)
-        for bag in self._used - kept:
+            bags_in_use.update(state.values.bags)
+        for bag in self._used_bags - bags_in_use:
             self._bags.clear(bag)
 
     def _save(self, window: Any, state: WindowState) -> None:
         assert isinstance(state.values, StoredPaneValues)
         self._bags.save(state.values)
-        coded_window = self._known.of(window).coded
+        coded_window = self._known_windows.entry_of(window).coded
         visited = self._visited.get(window) if self._visited else None
         coded = _encoded(state)
         if visited is None or visited.coded != coded:
@@ -217,10 +219,10 @@ class StoredWindows:
     def _state_of(self, window: Any, coded: bytes) -> WindowState:
         proto = PaneState.FromString(coded[1:])
         values = self._bags.new_values(proto)
-        self._used.update(values.bags)
+        self._used_bags.update(values.bags)
         self.loaded_bytes += values.stored_bytes
         state = WindowState(
-            self._known.last_us(window),
+            self._known_windows.last_us(window),
             trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
             values=values,
             has_news=proto.has_news,
@@ -254,7 +256,7 @@ def _encoded(state: WindowState) -> bytes:
         has_ended=state.has_ended,
         inline=values.inline,
         bags=values.bags,
-        stored=values.stored,
+        stored=values.stored_count,
         stored_bytes=values.stored_bytes,
         merged_bytes=values.merged_bytes,
     )

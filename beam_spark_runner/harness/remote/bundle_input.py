@@ -65,11 +65,11 @@ class RemoteInput:
         """Encode elements; each has the timestamp, windows and pane of its origin."""
         first = len(self._out)
         if self._pages_groups and any(type(value[1]) is StreamedValues for value in values):
-            values = [(key, self._kept(group)) for key, group in values]
+            values = [(key, self._keep(group)) for key, group in values]
         self._writer.write(values, origins, self._out)
         self._size += sum(map(len, itertools.islice(self._out, first, None)))
 
-    def _kept(self, values: Any) -> Any:
+    def _keep(self, values: Any) -> Any:
         """Register the values of a large group with the state, and return their token."""
         if type(values) is not StreamedValues:
             return values
@@ -93,15 +93,15 @@ class RemoteInput:
         """End the block with the mark that its key has ended. Only if keys are marked."""
         self._cut(KEY_ENDS)
 
-    def take(self) -> tuple[list[beam_fn_api_pb2.Elements.Data], int]:
+    def take_blocks(self) -> tuple[list[beam_fn_api_pb2.Elements.Data], int]:
         """Remove and return the buffered blocks, and about how many bytes they have."""
         if self._out:
             self._cut(KEY_CONTINUES if self._marks_keys else b"")
-        taken = self._blocks, self._size
+        buffer = self._blocks, self._size
         if self._blocks:
             self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)
         self.drop()
-        return taken
+        return buffer
 
     def _cut(self, mark: bytes) -> None:
         self._blocks.append(

@@ -174,8 +174,8 @@ class Exchange:
         """See ``Bundle.activity``."""
         if not self._waits:
             return IDLE
-        step, seen = self.progress.activity()
-        return Activity(step, (self._events, seen))
+        step, mark = self.progress.activity()
+        return Activity(step, (self._events, mark))
 
     def _send_end(self) -> None:
         """Mark the main input and each timer family as complete."""
@@ -203,7 +203,7 @@ class Exchange:
 
     def _step(self, timeout_s: float | None) -> bool:
         """Take one event, waiting if there is a timeout; return False if there was none."""
-        event = self._data.take(self._inbox, timeout_s)
+        event = self._data.next_event(self._inbox, timeout_s)
         if event is None:
             return False
         self._events += 1

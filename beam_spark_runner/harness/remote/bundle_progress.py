@@ -66,8 +66,8 @@ class HarnessProgress:
         answer = self.ask(_TIMEOUT_S)
         if answer is None or answer.error:
             return None
-        found: Sequence[Any] = answer.process_bundle_progress.monitoring_infos
-        return found
+        infos: Sequence[Any] = answer.process_bundle_progress.monitoring_infos
+        return infos
 
     def activity(self) -> Activity:
         """Return the step that the harness executes, and its element counts so far.
@@ -98,5 +98,5 @@ class HarnessProgress:
         If the harness is not of the Python SDK, the whole text of its status is returned.
         """
         text = self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing"
-        threads = [each for each in _THREADS.findall(text) if _RUNS_A_BUNDLE in each]
+        threads = [thread for thread in _THREADS.findall(text) if _RUNS_A_BUNDLE in thread]
         return "".join(threads) or text

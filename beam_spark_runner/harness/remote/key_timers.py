@@ -153,16 +153,16 @@ class KeyTimers:
         dropped: See ``TimerQueue``.
     """
 
-    def __init__(self, declared: DeclaredTimers, dropped: DroppedTimers | None = None) -> None:
-        self._declared = declared
+    def __init__(self, declarations: DeclaredTimers, dropped: DroppedTimers | None = None) -> None:
+        self._declarations = declarations
         self._dropped = dropped
-        self._name_window = window_namer(declared.window_coder)
+        self._name_window = window_namer(declarations.window_coder)
         self._queues: dict[tuple[bytes, Hashable], TimerQueue] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    def take(self, family: TimerFamilyId, coded_timers: bytes, clock_us: int | None = None) -> int:
+    def apply(self, family: TimerFamilyId, coded_timers: bytes, clock_us: int | None = None) -> int:
         """Set and clear timers that an SDK harness has sent, in their order.
 
         Args:
@@ -177,8 +177,8 @@ class KeyTimers:
             MalformedBytesError: The bytes are no timers.
         """
         count = 0
-        declared = self._declared.families[family]
-        for timer in declared.codec.read(coded_timers):
+        declaration = self._declarations.families[family]
+        for timer in declaration.codec.read(coded_timers):
             count += 1
             for window in timer.windows:
                 id_ = TimerId(family.family, timer.dynamic_timer_tag, window)
@@ -187,12 +187,12 @@ class KeyTimers:
                     queue.clear(id_)
                     continue
                 fires_us = whole_milliseconds(timer.fire_timestamp.micros)
-                if clock_us is not None and declared.domain is Domain.PROCESSING_TIME:
+                if clock_us is not None and declaration.domain is Domain.PROCESSING_TIME:
                     fires_us = due_by(clock_us, fires_us, time.time_ns() // 1000)
                 queue.set(
                     Timer(
                         id_,
-                        declared.domain,
+                        declaration.domain,
                         fires_us,
                         min(max(timer.hold_timestamp.micros, MIN_US), _NO_HOLD_US),
                         timer.paneinfo,
@@ -211,39 +211,39 @@ class KeyTimers:
         They call the step's ``on_window_expiration``, if it has one, and then the state of the key
         and window is dropped.
         """
-        expiration = self._declared.expiration
+        expiration = self._declarations.expiration
         family = "" if expiration is None else expiration.family
         for window in origin.windows:
             timer, expires_us = expiration_timer(
-                family, window, self._declared.allowed_lateness_us, origin.pane_info
+                family, window, self._declarations.allowed_lateness_us, origin.pane_info
             )
             self._queue(key, window).set(timer, expires_us=expires_us)
 
     def load(self, store: StateBackend, key: bytes) -> int:
         """Set the timers that an earlier bundle has stored for a key; return their number."""
-        declared = self._declared
-        assert declared.transform is not None
-        loaded = store.timers(declared.transform, self.coded_key(key))
-        for stored in loaded:
-            window = declared.window_coder.decode(stored.window)
+        declarations = self._declarations
+        assert declarations.transform is not None
+        timers = store.timers(declarations.transform, self.coded_key(key))
+        for record in timers:
+            window = declarations.window_coder.decode(record.window)
             timer = Timer(
-                TimerId(stored.family, stored.tag, window),
-                stored.domain,
-                stored.fires_us,
-                stored.hold_us,
-                _PANE_CODER.decode(stored.pane),
+                TimerId(record.family, record.tag, window),
+                record.domain,
+                record.fires_us,
+                record.hold_us,
+                _PANE_CODER.decode(record.pane),
             )
             self._queue(key, window).set(timer, expires_us=self._expiry_us(window))
-        return len(loaded)
+        return len(timers)
 
     def store(self, store: StateBackend, keys: Iterable[bytes]) -> None:
         """Store the remaining timers of keys for a later bundle."""
-        declared = self._declared
-        assert declared.transform is not None
-        left: dict[bytes, list[StoredTimer]] = {key: [] for key in keys}
+        declarations = self._declarations
+        assert declarations.transform is not None
+        timers_by_key: dict[bytes, list[StoredTimer]] = {key: [] for key in keys}
         for (key, window), queue in self._queues.items():
-            coded_window = declared.window_coder.encode(window)
-            left.setdefault(key, []).extend(
+            coded_window = declarations.window_coder.encode(window)
+            timers_by_key.setdefault(key, []).extend(
                 StoredTimer(
                     timer.id.family,
                     timer.id.tag,
@@ -255,26 +255,26 @@ class KeyTimers:
                 )
                 for timer in queue.remaining()
             )
-        for key, timers in left.items():
-            store.set_timers(declared.transform, self.coded_key(key), timers)
+        for key, timers in timers_by_key.items():
+            store.set_timers(declarations.transform, self.coded_key(key), timers)
 
     def key_of(self, coded_key: bytes) -> bytes:
         """Return a key as the runner sees it, from its nested encoding."""
-        key: bytes = self._declared.key_coder.decode_nested(coded_key)
+        key: bytes = self._declarations.key_coder.decode_nested(coded_key)
         return key
 
     def coded_key(self, key: bytes) -> bytes:
         """Return the nested encoding of a key, of which ``key_of`` is the inverse."""
-        coded: bytes = self._declared.key_coder.get_impl().encode_nested(key)
+        coded: bytes = self._declarations.key_coder.get_impl().encode_nested(key)
         return coded
 
     def drop(self, store: StateBackend, expired: Iterable[tuple[bytes, Any]]) -> None:
         """Drop the state of keys and windows that have expired."""
-        declared = self._declared
-        assert declared.transform is not None
+        declarations = self._declarations
+        assert declarations.transform is not None
         for key, window in expired:
-            named = self._name_window(window)
-            store.drop_window(declared.transform, named, self.coded_key(key))
+            name = self._name_window(window)
+            store.drop_window(declarations.transform, name, self.coded_key(key))
 
     def would_leave(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
         """Whether an interrupted advance leaves due timers; see ``TimerQueue.would_leave``."""
@@ -300,7 +300,7 @@ class KeyTimers:
         """
         expired: list[tuple[bytes, Any]] = []
         popped: dict[TimerFamilyId, list[bytes]] = {}
-        by_name = {id_.family: id_ for id_ in self._declared.families}
+        by_name = {id_.family: id_ for id_ in self._declarations.families}
         for place in list(self._queues):
             key, window = place
             queue = self._queues[place]
@@ -316,7 +316,7 @@ class KeyTimers:
             if not timer.id.family:
                 continue
             family = by_name[timer.id.family]
-            codec = self._declared.families[family].codec
+            codec = self._declarations.families[family].codec
             fired = userstate.Timer(
                 user_key=key,
                 dynamic_timer_tag=timer.id.tag,
@@ -336,7 +336,7 @@ class KeyTimers:
         return queue
 
     def _expiry_us(self, window: Any) -> int:
-        return expiry_us(window.max_timestamp().micros, self._declared.allowed_lateness_us)
+        return expiry_us(window.max_timestamp().micros, self._declarations.allowed_lateness_us)
 
 
 def _until(to: Instant, holds_us: Mapping[bytes, int], key: bytes) -> Instant:

@@ -125,7 +125,7 @@ class RemoteKeyedBundle:
         self._infos: list[bytes] = []
         self._callbacks: list[Callbacks] = []
         self._bundle: OneBundle | None = None
-        self._taken: list[tuple[TimerFamilyId, bytes]] = []  # timers that the bundle has sent
+        self._sent_timers: list[tuple[TimerFamilyId, bytes]] = []  # by the bundle
         self._begin_keys()
         self._open()
 
@@ -147,7 +147,7 @@ class RemoteKeyedBundle:
         return self._bundle
 
     def _take_timers(self, family: TimerFamilyId, coded_timers: bytes) -> None:
-        self._taken.append((family, coded_timers))
+        self._sent_timers.append((family, coded_timers))
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``. A large key is processed in several bundles."""
@@ -285,8 +285,8 @@ class RemoteKeyedBundle:
 
     def abort(self) -> None:
         """See ``Bundle.abort``."""
-        for each in self._callbacks:
-            each.drop()
+        for callbacks in self._callbacks:
+            callbacks.drop()
         if self._bundle is not None:
             self._bundle.abort()
 
@@ -309,8 +309,8 @@ class RemoteKeyedBundle:
         to = Instant(self._policy.to.watermark_us, NEVER_US)
         while self._moments:
             self._close()
-            waiting = {key: moments[0].until_us for key, moments in self._moments.items()}
-            self._fire(to, {**self._holds_us, **held_us, **waiting})
+            ends_us = {key: moments[0].until_us for key, moments in self._moments.items()}
+            self._fire(to, {**self._holds_us, **held_us, **ends_us})
             for key, moments in list(self._moments.items()):
                 _, values, origins = moments.popleft()
                 self._push(values, origins)
@@ -351,15 +351,15 @@ class RemoteKeyedBundle:
         self._callbacks += result.callbacks
         self._bundle = None
         # The order among timers of several families is unknown; sorting makes it deterministic.
-        for family, coded_timers in sorted(self._taken, key=lambda taken: taken[0]):
+        for family, coded_timers in sorted(self._sent_timers, key=lambda entry: entry[0]):
             try:
                 clock_us = self._policy.clock_us
-                self._calls += self._timers.take(family, coded_timers, clock_us)
+                self._calls += self._timers.apply(family, coded_timers, clock_us)
             except MalformedBytesError as error:
                 raise FnApiProtocolError(
                     f"the SDK harness sent bytes that are no timers {family.family!r} of "
                     f"{family.transform}: {error} (SDK {self._sdk})"
                 ) from error
-        self._taken.clear()
+        self._sent_timers.clear()
         if len(self._infos) > _MAX_INFOS:
             self._infos = list(merge(self._infos))

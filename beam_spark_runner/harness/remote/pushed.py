@@ -33,7 +33,7 @@ class PushedElements:
     def __len__(self) -> int:
         return len(self._pushed)
 
-    def take(self, coded_element: bytes) -> bool:
+    def add(self, coded_element: bytes) -> bool:
         """Record an element; return False if the input was split, so that the SDK would drop it."""
         with self._lock:
             if self._is_cut:
@@ -71,8 +71,8 @@ class PushedElements:
         """Return an element as a residual of the step that consumes it."""
         (consumer,) = (
             (id_, tag)
-            for id_, each in self._descriptor.transforms.items()
-            for tag, collection in each.inputs.items()
+            for id_, transform in self._descriptor.transforms.items()
+            for tag, collection in transform.inputs.items()
             if collection == self._collection
         )
         return beam_fn_api_pb2.DelayedBundleApplication(

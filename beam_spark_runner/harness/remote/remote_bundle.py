@@ -85,7 +85,7 @@ class RemoteBundle:
         if self._is_splittable:
             for value, origin in zip(values, origins, strict=True):
                 self._input.add([value], [origin])
-                if self._pushed.take(self._input.unsent()):
+                if self._pushed.add(self._input.unsent()):
                     self.flush()  # a block for each element, so that the SDK can split between
                 else:
                     self._input.drop()
@@ -123,7 +123,7 @@ class RemoteBundle:
 
     def flush(self) -> None:
         """Send the elements that were pushed so far."""
-        blocks, size = self._input.take()
+        blocks, size = self._input.take_blocks()
         if not blocks:
             return
         self._exchange.send(beam_fn_api_pb2.Elements(data=blocks), size)

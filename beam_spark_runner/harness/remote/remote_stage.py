@@ -63,7 +63,7 @@ class RemoteStage:
         self._timers = declared_timers(self._descriptor, self._input_coder)
         self._states = declared_states(self._descriptor)
         self._mixes_keys = not names_keys_of_multimaps(environment) and any(
-            each.protocol == MULTIMAP for each in self._states.values()
+            state.protocol == MULTIMAP for state in self._states.values()
         )
         # A harness that has this package can keep state in memory, without state requests.
         self._may_keep_keys_there = False

@@ -33,11 +33,11 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
         for step in sorted(steps, key=len, reverse=True):
             if ours.startswith(f"{step}: "):
                 cause, *rest = _BEGINS.split(ours.removeprefix(f"{step}: "), maxsplit=1)
-                shown = "".join(rest)
-                before_ending, *_ = shown.rpartition(f" [while running '{step}']")
-                return BundleFailedError(step, cause, shown, _raised_in(before_ending or shown))
-    named = _STEP_IN_MESSAGE.findall(text)
-    step = named[0] if named else stage_name
+                report = "".join(rest)
+                before_ending, *_ = report.rpartition(f" [while running '{step}']")
+                return BundleFailedError(step, cause, report, _raised_in(before_ending or report))
+    names = _STEP_IN_MESSAGE.findall(text)
+    step = names[0] if names else stage_name
     ending = f" [while running '{step}']"  # as on Beam's other runners
     original, _, copy = text.rpartition(_CONTEXT)  # the last, as the original may have a chain
     if not original or not _STEP_IN_MESSAGE.search(copy):
@@ -50,10 +50,10 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
 
 def _raised_in(text: str) -> Raised | None:
     """Return the class that a traceback of Python names: all that is known of the exception."""
-    found = _CLASS_AND_MESSAGE.fullmatch(_message(text))
-    if not text.startswith(_OF_PYTHON) or found is None:
+    match = _CLASS_AND_MESSAGE.fullmatch(_message(text))
+    if not text.startswith(_OF_PYTHON) or match is None:
         return None
-    return Raised(classes=(found["name"],), attributes=repr({"args": (found["message"] or "",)}))
+    return Raised(classes=(match["name"],), attributes=repr({"args": (match["message"] or "",)}))
 
 
 def _message(traceback_text: str) -> str:

@@ -135,7 +135,7 @@ class ConnectedHarness:
     def _launch(self, timeout_s: float) -> _Harness:
         connection, environment, staged = self.connection, self._environment, self._staged
 
-        def ended() -> None:
+        def on_exit() -> None:
             connection.lose(SdkDisconnectedError("the SDK harness ended"))
 
         if environment.urn == urns.ENVIRONMENT_PROCESS:
@@ -143,7 +143,7 @@ class ConnectedHarness:
                 beam_runner_api_pb2.ProcessPayload.FromString(environment.payload),
                 connection.worker_id,
                 connection.provision,
-                ended,
+                on_exit,
                 staged=staged.variables() if staged else {},
                 python=staged.python if staged else None,
                 main_classes=self._settings.main_classes,
@@ -154,7 +154,7 @@ class ConnectedHarness:
                 beam_runner_api_pb2.DockerPayload.FromString(environment.payload),
                 connection.worker_id,
                 connection.provision,
-                ended,
+                on_exit,
                 job_id=self._settings.job_id,
                 executable=self._settings.docker_executable,
             )
@@ -188,7 +188,7 @@ class ConnectedHarness:
         if isinstance(error, EnvironmentStartError):
             return EnvironmentStartError(f"{stage}: {error.problem}", self._last_lines(harness))
         # Any of the running stages may have ended the harness.
-        stages = ", ".join(self.connection.running)
+        stages = ", ".join(self.connection.running_stages)
         if harness.wait(_LAST_WORDS_S):
             return SdkDisconnectedError(
                 f"{stages}: {harness.subject} ended{_with(harness.exit_code)} while a bundle ran"
@@ -204,11 +204,11 @@ class ConnectedHarness:
             return ""
         payload = beam_runner_api_pb2.DockerPayload.FromString(self._environment.payload)
         image = payload.container_image
-        found = beam_version(self._settings.docker_executable, image)
-        if found in (None, built_with):
+        version = beam_version(self._settings.docker_executable, image)
+        if version in (None, built_with):
             return ""
         return (
-            f" (the container image {image} has Apache Beam {found}, but the pipeline was built "
+            f" (the container image {image} has Apache Beam {version}, but the pipeline was built "
             f"with {built_with}: use an image of that version)"
         )
 

@@ -38,7 +38,7 @@ class SdkHarnesses:
 
     def __init__(self) -> None:
         self._server: FnApiServer | None = None
-        self._kept: dict[_Key, _Kept] = {}
+        self._entries: dict[_Key, _Entry] = {}
         # Each lock exists while a thread holds it or waits for it.
         self._starting: weakref.WeakValueDictionary[_Key, threading.Lock] = (
             weakref.WeakValueDictionary()
@@ -76,14 +76,14 @@ class SdkHarnesses:
         )
         with self._lock:
             self._drop(
-                each
-                for each, kept in self._kept.items()
-                if kept.worker.connection.error is not None
+                other
+                for other, entry in self._entries.items()
+                if entry.worker.connection.error is not None
             )
             starting = self._starting.setdefault(key, threading.Lock())
         with starting:
             with self._lock:
-                if key in self._kept:
+                if key in self._entries:
                     return self._use(key, settings, log_sink)
                 self._drop(self._too_many(settings.job_id))
                 if self._server is None:
@@ -94,32 +94,32 @@ class SdkHarnesses:
                 if server is not self._server:
                     worker.stop()
                     raise EnvironmentStartError("all SDK harnesses here are being stopped")
-                self._kept[key] = _Kept(worker, settings)
+                self._entries[key] = _Entry(worker, settings)
                 return self._use(key, settings, log_sink)
 
     def _use(self, key: "_Key", settings: HarnessSettings, log_sink: LogSink) -> ConnectedHarness:
         """Count a user of a harness, and return it. The caller holds the lock."""
-        kept = self._kept[key]
-        if kept.settings.job_id != settings.job_id:
-            kept.worker.connection.forget_stages()
-            kept.worker.metrics.forget()
-        kept.settings = settings
-        kept.worker.connection.logs.sink = log_sink
-        kept.users += 1
+        entry = self._entries[key]
+        if entry.settings.job_id != settings.job_id:
+            entry.worker.connection.forget_stages()
+            entry.worker.metrics.forget()
+        entry.settings = settings
+        entry.worker.connection.logs.sink = log_sink
+        entry.users += 1
         if not self._expires:
             self._expires = True
             threading.Thread(target=self._expire, name="beam-harness-idle", daemon=True).start()
-        return kept.worker
+        return entry.worker
 
     def release(self, worker: ConnectedHarness, *, kill: bool = False) -> None:
         """End one use of a harness. ``kill``: end it at once, because its user code must stop."""
         with self._lock:
-            for key, kept in self._kept.items():
-                if kept.worker is worker:
-                    kept.users -= 1
-                    kept.idle_since = time.monotonic()
+            for key, entry in self._entries.items():
+                if entry.worker is worker:
+                    entry.users -= 1
+                    entry.idle_since = time.monotonic()
                     if kill:
-                        del self._kept[key]
+                        del self._entries[key]
                         worker.stop()
                     self._wake.notify_all()
                     return
@@ -132,9 +132,11 @@ class SdkHarnesses:
         """
         with self._lock:
             ending = [
-                self._kept.pop(key).worker.stop(orderly=True)
-                for key, kept in list(self._kept.items())
-                if kept.settings.job_id == job_id and not kept.users and not kept.settings.cache_s
+                self._entries.pop(key).worker.stop(orderly=True)
+                for key, entry in list(self._entries.items())
+                if entry.settings.job_id == job_id
+                and not entry.users
+                and not entry.settings.cache_s
             ]
             self._wake.notify_all()
         deadline = time.monotonic() + TEARDOWN_S
@@ -145,9 +147,9 @@ class SdkHarnesses:
     def stop(self) -> None:
         """End all harnesses, and close the port."""
         with self._lock:
-            for kept in self._kept.values():
-                kept.worker.stop()
-            self._kept.clear()
+            for entry in self._entries.values():
+                entry.worker.stop()
+            self._entries.clear()
             if self._server is not None:
                 self._server.stop()
                 self._server = None
@@ -173,15 +175,15 @@ class SdkHarnesses:
         """List idle harnesses of other jobs beyond the limit. The caller holds the lock."""
         idle = [
             key
-            for key, kept in self._kept.items()
-            if kept.settings.job_id != job_id and not kept.users
+            for key, entry in self._entries.items()
+            if entry.settings.job_id != job_id and not entry.users
         ]
-        idle.sort(key=lambda key: self._kept[key].idle_since, reverse=True)
+        idle.sort(key=lambda key: self._entries[key].idle_since, reverse=True)
         return idle[MAX_OF_OTHER_JOBS:]
 
     def _drop(self, keys: "Iterable[_Key]") -> None:
         for key in list(keys):
-            self._kept.pop(key).worker.stop(orderly=True)
+            self._entries.pop(key).worker.stop(orderly=True)
 
     def _expire(self) -> None:
         with self._lock:
@@ -191,12 +193,12 @@ class SdkHarnesses:
                 self._expires = False
 
     def _expire_until_none_is_kept(self) -> None:
-        while self._kept:
+        while self._entries:
             now = time.monotonic()
             due = {
-                key: kept.idle_since + (kept.settings.cache_s or MAX_IDLE_S)
-                for key, kept in self._kept.items()
-                if not kept.users
+                key: entry.idle_since + (entry.settings.cache_s or MAX_IDLE_S)
+                for key, entry in self._entries.items()
+                if not entry.users
             }
             self._drop([key for key, at in due.items() if at <= now])
             # Any time, but no longer than a thread can wait.
@@ -215,7 +217,7 @@ class _Key(NamedTuple):
     job_id: str  # empty: it may serve one job after another
 
 
-class _Kept:
+class _Entry:
     """A harness, the number of its users, and the time since which it is idle."""
 
     def __init__(self, worker: ConnectedHarness, settings: HarnessSettings) -> None:

@@ -27,19 +27,19 @@ class HarnessMetrics:
 
     def __init__(self, sdk: str) -> None:
         self._sdk = sdk
-        self._named: set[str] = set()
+        self._names_in_log: set[str] = set()
 
     def forget(self) -> None:
         """Begin another job, whose metrics are named again."""
-        self._named.clear()
+        self._names_in_log.clear()
 
     def sound(self, infos: Iterable[metrics_pb2.MonitoringInfo]) -> list[bytes]:
         """Serialise the metrics that can be decoded, without the mark of the bundle's log lines."""
-        found: list[bytes] = []
+        coded_infos: list[bytes] = []
         for info in infos:
             if info.urn == LOG_MARK_URN:
                 continue
-            if len(found) >= MAX_METRICS:
+            if len(coded_infos) >= MAX_METRICS:
                 self._warn(info, f"a bundle has more than {MAX_METRICS} metrics")
                 break
             try:
@@ -47,8 +47,8 @@ class HarnessMetrics:
             except MalformedBytesError as error:
                 self._warn(info, str(error))
             else:
-                found.append(info.SerializeToString())
-        return found
+                coded_infos.append(info.SerializeToString())
+        return coded_infos
 
     def counter(self, info: metrics_pb2.MonitoringInfo) -> int | None:
         """Return the value of a counter; None: it is malformed."""
@@ -60,9 +60,9 @@ class HarnessMetrics:
 
     def _warn(self, info: metrics_pb2.MonitoringInfo, problem: str) -> None:
         name = name_of(info)
-        if name in self._named or len(self._named) >= _MAX_NAMED:
+        if name in self._names_in_log or len(self._names_in_log) >= _MAX_NAMED:
             return
-        self._named.add(name)
+        self._names_in_log.add(name)
         _LOGGER.warning(
             "the SDK %s has sent a value of the metric %s that is not counted: %s (later ones of "
             "this metric are not named)",

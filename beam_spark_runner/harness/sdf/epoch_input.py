@@ -90,7 +90,7 @@ class EpochRestrictions(RestrictionInput):
         self._truncate = truncate
         self._timers = StoredTimers(store, now_us, drains=truncate is not None)
         self._values = StoredKeyedValues(store, input_coder)
-        self._begun: set[tuple[bytes, bytes]] = set()  # what the bundle began with
+        self._first_restrictions: set[tuple[bytes, bytes]] = set()  # what the bundle began with
         self._began_us = 0  # time spent when the bundle began
         self._slice_us = self._least_us = 0  # the bundle's slice; the least slice of its first one
         self._key_of = key_of = SdfKeySelector(input_coder, collection)
@@ -115,13 +115,13 @@ class EpochRestrictions(RestrictionInput):
         """Process restrictions that are due and their residuals, until the budget is spent."""
         self._timers.truncated = self._truncate is not None
         self._run_all()
-        self._begun.clear()  # restrictions that are pushed from now on are new
+        self._first_restrictions.clear()  # restrictions that are pushed from now on are new
 
     def _run_all(self) -> None:
         while due := list(itertools.islice(self._timers.due(), _MAX_AT_ONCE)):
-            pending = deque(self._without_truncating(due))
-            while pending:
-                self._run(pending)
+            queue = deque(self._without_truncating(due))
+            while queue:
+                self._run(queue)
                 if self._left_us() <= 0:
                     self.was_cut_off = next(self._timers.due(), None) is not None
                     return
@@ -135,34 +135,34 @@ class EpochRestrictions(RestrictionInput):
             # The answer does not show which restrictions were dropped: all get the least hold.
             hold_us = min(timer.hold_us for timer in whole)
             self._timers.slice_us = 0
-            self._begun.clear()  # no bundle has begun with what comes now
+            self._first_restrictions.clear()  # no bundle has begun with what comes now
             for restriction in self._truncate([self._take(timer) for timer in whole]):
                 self._handler.schedule(Residual(restriction, 0, hold_us))
         return [timer for timer in due if timer.was_truncated]
 
-    def _run(self, pending: deque[ResidualTimer]) -> None:
+    def _run(self, queue: deque[ResidualTimer]) -> None:
         """Run a bundle over at least one restriction, and more for a slice of the budget."""
-        first = pending[0]
-        slice_us = max(_MIN_SLICE_US, first.slice_us, self._left_us() // len(pending))
+        first = queue[0]
+        slice_us = max(_MIN_SLICE_US, first.slice_us, self._left_us() // len(queue))
         self._began_us, self._slice_us, self._least_us = self._spent_us(), slice_us, first.slice_us
         self._bundle = self._start_bundle()
         self._bundle.enter()
-        self._begun.clear()
+        self._first_restrictions.clear()
         self._checkpoint = TimedSplit(self._bundle, slice_us / 1e6, pieces=1)
-        while pending:
-            element = self._take(pending.popleft())
-            self._begun.add(self._restriction_of(element))
+        while queue:
+            element = self._take(queue.popleft())
+            self._first_restrictions.add(self._restriction_of(element))
             self._bundle.push([element.value], [element])
             is_over = self._spent_us() >= self._began_us + slice_us
-            if is_over or first.slice_us or (pending and pending[0].slice_us):
+            if is_over or first.slice_us or (queue and queue[0].slice_us):
                 break
         self._finish()
 
     def _adjusted(self, residual: Residual) -> Residual:
         """Delay a restriction that was processed without a claim, so that it does not spin."""
-        if not self._begun:
+        if not self._first_restrictions:
             return residual
-        is_unclaimed = self._restriction_of(residual.element) in self._begun
+        is_unclaimed = self._restriction_of(residual.element) in self._first_restrictions
         took_us = self._spent_us() - self._began_us  # until the bundle finished
         if is_unclaimed and took_us >= self._slice_us:
             self._timers.slice_us = min(2 * took_us, _MAX_SLICE_US)

@@ -28,7 +28,7 @@ _TYPES = (
     *(bool, int, float, complex, str, bytes, bytearray),
     *(tuple, list, dict, set, frozenset, range, slice),
 )
-_METHODS = {name for each in _TYPES for name in dir(each) if not name.startswith("_")}
+_METHODS = {name for kind in _TYPES for name in dir(kind) if not name.startswith("_")}
 _KNOWN = (
     *_TYPES,
     *(abs, all, any, ascii, bin, chr, divmod, enumerate, filter, format, hash, hex, isinstance),
@@ -59,9 +59,9 @@ class Closed:
         Args:
             function: A callable whose arguments will be of builtin types.
         """
-        found = cls()
+        closed = cls()
         try:
-            return found if found._follows(function) else None
+            return closed if closed._follows(function) else None
         except RecursionError:  # it is composed of too many functions
             return None
 
@@ -106,21 +106,21 @@ class Closed:
             outer: The names of variables of enclosing functions, which the code may read.
         """
         module: ModuleType | None = None  # that the previous instruction has put on the stack
-        for each in dis.get_instructions(code):
-            name = each.argval
+        for instruction in dis.get_instructions(code):
+            name = instruction.argval
             if module is not None:
-                if each.opname not in _READS_ATTRIBUTE:
+                if instruction.opname not in _READS_ATTRIBUTE:
                     return False
                 value = self._read(vars(module), name)
-            elif each.opname in _READS_NAME:
+            elif instruction.opname in _READS_NAME:
                 value = self._read(variables, name)
                 if value is _NOTHING:
                     value = self._read(vars(builtins), name)
-            elif each.opname in _READS_ATTRIBUTE:
+            elif instruction.opname in _READS_ATTRIBUTE:
                 if name not in _METHODS:
                     return False
                 continue
-            elif _binds(each, outer):
+            elif _binds(instruction, outer):
                 return False
             else:
                 continue
@@ -128,9 +128,9 @@ class Closed:
             if module is None and not (is_plain(value) or self._follows(value)):
                 return False
         return all(
-            self._follows_code(each, variables, outer)
-            for each in code.co_consts
-            if isinstance(each, CodeType)
+            self._follows_code(constant, variables, outer)
+            for constant in code.co_consts
+            if isinstance(constant, CodeType)
         )
 
     def _read(self, variables: Mapping[str, Any], name: str) -> Any:
@@ -157,4 +157,4 @@ def _binds(instruction: dis.Instruction, outer: set[str]) -> bool:
 
 
 def _is_known(value: Any) -> bool:
-    return any(value is each for each in _KNOWN)
+    return any(value is other for other in _KNOWN)

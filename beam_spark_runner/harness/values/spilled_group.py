@@ -122,7 +122,7 @@ class ValueLog:
             GroupClosedError: The log is closed, or was closed during the iteration.
         """
         reader = LogReader(self)
-        while some := reader.take():
+        while some := reader.next_values():
             for value in some:
                 yield value
                 if self.is_closed:
@@ -159,14 +159,14 @@ class LogReader:
 
     def __init__(self, log: ValueLog) -> None:
         self._log = log
-        self._seen = 0
+        self._count = 0
         self._spare: list[bytes] = []  # values that were read but not taken
-        self._seen_in_memory = 0
+        self._count_in_memory = 0
         self._offset = 0  # in the file, up to which it was read
-        self._pending = b""  # content of the file, not parsed yet from ``_start`` on
+        self._content = b""  # content of the file, not parsed yet from ``_start`` on
         self._start = 0
 
-    def take(self) -> list[bytes]:
+    def next_values(self) -> list[bytes]:
         """Return some next values; none at the end of the log, which may still grow.
 
         Raises:
@@ -177,40 +177,40 @@ class LogReader:
         if self._spare:
             some, self._spare = self._spare, []
             return some
-        if self._seen == self._log.count:
+        if self._count == self._log.count:
             return []
-        some = self._log.from_memory(self._seen_in_memory)
-        self._seen_in_memory += len(some)
+        some = self._log.from_memory(self._count_in_memory)
+        self._count_in_memory += len(some)
         if not some:
             some = self._from_file()
-        self._seen += len(some)
+        self._count += len(some)
         return some
 
     def _from_file(self) -> list[bytes]:
         some: list[bytes] = []
         while not some:
-            pending, start = self._pending, self._start
-            wanted = _LENGTH.size
-            while wanted <= len(pending) - start and len(some) < _READ_VALUES:
-                (length,) = _LENGTH.unpack_from(pending, start)
-                wanted += length
-                if wanted > len(pending) - start:
+            content, start = self._content, self._start
+            size = _LENGTH.size
+            while size <= len(content) - start and len(some) < _READ_VALUES:
+                (length,) = _LENGTH.unpack_from(content, start)
+                size += length
+                if size > len(content) - start:
                     break
-                some.append(pending[start + _LENGTH.size : start + wanted])
-                start += wanted
-                wanted = _LENGTH.size
+                some.append(content[start + _LENGTH.size : start + size])
+                start += size
+                size = _LENGTH.size
             self._start = start
             if not some:
-                left = len(pending) - start
-                more = self._log.from_file(self._offset, wanted - left)
-                self._pending, self._start = pending[start:] + more, 0
+                rest = len(content) - start
+                more = self._log.from_file(self._offset, size - rest)
+                self._content, self._start = content[start:] + more, 0
                 self._offset += len(more)
         return some
 
     def skip(self, count: int) -> None:
         """Skip ``count`` values; the log must have as many."""
         while count:
-            some = self.take()
+            some = self.next_values()
             self._spare = some[count:]
             count -= len(some) - len(self._spare)
 
@@ -239,7 +239,7 @@ class StreamedValues:
         decode, log = self._decode, self._log
         reader = LogReader(log)
         while True:
-            while some := reader.take():
+            while some := reader.next_values():
                 for coded in some:
                     yield decode(coded)
                     if log.is_closed:

@@ -156,13 +156,13 @@ def check_side_inputs(arguments: Iterable[Any], label: str) -> None:
     Raises:
         InvalidPipelineError: A side input has another window function.
     """
-    for each in arguments:
-        if isinstance(each, AsSideInput) and not isinstance(
-            each.pvalue.windowing.windowfn, GlobalWindows
+    for argument in arguments:
+        if isinstance(argument, AsSideInput) and not isinstance(
+            argument.pvalue.windowing.windowfn, GlobalWindows
         ):
             raise InvalidPipelineError(
-                f"its side input {each.pvalue.producer.full_label} is in "
-                f"{type(each.pvalue.windowing.windowfn).__name__}, but the partition is in the "
+                f"its side input {argument.pvalue.producer.full_label} is in "
+                f"{type(argument.pvalue.windowing.windowfn).__name__}, but the partition is in the "
                 "global window; give the side input WindowInto(GlobalWindows())",
                 label,
             )
@@ -172,7 +172,9 @@ def of_empty(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]] | None:
     """Return the arguments of user code for an empty partition; None: there are side inputs."""
-    has_side_inputs = any(isinstance(each, AsSideInput) for each in (*args, *kwargs.values()))
+    has_side_inputs = any(
+        isinstance(argument, AsSideInput) for argument in (*args, *kwargs.values())
+    )
     return None if has_side_inputs else (args, kwargs)
 
 
@@ -306,9 +308,9 @@ def sort_memory_bytes(options: PipelineOptions) -> int:
     Raises:
         OptionsError: The option is not a size.
     """
-    given = options.get_all_options().get("sort_partition_memory")
+    value = options.get_all_options().get("sort_partition_memory")
     try:
-        return DEFAULT_MEMORY_BYTES if given is None else parse_bytes(given)
+        return DEFAULT_MEMORY_BYTES if value is None else parse_bytes(value)
     except ValueError as error:
         raise OptionsError("sort_partition_memory", str(error)) from error
 

@@ -92,19 +92,19 @@ class ElementSorter:
     def _decode(self, block: RecordBlock) -> tuple[list[Any], list[WindowedValue]]:
         """Return values, and for each a windowed value with its timestamp, windows and pane."""
         coded, numbers = block
-        found = set(numbers)
-        if 0 not in found:
+        origin_numbers = set(numbers)
+        if 0 not in origin_numbers:
             values = [*map(self._codec.decode_value, coded)]
-            if len(found) == 1:
+            if len(origin_numbers) == 1:
                 return values, [self._origins[numbers[0] - 1]] * len(values)
             return values, [self._origins[number - 1] for number in numbers]
         elements = [
-            self._origins[number - 1].with_value(self._codec.decode_value(each))
+            self._origins[number - 1].with_value(self._codec.decode_value(record))
             if number
-            else self._codec.decode(each)
-            for each, number in zip(coded, numbers, strict=True)
+            else self._codec.decode(record)
+            for record, number in zip(coded, numbers, strict=True)
         ]
-        return [each.value for each in elements], elements
+        return [element.value for element in elements], elements
 
 
 def distinct(origins: list[WindowedValue]) -> Iterable[WindowedValue]:

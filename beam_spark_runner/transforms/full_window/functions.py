@@ -1,7 +1,7 @@
 """The DoFns of full-window partitions whose bundle is one partition.
 
 A partition begins at ``start_bundle`` and ends at ``finish_bundle``. Beam's own operations call
-``process`` for each element. Those of this runner call ``begin``, ``take`` and ``end``, which
+``process`` for each element. Those of this runner call ``begin``, ``add`` and ``end``, which
 process many elements at once, and have side inputs also if the partition is empty.
 
 These classes are pickled by value (see ``full_window``): this module may import only Beam, the
@@ -40,7 +40,7 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
             are side inputs among them.
     """
 
-    takes_partition = True  # by which ``harness.beam.partitions`` recognises it
+    takes_partition = True  # by which ``harness.beam.partition_steps`` recognises it
 
     def __init__(self, of_empty: Arguments | None) -> None:
         self._of_empty = of_empty
@@ -56,7 +56,7 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
         self._args, self._kwargs = args, kwargs
         self.has_begun = True
 
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
         """Add elements; return the results so far."""
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
         if not self.has_begun:
             self.begin(args, kwargs)
         origin = WindowedValue(element, _timestamp, (_window,), _pane_info)
-        for results, origins in self.take([element], [origin]):
+        for results, origins in self.add([element], [origin]):
             yield from _windowed(results, origins)
 
     @override
@@ -194,7 +194,7 @@ class SortPartitionDoFn(PartitionDoFn):
         )
 
     @override
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
         assert self._sorter is not None
         self._sorter.add(values, origins)
         return ()
@@ -240,7 +240,7 @@ class AggregateDoFn(PartitionDoFn):
         self._accumulator = self._combine_fn.create_accumulator(*args, **kwargs)
 
     @override
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
         self._accumulator = _folded(
             self._combine_fn,
             self._accumulator,
@@ -310,7 +310,7 @@ class ReduceDoFn(PartitionDoFn):
         self._reduced = []
 
     @override
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
         values = [*self._reduced, *per_window(values, origins)]
         self._reduced = self.run(values, self._args, self._kwargs)
         return ()

@@ -66,7 +66,7 @@ class MapPartitionDoFn(PartitionDoFn):
         self._handover = hand_over(lambda records: results_of(process(records, *args, **kwargs)))
 
     @override
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Chunk]:
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Chunk]:
         assert self._handover is not None
         return _emitted(self._handover.feed(per_window(values, origins)))
 
@@ -92,7 +92,7 @@ class MapPartitionDoFn(PartitionDoFn):
 
     @override
     def finish_whole(self) -> list[Any]:
-        return [_result_of_finish(each) for each in self._users.finish_bundle() or ()]
+        return [_result_of_finish(result) for result in self._users.finish_bundle() or ()]
 
 
 def results_of(results: Any) -> Iterable[Any]:

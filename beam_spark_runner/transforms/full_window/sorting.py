@@ -61,7 +61,7 @@ class ExternalSorter:
         self._most_runs = max(_MIN_RUNS, memory_bytes // (_DECODED * self._block_bytes))
         self._new_keys: list[Any] = []  # of new records, which ``_settle`` has not moved yet
         self._new, self._new_bytes = RecordBlock([], []), 0
-        self._keys, self._waiting = Keys(), WaitingRecords()
+        self._keys, self._records = Keys(), WaitingRecords()
         self._levels: list[list[SortedRun]] = []  # level n has runs that were merged n times
         self.spilled_bytes = 0  # written to disk so far, merges included
 
@@ -74,13 +74,13 @@ class ExternalSorter:
         self._new_bytes += sum(map(len, coded))
         if len(self._new_keys) >= _NEW_RECORDS or self._new_bytes >= self._block_bytes:
             self._settle()
-            if self._keys.size_bytes + self._waiting.size_bytes > self._limit:
+            if self._keys.size_bytes + self._records.size_bytes > self._limit:
                 self._spill()
 
     def _settle(self) -> None:
         """Move new records to the columns, in which many records are sorted fast."""
         self._keys.extend(self._new_keys)
-        self._waiting.extend(self._new)
+        self._records.extend(self._new)
         self._forget_new()
 
     def sorted(self) -> Iterator[tuple[list[Any], list[Any]]]:
@@ -100,7 +100,7 @@ class ExternalSorter:
         self._spill()
         runs = [run for level in reversed(self._levels) for run in level]  # oldest first
         while len(runs) > self._most_runs:  # the newest are the smallest
-            runs[-self._most_runs :] = [self._merged(runs[-self._most_runs :])]
+            runs[-self._most_runs :] = [self._merge_to_run(runs[-self._most_runs :])]
         self._levels = [runs]  # so that ``close`` closes them
         for parts, places in self._merge(runs):
             order = places.tolist()
@@ -117,7 +117,7 @@ class ExternalSorter:
         self._forget()
 
     def _forget(self) -> None:
-        self._keys, self._waiting = Keys(), WaitingRecords()
+        self._keys, self._records = Keys(), WaitingRecords()
         self._forget_new()
 
     def _forget_new(self) -> None:
@@ -125,7 +125,7 @@ class ExternalSorter:
 
     def _blocks(self) -> Iterator[RecordBlock]:
         """Yield the records in memory, sorted."""
-        if len(self._waiting):
+        if len(self._records):
             self._settle()
             yield from map(RecordBlock.of, self._in_order())
         elif self._new_keys:
@@ -133,7 +133,7 @@ class ExternalSorter:
 
     def _in_order(self) -> Iterator[pa.RecordBatch]:
         """Yield the settled records in memory, sorted."""
-        return self._waiting.in_order(self._places(self._keys), self._block_bytes)
+        return self._records.in_order(self._places(self._keys), self._block_bytes)
 
     def _places(self, keys: Keys | Objects) -> Places:
         try:
@@ -143,9 +143,9 @@ class ExternalSorter:
 
     def _spill(self) -> None:
         """Write the settled records as one run, and merge the runs of each level that is full."""
-        if not len(self._waiting):
+        if not len(self._records):
             return
-        run = self._written(self._in_order())
+        run = self._spill_run(self._in_order())
         self._forget()
         for level in itertools.count():
             if level == len(self._levels):
@@ -153,15 +153,15 @@ class ExternalSorter:
             self._levels[level].append(run)
             if len(self._levels[level]) < self._most_runs:
                 return
-            run = self._merged(self._levels[level])
+            run = self._merge_to_run(self._levels[level])
             self._levels[level] = []
 
-    def _written(self, batches: Iterable[pa.RecordBatch]) -> SortedRun:
+    def _spill_run(self, batches: Iterable[pa.RecordBatch]) -> SortedRun:
         run = SortedRun(batches)
         self.spilled_bytes += run.size_bytes
         return run
 
-    def _merged(self, runs: Sequence[SortedRun]) -> SortedRun:
+    def _merge_to_run(self, runs: Sequence[SortedRun]) -> SortedRun:
         def batches() -> Iterator[pa.RecordBatch]:
             for parts, places in self._merge(runs):
                 records = WaitingRecords()
@@ -169,10 +169,10 @@ class ExternalSorter:
                     records.extend(part.block)
                 yield from records.in_order(places, self._block_bytes)
 
-        merged = self._written(batches())
+        result = self._spill_run(batches())
         for run in runs:
             run.close()
-        return merged
+        return result
 
     def _merge(self, runs: Sequence[SortedRun]) -> "Iterator[tuple[list[_Part], Places]]":
         """Yield parts of the runs, and the sorted indices of their records, until all are read.
@@ -190,7 +190,7 @@ class ExternalSorter:
             parts = [
                 # Among equal keys, older runs come first; later blocks may have more of them, so
                 # that newer runs have to wait.
-                cursor.take(bound, descends=self._descends, equals_too=i <= first)
+                cursor.take_before(bound, descends=self._descends, equals_too=i <= first)
                 for i, cursor in enumerate(cursors)
             ]
             keys = Keys()
@@ -248,7 +248,7 @@ class _Cursor(_Part):
         self.keys, self.block = [*map(self._key, self.values)], block
         return True
 
-    def take(self, bound: Any, *, descends: bool, equals_too: bool) -> _Part:
+    def take_before(self, bound: Any, *, descends: bool, equals_too: bool) -> _Part:
         """Remove and return the records before ``bound``, with ``equals_too`` also equal ones."""
         comparable = len(self.keys)
         while comparable and is_nan(self.keys[comparable - 1]):

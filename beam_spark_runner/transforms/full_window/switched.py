@@ -35,7 +35,7 @@ class SwitchedHandover:
     def __init__(self, run: Callable[[PartitionRecords], Iterable[Any]]) -> None:
         self._run = run
         self._block: list[Any] | None = None  # records that the function has not begun to read
-        self._made: deque[Any] = deque()
+        self._output: deque[Any] = deque()
         self._has_all_records = False
         self._function = greenlet.greenlet(self._work)
         self._function.gr_context = contextvars.copy_context()  # with what ``setup`` has set
@@ -71,9 +71,9 @@ class SwitchedHandover:
     def _results(self) -> Iterator[list[Any]]:
         """Resume the function, and yield the results that it has made."""
         self._function.switch()
-        if self._made:
-            results = [*self._made]
-            self._made.clear()
+        if self._output:
+            results = [*self._output]
+            self._output.clear()
             yield results
 
     # From here on: the function's greenlet.
@@ -82,11 +82,11 @@ class SwitchedHandover:
         results = self._run(PartitionRecords(iter(self._next_block, None)))
         several = iter(results)
         try:
-            # Results are in ``_made`` at once, since the function may next wait for records.
+            # Results are in ``_output`` at once, since the function may next wait for records.
             while (result := next(several, _END)) is not _END:
-                self._made.append(result)
-                self._made.extend(itertools.islice(several, CAPACITY - 1))
-                if len(self._made) >= CAPACITY:
+                self._output.append(result)
+                self._output.extend(itertools.islice(several, CAPACITY - 1))
+                if len(self._output) >= CAPACITY:
                     self._bundle.switch()
         finally:
             if isinstance(results, Generator):  # runs ``finally`` blocks of unfinished user code

@@ -36,7 +36,7 @@ class ThreadedHandover:
         self._for_function = threading.Condition(self._lock)  # records, room, or the end
         self._records: list[Any] = []
         self._in_hand = 0  # size of the block that the function reads now
-        self._made: list[Any] = []  # results that only the function's thread uses
+        self._own_results: list[Any] = []  # results that only the function's thread uses
         self._results: list[Any] = []  # results for the bundle
         self._has_all_records = False
         self._is_abandoned = False
@@ -135,8 +135,8 @@ class ThreadedHandover:
     def _pass_on(self, results: Iterable[Any]) -> None:
         try:
             for result in results:
-                self._made.append(result)
-                if len(self._made) + len(self._results) >= CAPACITY:
+                self._own_results.append(result)
+                if len(self._own_results) + len(self._results) >= CAPACITY:
                     with self._lock:
                         self._put()
             with self._lock:
@@ -147,12 +147,12 @@ class ThreadedHandover:
 
     def _put(self) -> None:
         """Pass results to the bundle, once it has taken the earlier ones. The lock is held."""
-        while self._made and self._results:
+        while self._own_results and self._results:
             self._check_wanted()
             self._for_function.wait()
         self._check_wanted()
-        if self._made:
-            self._results, self._made = self._made, []
+        if self._own_results:
+            self._results, self._own_results = self._own_results, []
         self._for_bundle.notify()
 
     def _check_wanted(self) -> None:

@@ -142,10 +142,10 @@ class MetadataClient:
     def topics(self, name: str | None, timeout_s: float) -> Mapping[str, Any]:
         """Return the metadata of one topic, or of all, by name; see ``ask`` for errors."""
         only = {} if name is None else {"topic": name}
-        found: Mapping[str, Any] = self.ask(
+        topics: Mapping[str, Any] = self.ask(
             lambda wait_s: self.client.list_topics(timeout=wait_s, **only).topics, timeout_s
         )
-        return found
+        return topics
 
     def ask(self, call: Callable[[float], T], timeout_s: float) -> T:
         """Call a function of the client, and retry after transient errors.
@@ -161,7 +161,7 @@ class MetadataClient:
         until_s = time.monotonic() + timeout_s
         while True:
             try:
-                found = call(min(_TRY_S, max(0.1, until_s - time.monotonic())))
+                result = call(min(_TRY_S, max(0.1, until_s - time.monotonic())))
             except confluent(self._transform).KafkaException as error:
                 self.client.poll(0)  # runs ``error_cb``, whose errors have the cause
                 self._outages.check()
@@ -170,7 +170,7 @@ class MetadataClient:
                 time.sleep(_PAUSE_S)
             else:
                 self._outages.worked()
-                return found
+                return result
 
 
 def is_passing(error: Any) -> bool:

@@ -96,9 +96,9 @@ def consumer_config(config: Mapping[str, Any], transform: str) -> dict[str, Any]
     """Check and return a consumer's configuration; see ``checked`` and ``offset_reset``."""
     if config.get("enable.auto.commit") in (False, "false"):
         config = {name: value for name, value in config.items() if name != "enable.auto.commit"}
-    known = checked(config, transform, _OWN_OF_CONSUMERS)
-    offset_reset(known, transform)
-    return known
+    result = checked(config, transform, _OWN_OF_CONSUMERS)
+    offset_reset(result, transform)
+    return result
 
 
 def producer_config(config: Mapping[str, Any], transform: str) -> dict[str, Any]:
@@ -113,12 +113,12 @@ def message_max_bytes(config: Mapping[str, Any], transform: str) -> int:
     Raises:
         KafkaAccessError: It is not a whole number.
     """
-    given = config.get("message.max.bytes", 1_000_000)
+    value = config.get("message.max.bytes", 1_000_000)
     try:
-        return int(given)
+        return int(value)
     except (TypeError, ValueError) as error:
         raise KafkaAccessError(
-            f"message.max.bytes is {given!r}, but must be a whole number", transform
+            f"message.max.bytes is {value!r}, but must be a whole number", transform
         ) from error
 
 
@@ -128,14 +128,14 @@ def offset_reset(config: Mapping[str, Any], transform: str) -> str | None:
     Raises:
         KafkaAccessError: Kafka has no such value.
     """
-    given = config.get("auto.offset.reset")
-    if given is None:
+    value = config.get("auto.offset.reset")
+    if value is None:
         return None
-    if given not in _RESETS:
+    if value not in _RESETS:
         raise KafkaAccessError(
-            f"auto.offset.reset is {given!r}; it may be earliest, latest or error", transform
+            f"auto.offset.reset is {value!r}; it may be earliest, latest or error", transform
         )
-    return _RESETS[given]
+    return _RESETS[value]
 
 
 def of_partition_readers(config: Mapping[str, Any]) -> dict[str, Any]:

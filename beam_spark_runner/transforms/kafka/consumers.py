@@ -55,7 +55,7 @@ class _End:
 class Consumers:
     """The pool of one transform's consumers in this process.
 
-    Threads: any. Between ``take`` and ``give_back``, only the caller uses a consumer.
+    Threads: any. Between ``borrow`` and ``give_back``, only the caller uses a consumer.
 
     Args:
         config: The user's configuration.
@@ -73,18 +73,18 @@ class Consumers:
         self._silences: dict[tuple[str, int, int], float] = {}
         self._inquirers: dict[str, Any] = {}
 
-    def take(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
+    def borrow(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
         """Return a consumer at an offset, if possible one of the pool that has stopped there."""
         with self._lock:
             parked = self._parked.get((topic, partition), [])
-            at = [each for each in parked if each.consumer.position == offset]
-            found = (at or parked)[-1:]
-            for each in found:
-                parked.remove(each)
+            at = [entry for entry in parked if entry.consumer.position == offset]
+            entries = (at or parked)[-1:]
+            for entry in entries:
+                parked.remove(entry)
         self._close_idle()
-        if not found:
+        if not entries:
             return PartitionConsumer(self._config, self._transform, topic, partition, offset)
-        consumer = found[0].consumer
+        consumer = entries[0].consumer
         if consumer.position != offset:
             consumer.seek(offset)
         return consumer
@@ -138,8 +138,8 @@ class Consumers:
             return False
         return end.asked_s - end.missing_s > _GONE_S
 
-    def _ask_end(self, topic: str, partition: int, before: _End | None) -> _End:
-        """Ask for the end of a partition's log; ``before`` is what was known of it."""
+    def _ask_end(self, topic: str, partition: int, previous: _End | None) -> _End:
+        """Ask for the end of a partition's log; ``previous`` is what was known of it."""
         module = confluent(self._transform)
         asked_us = time.time_ns() // 1000
         try:
@@ -153,8 +153,8 @@ class Consumers:
             missing_s = None
             if error.args[0].name() in error_names.NOT_THERE:
                 missing_s = now_s
-                if before is not None and now_s < before.asked_s + _LONGEST_GAP_S:
-                    missing_s = before.missing_s or now_s
+                if previous is not None and now_s < previous.asked_s + _LONGEST_GAP_S:
+                    missing_s = previous.missing_s or now_s
             else:
                 self._unanswered_s = now_s
             end = _End(-1, 0, now_s, missing_s)
@@ -189,11 +189,13 @@ class Consumers:
 
     def _end(self, topic: str, partition: int) -> int:
         module = confluent(self._transform)
-        asked = module.TopicPartition(topic, partition)
+        topic_partition = module.TopicPartition(topic, partition)
         for is_last_try in (False, True):
             try:
                 with self._inquirer("end") as client:
-                    end: int = client.get_watermark_offsets(asked, timeout=_ASK_END_TIMEOUT_S)[1]
+                    end: int = client.get_watermark_offsets(
+                        topic_partition, timeout=_ASK_END_TIMEOUT_S
+                    )[1]
                     return end
             except module.KafkaException as error:
                 if is_last_try or error.args[0].name() != error_names.UNKNOWN_PARTITION:
@@ -209,10 +211,12 @@ class Consumers:
         None: the broker does not answer. A warning is logged.
         """
         module = confluent(self._transform)
-        asked = module.TopicPartition(topic, partition)
+        topic_partition = module.TopicPartition(topic, partition)
         try:
             with self._inquirer("end") as client:
-                low, end = client.get_watermark_offsets(asked, timeout=_ASK_BOUNDS_TIMEOUT_S)
+                low, end = client.get_watermark_offsets(
+                    topic_partition, timeout=_ASK_BOUNDS_TIMEOUT_S
+                )
         except module.KafkaException as error:
             self._outages.warn(f"it is not known which offsets {topic}[{partition}] has: {error}")
             return None
@@ -221,16 +225,16 @@ class Consumers:
     def commit(self, topic: str, partition: int, offset: int) -> None:
         """Commit an offset for the group. A failure is only logged: later commits include it."""
         module = confluent(self._transform)
-        asked = module.TopicPartition(topic, partition, offset)
+        topic_partition = module.TopicPartition(topic, partition, offset)
         try:
             with self._inquirer("commit") as client:
-                (done,) = client.commit(offsets=[asked], asynchronous=False)
+                (answer,) = client.commit(offsets=[topic_partition], asynchronous=False)
         except module.KafkaException as error:
             LOG.warning("%s: %s[%d] cannot be committed: %s", *self._of(topic, partition), error)
             return
-        if done.error is not None:
+        if answer.error is not None:
             LOG.warning(
-                "%s: %s[%d] cannot be committed: %s", *self._of(topic, partition), done.error
+                "%s: %s[%d] cannot be committed: %s", *self._of(topic, partition), answer.error
             )
 
     def _of(self, topic: str, partition: int) -> tuple[str, str, int]:
@@ -239,12 +243,12 @@ class Consumers:
     def close(self) -> None:
         """Close the consumers in the pool, and the clients for queries and commits."""
         with self._lock:
-            parked = [each for several in self._parked.values() for each in several]
+            parked = [entry for several in self._parked.values() for entry in several]
             inquirers = [*self._inquirers.values()]
             self._parked.clear()
             self._inquirers.clear()
-        for each in parked:
-            each.consumer.close()
+        for entry in parked:
+            entry.consumer.close()
         for client in inquirers:
             client.close()
 
@@ -266,12 +270,12 @@ class Consumers:
         old_s = time.monotonic() - _IDLE_S
         with self._lock:
             idle = [
-                (key, each)
+                (key, entry)
                 for key, several in self._parked.items()
-                for each in several
-                if each.since_s < old_s
+                for entry in several
+                if entry.since_s < old_s
             ]
-            for key, each in idle:
-                self._parked[key].remove(each)
-        for _, each in idle:
-            each.consumer.close()
+            for key, entry in idle:
+                self._parked[key].remove(entry)
+        for _, entry in idle:
+            entry.consumer.close()

@@ -75,19 +75,22 @@ class ReadSpec:
         ends = offsets.ends(partitions)
         starts = offsets.at(start, ends)
         if self.stop is None:
-            return [PartitionElement(*each, starts[each], -1, watermark_us) for each in ends]
+            return [
+                PartitionElement(*partition, starts[partition], -1, watermark_us)
+                for partition in ends
+            ]
         stops = offsets.at(self.stop, ends)
-        for each, (_, high) in ends.items():
-            if stops[each] > high:
+        for partition, (_, high) in ends.items():
+            if stops[partition] > high:
                 raise KafkaAccessError(
-                    f"stop is {stops[each]} in {each[0]}[{each[1]}], whose last offset is "
-                    f"{high - 1}",
+                    f"stop is {stops[partition]} in {partition[0]}[{partition[1]}], whose last "
+                    f"offset is {high - 1}",
                     self.transform,
                 )
         return [
-            PartitionElement(*each, starts[each], stops[each], watermark_us)
-            for each in ends
-            if starts[each] < stops[each]
+            PartitionElement(*partition, starts[partition], stops[partition], watermark_us)
+            for partition in ends
+            if starts[partition] < stops[partition]
         ]
 
 
@@ -133,23 +136,23 @@ class KnownPartitions(NamedTuple):
         first_s, last_s, looks = self.missing.get(topic, (0, 0, 0))
         return last_s - first_s >= _GONE_S and looks >= _MIN_LOOKS
 
-    def after(self, found: Mapping[str, int], now_s: int) -> "KnownPartitions":
+    def with_counts(self, counts: Mapping[str, int], now_s: int) -> "KnownPartitions":
         """Return what is known after a query.
 
         Args:
-            found: The number of partitions of each topic that exists.
+            counts: The number of partitions of each topic that exists.
             now_s: When it was made, in seconds since the Unix epoch.
         """
         missing = {}
         for topic, count in self.counts.items():
             if self.is_gone(topic):
                 missing[topic] = self.missing[topic]
-            elif count and not found.get(topic):
+            elif count and not counts.get(topic):
                 first_s, last_s, looks = self.missing.get(topic, (now_s, now_s, 0))
                 if now_s - last_s > _LONGEST_GAP_S:
                     first_s, looks = now_s, 0
                 missing[topic] = first_s, now_s, looks + 1
-        highest = {topic: max(count, self.counts.get(topic, 0)) for topic, count in found.items()}
+        highest = {topic: max(count, self.counts.get(topic, 0)) for topic, count in counts.items()}
         return KnownPartitions(True, {**self.counts, **highest}, missing=missing)
 
 
@@ -182,38 +185,38 @@ class KnownPartitionsTracker(RestrictionTracker):  # type: ignore[misc]
         known: The restriction.
     """
 
-    def __init__(self, known: KnownPartitions) -> None:
-        self._known = known
+    def __init__(self, partitions: KnownPartitions) -> None:
+        self._partitions = partitions
         self._has_claimed = False
 
     @override
     def current_restriction(self) -> KnownPartitions:
-        return self._known
+        return self._partitions
 
     def try_claim(self, position: dict[str, int]) -> bool:
-        if self._known.is_done:
+        if self._partitions.is_done:
             return False
-        self._known = self._known.after(position, int(time.time()))
+        self._partitions = self._partitions.with_counts(position, int(time.time()))
         self._has_claimed = True
         return True
 
     def check_done(self) -> None:
-        if not self._known.is_done:
+        if not self._partitions.is_done:
             raise ValueError("partitions are discovered without an end")
 
     def current_progress(self) -> RestrictionProgress:
-        return RestrictionProgress(completed=sum(self._known.counts.values()), remaining=1)
+        return RestrictionProgress(completed=sum(self._partitions.counts.values()), remaining=1)
 
     def try_split(
         self, fraction_of_remainder: float
     ) -> tuple[KnownPartitions, KnownPartitions] | None:
-        if self._known.is_done or not self._has_claimed:
+        if self._partitions.is_done or not self._has_claimed:
             return None
-        residual, self._known = self._known, self._known._replace(is_done=True)
-        return self._known, residual
+        residual, self._partitions = self._partitions, self._partitions._replace(is_done=True)
+        return self._partitions, residual
 
     def is_bounded(self) -> bool:
-        return self._known.is_done
+        return self._partitions.is_done
 
 
 class _KnownProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
@@ -264,19 +267,19 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[TimestampedValue]:
         """Emit new partitions, and defer the rest by the interval."""
-        known: KnownPartitions = tracker.current_restriction()
+        partitions: KnownPartitions = tracker.current_restriction()
         looked_us = time.time_ns() // 1000
         try:
-            counts, found = self._look(known, estimator.current_watermark())
+            counts, elements = self._look(partitions, estimator.current_watermark())
         except NoAnswerError as error:
-            if not known.has_begun:
+            if not partitions.has_begun:
                 raise
             LOG.warning("%s; looking for new partitions later", error)
-            counts, found = known.counts, []
+            counts, elements = partitions.counts, []
             looked_us = estimator.current_watermark().micros
-        for each in found if tracker.try_claim(counts) else ():
-            yield TimestampedValue(each, Timestamp(micros=each.watermark_us))
-        self._warn_of_gone(known, tracker.current_restriction())
+        for element in elements if tracker.try_claim(counts) else ():
+            yield TimestampedValue(element, Timestamp(micros=element.watermark_us))
+        self._warn_of_gone(partitions, tracker.current_restriction())
         unknown_us = self._policy.of_unknown_partitions(
             looked_us, looked_us + round(self._interval_s * 1e6)
         )
@@ -284,34 +287,34 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
             estimator.set_watermark(Timestamp(micros=unknown_us))
         tracker.defer_remainder(Duration(self._interval_s))
 
-    def _warn_of_gone(self, before: KnownPartitions, after: KnownPartitions) -> None:
-        for topic in after.missing:
-            if after.is_gone(topic) and not before.is_gone(topic):
+    def _warn_of_gone(self, previous: KnownPartitions, current: KnownPartitions) -> None:
+        for topic in current.missing:
+            if current.is_gone(topic) and not previous.is_gone(topic):
                 LOG.warning(
                     "%s: topic %s does not exist any more. If it is created again, it is not read",
                     *(self._sought.transform, topic),
                 )
 
     def _look(
-        self, known: KnownPartitions, watermark: Timestamp
+        self, partitions: KnownPartitions, watermark: Timestamp
     ) -> tuple[dict[str, int], list[PartitionElement]]:
         sought = self._sought
-        timeout_s = _LATER_TIMEOUT_S if known.has_begun else _FIRST_TIMEOUT_S
+        timeout_s = _LATER_TIMEOUT_S if partitions.has_begun else _FIRST_TIMEOUT_S
         with inquirer(sought.config, sought.transform) as asks:
             counts = sought.topics.partitions(asks, timeout_s)
-            if not known.has_begun:
+            if not partitions.has_begun:
                 warn_of_missing(counts, sought.transform)
             new = [
                 (topic, number)
                 for topic, count in counts.items()
-                if not known.is_gone(topic)
-                for number in range(known.counts.get(topic, 0), count)
+                if not partitions.is_gone(topic)
+                for number in range(partitions.counts.get(topic, 0), count)
             ]
             # Partitions that were added later are read from their first record.
-            has_position = not known.has_begun or sought.start.time_ms is not None
+            has_position = not partitions.has_begun or sought.start.time_ms is not None
             start = sought.start if has_position else Position(EARLIEST)
-            found = sought.elements(asks, new, start, watermark.micros) if new else []
-            if found and known.has_begun:
-                names = ", ".join(f"{each.topic}[{each.partition}]" for each in found)
+            elements = sought.elements(asks, new, start, watermark.micros) if new else []
+            if elements and partitions.has_begun:
+                names = ", ".join(f"{element.topic}[{element.partition}]" for element in elements)
                 LOG.info("%s: new partitions: %s", sought.transform, names)
-        return counts, found
+        return counts, elements

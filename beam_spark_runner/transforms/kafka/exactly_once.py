@@ -231,20 +231,20 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
             # An earlier batch is yet to arrive: an exchange may change the order.
             early.add(fields)
             return
-        others = sorted((Batch(*each) for each in early.read()), key=lambda each: each.first)
-        for each in (batch, *others):
-            if each.first == expected:
-                expected = each.after
-                self._take(shard, each)
+        others = sorted((Batch(*other) for other in early.read()), key=lambda other: other.first)
+        for candidate in (batch, *others):
+            if candidate.first == expected:
+                expected = candidate.end
+                self._take(shard, candidate)
         next_.write(expected)
         if sink_group.read() != self._sink.once.sink_group_id:
             self._new_groups.add(shard)
             sink_group.write(self._sink.once.sink_group_id)
         if others:
             early.clear()
-            for each in others:
-                if each.first > expected:
-                    early.add(tuple(each))
+            for other in others:
+                if other.first > expected:
+                    early.add(tuple(other))
         if self._size >= _TRANSACTION_BYTES:
             self._write_all()
 
@@ -264,7 +264,7 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
 
     def _write(self, shard: int, batches: list[Batch]) -> None:
         is_new = shard in self._new_groups
-        writer = self._writers.take(shard, batches[0].first)
+        writer = self._writers.borrow(shard, batches[0].first)
         if writer is not None:
             try:
                 writer.write(batches, is_new=is_new)

@@ -99,8 +99,8 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
             raise ValueError(f"offsets {stop} were not read, only those below {self._claimed}")
 
     def current_progress(self) -> RestrictionProgress:
-        left = 1 if self._stop is None else self._stop - self._claimed
-        return RestrictionProgress(completed=self._claimed - self._start, remaining=left)
+        remainder = 1 if self._stop is None else self._stop - self._claimed
+        return RestrictionProgress(completed=self._claimed - self._start, remaining=remainder)
 
     def try_split(
         self, fraction_of_remainder: float
@@ -110,10 +110,10 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         if self._stop is None:
             cut = self._claimed
         else:
-            left = self._stop - self._claimed
-            if left <= 0:
+            remainder = self._stop - self._claimed
+            if remainder <= 0:
                 return None
-            cut = self._claimed + int(left * fraction_of_remainder)
+            cut = self._claimed + int(remainder * fraction_of_remainder)
             if cut >= self._stop:
                 return None
         residual = OffsetInterval(cut, self._stop)

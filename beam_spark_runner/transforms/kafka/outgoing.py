@@ -84,7 +84,7 @@ class Conversion:
         if is_record:
             partition = self._number(topic, "partition", element.partition, 0, _MAX_PARTITION)
             timestamp = self._number(topic, "timestamp", element.timestamp, 1, _MAX_MS)
-            headers = [self._header(topic, each) for each in element.headers]
+            headers = [self._header(topic, header) for header in element.headers]
         record = topic, partition, key, value, timestamp, headers
         if self.most_bytes is not None and (size := size_of(record)) > self.most_bytes:
             raise self._wrong(
@@ -103,29 +103,29 @@ class Conversion:
             self.transform,
         )
 
-    def _number(self, topic: str, name: str, given: Any, least: int, most: int) -> int | None:
+    def _number(self, topic: str, name: str, value: Any, least: int, most: int) -> int | None:
         # librdkafka treats the timestamp 0 as the current time, and a negative partition as None.
-        if given is None:
+        if value is None:
             return None
-        if not isinstance(given, bool) and isinstance(given, Integral):
-            number = int(given)
+        if not isinstance(value, bool) and isinstance(value, Integral):
+            number = int(value)
             if least <= number <= most:
                 return number
         raise self._wrong(
             topic,
-            f"a {name} is {given!r}, but must be at least {least} and at most {most}, and an int. "
+            f"a {name} is {value!r}, but must be at least {least} and at most {most}, and an int. "
             "None: the producer chooses",
         )
 
-    def _header(self, topic: str, given: Any) -> tuple[str, bytes | None]:
-        match given:
+    def _header(self, topic: str, header: Any) -> tuple[str, bytes | None]:
+        match header:
             case (str(name), bytes() | None as content) if _is_unicode(name):
                 return name, content
             case (str(name), str(text)) if _is_unicode(name) and _is_unicode(text):
                 return name, text.encode()
         raise self._wrong(
             topic,
-            f"a header is {given!r}, but must be a pair of name and value: a text, and bytes, a "
+            f"a header is {header!r}, but must be a pair of name and value: a text, and bytes, a "
             "text or None. Texts must not contain lone surrogates",
         )
 
@@ -133,14 +133,14 @@ class Conversion:
         return KafkaAccessError(f"a record for topic {topic}: {problem}", self.transform)
 
     def _bytes(
-        self, name: str, given: Any, serializer: Callable[[Any], bytes] | None
+        self, name: str, value: Any, serializer: Callable[[Any], bytes] | None
     ) -> bytes | None:
-        made = given if given is None or serializer is None else serializer(given)
-        if made is None or isinstance(made, bytes):
-            return made
+        content = value if value is None or serializer is None else serializer(value)
+        if content is None or isinstance(content, bytes):
+            return content
         source = "" if serializer is None else f" that {name}_serializer has returned"
         raise KafkaAccessError(
-            f"a {name}{source} is not bytes, but {type(made).__name__}: {made!r}. "
+            f"a {name}{source} is not bytes, but {type(content).__name__}: {content!r}. "
             f"{name}_serializer must be a function that returns bytes, such as str.encode",
             self.transform,
         )

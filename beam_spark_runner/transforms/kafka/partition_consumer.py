@@ -22,7 +22,7 @@ class PartitionConsumer:
     """Reads one partition, which is assigned to it: it does not join the consumer group.
 
     Attributes:
-        position: The offset from which ``take`` continues.
+        position: The offset from which ``poll`` continues.
         has_answered: Whether the broker has sent records or an end since the last ``seek``.
         is_at_end: Whether the broker had no more records at its last answer.
 
@@ -54,10 +54,10 @@ class PartitionConsumer:
         self.has_answered = self.is_at_end = False
         self._put_back: list[Any] = []
         self._after_put_back = offset
-        self._error: Exception | None = None  # for the next ``take``: it came after records
+        self._error: Exception | None = None  # for the next ``poll``: it came after records
         self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
 
-    def take(self, most: int, wait_s: float) -> list[Any]:
+    def poll(self, most: int, wait_s: float) -> list[Any]:
         """Return the next records that have arrived; ``position`` may advance without any.
 
         Args:
@@ -116,7 +116,7 @@ class PartitionConsumer:
         return max(int(end), -1)
 
     def put_back(self, records: Sequence[Any]) -> None:
-        """Have ``take`` return the last records of its earlier results again."""
+        """Have ``poll`` return the last records of its earlier results again."""
         if records:
             if not self._put_back:  # librdkafka reports the end of a partition once
                 self._after_put_back = self.position

@@ -57,7 +57,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
     """Reads partitions; subclasses declare the parameters of ``process``.
 
     Attributes:
-        send_new_results: See ``harness.beam.restrictions``. SDK harnesses of Beam do not set it.
+        send_new_results: See ``harness.beam.splittable_steps``. Beam's SDK harnesses do not set it.
 
     Args:
         reading: How partitions are read.
@@ -88,7 +88,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         topic, number, *_ = element
         claimed: int = tracker.current_restriction().start
         start = claimed
-        consumer = self._consumers.take(topic, number, claimed)
+        consumer = self._consumers.borrow(topic, number, claimed)
         end = consumer.known_end()
         waited_s = time.monotonic()
         waits_s = waited_s + self._reading.polling_timeout_s
@@ -96,7 +96,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             while not self._is_done(tracker, claimed):
                 wait_s = _WAIT_S if consumer.has_answered else _STEP_S
                 try:
-                    records = consumer.take(_MAX_AT_ONCE, wait_s)
+                    records = consumer.poll(_MAX_AT_ONCE, wait_s)
                 except OutOfRangeError as error:
                     self._go_to_an_offset_that_exists(consumer, topic, number, error)
                     records = []
@@ -162,7 +162,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                 windowed = map(create, values, times_us, itertools.repeat(_GLOBAL))
                 send_new_results(values, [*windowed])
             newest_us = max(newest_us, *times_us)
-        watermark = Timestamp(micros=self._reading.policy.after(newest_us, now_us))
+        watermark = Timestamp(micros=self._reading.policy.watermark_after(newest_us, now_us))
         if watermark > estimator.current_watermark():
             estimator.set_watermark(watermark)
 
@@ -206,7 +206,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             upto = max(claimed, tracker.current_restriction().stop)
         if upto == consumer.position:
             return records, upto
-        mine = [each for each in records if each.offset() < upto]
+        mine = [record for record in records if record.offset() < upto]
         consumer.put_back(records[len(mine) :])
         return mine, upto
 

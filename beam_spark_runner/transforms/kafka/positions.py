@@ -33,11 +33,11 @@ class Position:
     reset: str = LATEST
 
 
-def position_of(given: Any, name: str, words: Sequence[str], transform: str) -> Position:
+def position_of(argument: Any, name: str, words: Sequence[str], transform: str) -> Position:
     """Parse an argument that is a position.
 
     Args:
-        given: A word, a ``Timestamp``, or a mapping of (topic, partition) to offset.
+        argument: A word, a ``Timestamp``, or a mapping of (topic, partition) to offset.
         name: The name of the argument, for errors.
         words: The words that are allowed.
         transform: The label of the transform, for errors.
@@ -45,14 +45,14 @@ def position_of(given: Any, name: str, words: Sequence[str], transform: str) -> 
     Raises:
         KafkaAccessError: The argument is none of these.
     """
-    if isinstance(given, str) and given in words:
-        return Position(given)
-    if isinstance(given, Timestamp):
-        return Position(time_ms=-(-given.micros // 1000))
-    if isinstance(given, Mapping) and given and all(map(_is_offset, given.items())):
-        return Position(offsets=dict(given))
+    if isinstance(argument, str) and argument in words:
+        return Position(argument)
+    if isinstance(argument, Timestamp):
+        return Position(time_ms=-(-argument.micros // 1000))
+    if isinstance(argument, Mapping) and argument and all(map(_is_offset, argument.items())):
+        return Position(offsets=dict(argument))
     raise KafkaAccessError(
-        f"{name} is {given!r}; it may be {', '.join(words)}, a Timestamp, or a dict of "
+        f"{name} is {argument!r}; it may be {', '.join(words)}, a Timestamp, or a dict of "
         "(topic, partition) to offset",
         transform,
     )
@@ -89,9 +89,9 @@ class OffsetLookup:
             for partition in partitions
         }
 
-    def _ask(self, name: str, asked: Any) -> Any:
+    def _ask(self, name: str, partitions: Any) -> Any:
         function = getattr(self._asks.client, name)
-        return self._asks.ask(lambda wait_s: function(asked, timeout=wait_s), self._timeout_s)
+        return self._asks.ask(lambda wait_s: function(partitions, timeout=wait_s), self._timeout_s)
 
     def at(
         self, position: Position, ends: Mapping[Partition, tuple[int, int]]
@@ -106,10 +106,10 @@ class OffsetLookup:
             KafkaAccessError: The position has no offset for a partition.
         """
         if position.offsets is not None:
-            if missing := [each for each in ends if each not in position.offsets]:
+            if missing := [partition for partition in ends if partition not in position.offsets]:
                 names = ", ".join(f"{topic}[{number}]" for topic, number in missing)
                 raise KafkaAccessError(f"no offset is given for {names}", self._transform)
-            return {each: position.offsets[each] for each in ends}
+            return {partition: position.offsets[partition] for partition in ends}
         if position.time_ms is not None:
             return self._at_time(position.time_ms, ends)
         if position.word == COMMITTED:
@@ -120,24 +120,26 @@ class OffsetLookup:
     def _at_time(
         self, time_ms: int, ends: Mapping[Partition, tuple[int, int]]
     ) -> dict[Partition, int]:
-        asked = [self._make(*each, time_ms) for each in ends]
-        found = self._ask("offsets_for_times", asked) if asked else []
+        questions = [self._make(*partition, time_ms) for partition in ends]
+        answers = self._ask("offsets_for_times", questions) if questions else []
         # A partition without a record of that time or later has a negative offset.
-        offsets = {(each.topic, each.partition): each for each in found}
-        self._refuse_errors(found)
+        offsets = {(answer.topic, answer.partition): answer for answer in answers}
+        self._refuse_errors(answers)
         return {
-            each: offsets[each].offset if offsets[each].offset >= 0 else high
-            for each, (_, high) in ends.items()
+            partition: offsets[partition].offset if offsets[partition].offset >= 0 else high
+            for partition, (_, high) in ends.items()
         }
 
     def _committed(
         self, reset: str, ends: Mapping[Partition, tuple[int, int]]
     ) -> dict[Partition, int]:
-        asked = [self._make(*each) for each in ends]
-        found = self._ask("committed", asked) if asked else []
-        self._refuse_errors(found)
-        committed = {(each.topic, each.partition): each.offset for each in found}
-        if reset == "error" and (bare := [each for each in ends if committed[each] < 0]):
+        questions = [self._make(*partition) for partition in ends]
+        answers = self._ask("committed", questions) if questions else []
+        self._refuse_errors(answers)
+        committed = {(answer.topic, answer.partition): answer.offset for answer in answers}
+        if reset == "error" and (
+            bare := [partition for partition in ends if committed[partition] < 0]
+        ):
             names = ", ".join(f"{topic}[{number}]" for topic, number in bare)
             raise KafkaAccessError(
                 f"the group has committed no offset for {names}, and auto.offset.reset is error",
@@ -145,13 +147,13 @@ class OffsetLookup:
             )
         index = 0 if reset == EARLIEST else 1
         return {
-            each: committed[each] if committed[each] >= 0 else pair[index]
-            for each, pair in ends.items()
+            partition: committed[partition] if committed[partition] >= 0 else pair[index]
+            for partition, pair in ends.items()
         }
 
-    def _refuse_errors(self, found: Iterable[Any]) -> None:
-        for each in found:
-            if each.error is not None:
+    def _refuse_errors(self, answers: Iterable[Any]) -> None:
+        for answer in answers:
+            if answer.error is not None:
                 raise KafkaAccessError(
-                    f"{each.topic}[{each.partition}]: {each.error}", self._transform
+                    f"{answer.topic}[{answer.partition}]: {answer.error}", self._transform
                 )

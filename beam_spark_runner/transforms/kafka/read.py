@@ -112,10 +112,11 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         self._refuse(others)
         if bool(names) == bool(topic_pattern):
             raise KafkaAccessError("give either topics or topic_pattern", self._name)
-        for each in key_deserializer, value_deserializer:
-            if each is not None and not callable(each):
+        for deserializer in key_deserializer, value_deserializer:
+            if deserializer is not None and not callable(deserializer):
                 raise KafkaAccessError(
-                    f"{each!r} is no function: deserializers are functions of bytes", self._name
+                    f"{deserializer!r} is no function: deserializers are functions of bytes",
+                    self._name,
                 )
         if with_metadata and (key_deserializer or value_deserializer):
             raise KafkaAccessError(
@@ -169,8 +170,8 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         if start is None and "group.id" not in config:
             return Position(default if reset in (None, "error") else reset)
         words = (EARLIEST, LATEST, COMMITTED)
-        given = COMMITTED if start is None else start
-        position = position_of(given, "start", words, self._name)
+        choice = COMMITTED if start is None else start
+        position = position_of(choice, "start", words, self._name)
         if position.word == COMMITTED and "group.id" not in config:
             raise KafkaAccessError("start='committed' needs a group.id", self._name)
         return replace(position, reset=reset or default) if position.word == COMMITTED else position

@@ -85,11 +85,11 @@ class RecordConverter:
         if not policy.reads_records:
             of_message = policy.of_message
             with contextlib.suppress(Exception):  # raised again below, with the record
-                stamps = [each.timestamp() for each in records]
+                stamps = [record.timestamp() for record in records]
                 times_us = [of_message(kind, time_ms, now_us) for kind, time_ms in stamps]
                 if min(times_us) >= _FIRST_US and max(times_us) <= _LAST_US:
                     return times_us
-        return [self._time_us(each, now_us) for each in records]
+        return [self._time_us(record, now_us) for record in records]
 
     def _time_us(self, message: Any, now_us: int) -> int:
         policy = self._reading.policy
@@ -117,7 +117,7 @@ class RecordConverter:
             TIMESTAMP_TYPES[kind],
             message.key(),
             message.value(),
-            [KafkaHeader(*each) for each in message.headers() or ()],
+            [KafkaHeader(*header) for header in message.headers() or ()],
         )
 
     def _pair(self) -> Callable[[Any], tuple[Any, Any]]:

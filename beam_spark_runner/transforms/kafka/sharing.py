@@ -19,16 +19,16 @@ _all: dict[str, tuple[Any, int]] = {}  # objects by id, with the number of users
 def shared(id_: str, make: Callable[[], T]) -> T:
     """Return the object of an id, which the first user makes; each user must call ``release``."""
     with _lock:
-        found, users = _all.get(id_) or (make(), 0)
-        _all[id_] = found, users + 1
-        return found
+        value, users = _all.get(id_) or (make(), 0)
+        _all[id_] = value, users + 1
+        return value
 
 
 def release(id_: str) -> None:
     """Release the object of an id; the call of its last user closes it."""
     with _lock:
-        found, users = _all.pop(id_)
+        value, users = _all.pop(id_)
         if users > 1:
-            _all[id_] = found, users - 1
+            _all[id_] = value, users - 1
             return
-    found.close()
+    value.close()

@@ -50,7 +50,7 @@ class TimestampPolicy(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def after(self, newest_us: int, now_us: int) -> int:
+    def watermark_after(self, newest_us: int, now_us: int) -> int:
         """Return the watermark after records have been read.
 
         Args:
@@ -83,7 +83,7 @@ class ProcessingTime(TimestampPolicy):
         return now_us
 
     @override
-    def after(self, newest_us: int, now_us: int) -> int:
+    def watermark_after(self, newest_us: int, now_us: int) -> int:
         return newest_us
 
     @override
@@ -115,7 +115,7 @@ class LogAppendTime(TimestampPolicy):
         return timestamp_ms * 1000
 
     @override
-    def after(self, newest_us: int, now_us: int) -> int:
+    def watermark_after(self, newest_us: int, now_us: int) -> int:
         return newest_us
 
     @override
@@ -138,7 +138,7 @@ class _Delayed(TimestampPolicy):
         return round(self.max_delay * 1_000_000)
 
     @override
-    def after(self, newest_us: int, now_us: int) -> int:
+    def watermark_after(self, newest_us: int, now_us: int) -> int:
         return min(newest_us, now_us) - self._delay_us
 
     @override
@@ -207,22 +207,22 @@ _BY_NAME = {
 }
 
 
-def policy_of(given: Any, transform: str) -> TimestampPolicy:
+def policy_of(argument: Any, transform: str) -> TimestampPolicy:
     """Return the policy that an argument is or names.
 
     Args:
-        given: A policy, or its name in Beam's ``ReadFromKafka``.
+        argument: A policy, or its name in Beam's ``ReadFromKafka``.
         transform: The label of the transform, for errors.
 
     Raises:
         KafkaAccessError: The argument is neither.
     """
-    if isinstance(given, TimestampPolicy):
-        return given
-    if given in _BY_NAME:
-        return _BY_NAME[given]
+    if isinstance(argument, TimestampPolicy):
+        return argument
+    if argument in _BY_NAME:
+        return _BY_NAME[argument]
     raise KafkaAccessError(
-        f"timestamp_policy is {given!r}; it may be ProcessingTime, CreateTime or LogAppendTime, "
+        f"timestamp_policy is {argument!r}; it may be ProcessingTime, CreateTime or LogAppendTime, "
         "or CreateTime(max_delay=…) or EventTime(max_delay=…, timestamp_fn=…)",
         transform,
     )

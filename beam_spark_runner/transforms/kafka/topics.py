@@ -41,16 +41,16 @@ class Topics:
             KafkaException: The brokers do not answer.
         """
         if self._pattern is None:
-            found: dict[str, Any] = {}
+            topics: dict[str, Any] = {}
             for name in self._names:
-                found |= asks.topics(name, timeout_s)
+                topics |= asks.topics(name, timeout_s)
         else:
-            found = {
+            topics = {
                 name: topic
                 for name, topic in asks.topics(None, timeout_s).items()
                 if self._pattern.fullmatch(name)
             }
-        return {name: self._count(name, topic) for name, topic in sorted(found.items())}
+        return {name: self._count(name, topic) for name, topic in sorted(topics.items())}
 
     def _count(self, name: str, topic: Any) -> int:
         if topic.error is None:

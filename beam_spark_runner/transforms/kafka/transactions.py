@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     records: Sequence[Outgoing]
 
     @property
-    def after(self) -> int:
+    def end(self) -> int:
         """The number after the last one."""
         return self.first + len(self.records)
 
@@ -56,12 +56,12 @@ class Written(NamedTuple):
     """The offset and metadata that the consumer group of a shard has committed.
 
     Attributes:
-        after: The number of the next record.
+        next_number: The number of the next record.
         writer: The writer of the batches; empty: no batch was written.
         groups: The groups of the last batches, newest last.
     """
 
-    after: int
+    next_number: int
     writer: str
     groups: tuple[str, ...]
 
@@ -92,14 +92,14 @@ class Written(NamedTuple):
 
     def with_batches(self, batches: Sequence[Batch]) -> "Written":
         """Return the state after batches have been written."""
-        groups = dict.fromkeys([*self.groups, *(each.group for each in batches)])
-        return Written(batches[-1].after, batches[-1].writer, tuple(groups)[-_KEPT_GROUPS:])
+        groups = dict.fromkeys([*self.groups, *(batch.group for batch in batches)])
+        return Written(batches[-1].end, batches[-1].writer, tuple(groups)[-_KEPT_GROUPS:])
 
     def metadata(self) -> str:
         """Return the metadata to commit: writer and groups in JSON."""
         return json.dumps({"writer": self.writer, "groups": self.groups})
 
-    def left(
+    def unwritten(
         self, batches: Sequence[Batch], name: str, transform: str, *, is_new: bool = False
     ) -> list[Batch]:
         """Return those of consecutive batches that have not been written.
@@ -123,18 +123,18 @@ class Written(NamedTuple):
                 "by that run stay written",
                 transform,
             )
-        if self.after < first.first and (self.writer or not is_new):
+        if self.next_number < first.first and (self.writer or not is_new):
             raise KafkaAccessError(
-                f"the group {name} does not know of {first.first - self.after} records that were "
-                "written: its offsets were deleted or have expired "
+                f"the group {name} does not know of {first.first - self.next_number} records that "
+                "were written: its offsets were deleted or have expired "
                 "(offsets.retention.minutes of the brokers), or the topic is on another cluster. "
                 "Continue with another sink_group_id: if the records of the last epoch are there, "
                 "they are then written a second time",
                 transform,
             )
-        for each in batches:
-            was_written = each.after <= self.after
-            if each.first < self.after and not (was_written and each.group in self.groups):
+        for batch in batches:
+            was_written = batch.end <= self.next_number
+            if batch.first < self.next_number and not (was_written and batch.group in self.groups):
                 raise KafkaAccessError(
                     f"other records were written for the group {name} with the same numbers: the "
                     "pipeline began from a checkpoint or savepoint that is older than what it has "
@@ -142,7 +142,7 @@ class Written(NamedTuple):
                     "stays, and is written a second time",
                     transform,
                 )
-        return [each for each in batches if each.first >= self.after]
+        return [batch for batch in batches if batch.first >= self.next_number]
 
 
 class ShardWriter:
@@ -174,42 +174,42 @@ class ShardWriter:
         # Only now, since ``init_transactions`` has ended the transaction of an earlier producer.
         with inquirer({**common, "group.id": name}, transform) as asks:
             self._group = asks.client.consumer_group_metadata()
-            asked = [self._module.TopicPartition(*self._offset)]
-            (found,) = asks.ask(
-                lambda wait_s: asks.client.committed(asked, timeout=wait_s), _TIMEOUT_S
+            partitions = [self._module.TopicPartition(*self._offset)]
+            (last,) = asks.ask(
+                lambda wait_s: asks.client.committed(partitions, timeout=wait_s), _TIMEOUT_S
             )
-            if found.error is not None:
-                raise KafkaAccessError(f"the group {name}: {found.error}", transform)
-        self._written = Written.of(found.offset, found.metadata, name, transform)
+            if last.error is not None:
+                raise KafkaAccessError(f"the group {name}: {last.error}", transform)
+        self._state = Written.of(last.offset, last.metadata, name, transform)
 
     @property
-    def after(self) -> int:
+    def next_number(self) -> int:
         """The number of the next record, according to this writer's last commit."""
-        return self._written.after
+        return self._state.next_number
 
     def write(self, batches: Sequence[Batch], *, is_new: bool = False) -> None:
         """Write those of consecutive batches that have not been written, in one transaction.
 
         Args:
             batches: Batches of this shard.
-            is_new: See ``Written.left``.
+            is_new: See ``Written.unwritten``.
 
         Raises:
             ShardTakenError: Another producer has begun with the same ``transactional.id``.
             KafkaAccessError: The batches cannot be written.
         """
-        left = self._written.left(batches, self._name, self._transform, is_new=is_new)
-        if not left:
+        rest = self._state.unwritten(batches, self._name, self._transform, is_new=is_new)
+        if not rest:
             return
-        written = self._written.with_batches(left)
+        state = self._state.with_batches(rest)
         producer = self._delivery.producer
         try:
             self._call("begin", producer.begin_transaction)
-            for batch in left:
+            for batch in rest:
                 for record in batch.records:
                     self._delivery.send(record)
             self._delivery.flush()
-            offset = self._module.TopicPartition(*self._offset, written.after, written.metadata())
+            offset = self._module.TopicPartition(*self._offset, state.next_number, state.metadata())
             self._call(
                 "write offsets",
                 producer.send_offsets_to_transaction,
@@ -224,7 +224,7 @@ class ShardWriter:
                     f"another producer has begun to write as {self._name}", self._transform
                 ) from error
             raise
-        self._written = written
+        self._state = state
 
     def _call(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Call a method of the producer, and retry after retriable errors.
@@ -294,45 +294,45 @@ class ShardTakenError(KafkaAccessError):
 class ShardWriters:
     """The pool of a transform's writers in this process, by shard.
 
-    Threads: any. Between ``take`` and ``give_back``, only the caller uses a writer.
+    Threads: any. Between ``borrow`` and ``give_back``, only the caller uses a writer.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._parked: dict[int, tuple[ShardWriter, float]] = {}
 
-    def take(self, shard: int, after: int) -> ShardWriter | None:
+    def borrow(self, shard: int, number: int) -> ShardWriter | None:
         """Return the writer of a shard, if the pool has one that is up to date.
 
         Args:
             shard: The number of the shard.
-            after: The number of the next record. A writer whose own next number is lower is
+            number: The number of the next record. A writer whose own next number is lower is
                 closed: another process has written since.
         """
         with self._lock:
             old_s = time.monotonic() - _IDLE_S
-            idle = [each for each, (_, since_s) in self._parked.items() if since_s < old_s]
-            closing = [self._parked.pop(each)[0] for each in idle]
-            found, _ = self._parked.pop(shard, (None, 0.0))
-        if found is not None and found.after < after:  # another process has continued since
-            closing.append(found)
-            found = None
-        for each in closing:
-            each.close()
-        return found
+            idle = [other for other, (_, since_s) in self._parked.items() if since_s < old_s]
+            closing = [self._parked.pop(other)[0] for other in idle]
+            writer, _ = self._parked.pop(shard, (None, 0.0))
+        if writer is not None and writer.next_number < number:
+            closing.append(writer)  # another process has continued since
+            writer = None
+        for old_writer in closing:
+            old_writer.close()
+        return writer
 
     def give_back(self, shard: int, writer: ShardWriter) -> None:
         """Return a writer to the pool, for the next bundle."""
         with self._lock:
-            before, _ = self._parked.get(shard, (None, 0.0))
+            previous, _ = self._parked.get(shard, (None, 0.0))
             self._parked[shard] = writer, time.monotonic()
-        if before is not None:
-            before.close()
+        if previous is not None:
+            previous.close()
 
     def close(self) -> None:
         """Close the writers in the pool."""
         with self._lock:
             parked = [writer for writer, _ in self._parked.values()]
             self._parked.clear()
-        for each in parked:
-            each.close()
+        for writer in parked:
+            writer.close()

@@ -70,10 +70,10 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
         if others:
             texts = "; ".join(f"{name}: {_NOT_HERE[name]}" for name in others)
             raise KafkaAccessError(f"arguments of Beam's Java transform: {texts}", self._name)
-        for each in key_serializer, value_serializer:
-            if each is not None and not callable(each):
+        for serializer in key_serializer, value_serializer:
+            if serializer is not None and not callable(serializer):
                 raise KafkaAccessError(
-                    f"{each!r} is no function: serializers are functions that return bytes",
+                    f"{serializer!r} is no function: serializers are functions that return bytes",
                     self._name,
                 )
         self._config = configs.producer_config(producer_config, self._name)

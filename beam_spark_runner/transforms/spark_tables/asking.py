@@ -21,17 +21,17 @@ def schema_given(schema: Any) -> str:
         ValueError: It is none of these, or a column has no counterpart in Beam or Spark.
     """
     if isinstance(schema, str):
-        found: str | None = schema_of_ddl(schema)
+        schema_json: str | None = schema_of_ddl(schema)
     elif isinstance(schema, Mapping):
         from apache_beam.typehints.row_type import RowTypeConstraint
 
-        found = schema_of_hint(RowTypeConstraint.from_fields(list(schema.items())))
+        schema_json = schema_of_hint(RowTypeConstraint.from_fields(list(schema.items())))
     else:
-        found = schema_of_hint(schema)
-    if found is None:
+        schema_json = schema_of_hint(schema)
+    if schema_json is None:
         raise ValueError(f"{schema!r} is no schema: give a text such as 'id BIGINT, name STRING'")
-    refuse_unusable(found, "the schema")
-    return found
+    refuse_unusable(schema_json, "the schema")
+    return schema_json
 
 
 def refuse_unusable(schema: str, what: str) -> None:

@@ -23,7 +23,7 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
 
     def __init__(self, element_type: Any, schema: str) -> None:
         super().__init__(pa.RecordBatch, element_type)
-        self._given = element_type, schema
+        self._arguments = element_type, schema
         self._encoder = BatchEncoder(schema)
 
     def produce_batch(self, elements: Iterable[Any]) -> pa.RecordBatch:
@@ -48,7 +48,7 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordBatchConverter, self._given
+        return RecordBatchConverter, self._arguments
 
 
 def register() -> None:

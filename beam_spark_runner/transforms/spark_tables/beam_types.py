@@ -147,7 +147,7 @@ def _spark_type(type_: Any, path: str) -> SparkType:
                 return _LOGICAL[urn]
             if urn == "beam:logical_type:fixed_decimal:v1":
                 fields = type_.logical_type.argument.row.values
-                precision, scale = (each.atomic_value.int32 for each in fields)
+                precision, scale = (field.atomic_value.int32 for field in fields)
                 return f"decimal({precision},{scale})"
             what = "Any, or a Python class without a schema," if "any" in urn else urn
             raise ValueError(

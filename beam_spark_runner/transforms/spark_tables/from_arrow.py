@@ -54,9 +54,9 @@ def _builder(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[Row]]:
         "        add(row)\n"
         "    return rows\n"
     )
-    made: dict[str, Any] = {"new": Row.__new__, "Row": Row}
-    exec(code, made)
-    build: Callable[[list[list[Any]]], list[Row]] = made["build"]
+    namespace: dict[str, Any] = {"new": Row.__new__, "Row": Row}
+    exec(code, namespace)
+    build: Callable[[list[list[Any]]], list[Row]] = namespace["build"]
     return build
 
 
@@ -70,7 +70,7 @@ def values_of(array: pa.Array) -> list[Any]:
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
     elif pa.types.is_timestamp(type_) and type_.tz is not None:
         micros = array.cast(pa.timestamp("us", type_.tz)).cast(pa.int64()).to_pylist()
-        values = [None if each is None else Timestamp(micros=each) for each in micros]
+        values = [None if time_us is None else Timestamp(micros=time_us) for time_us in micros]
     elif pa.types.is_time(type_):
         values = array.cast(pa.time64("us"), safe=False).to_pylist()
     elif pa.types.is_struct(type_):

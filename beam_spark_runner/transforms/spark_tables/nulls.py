@@ -38,8 +38,8 @@ def _nulls_in(type_: SparkType, array: pa.Array, path: str) -> Iterator[str]:
         parts = [(type_["valueType"], type_["valueContainsNull"], items, f"{path}[value]")]
     else:
         parts = [
-            (field.type, field.is_nullable, each, f"{path}.{field.name}")
-            for field, each in zip(fields_of(type_), present.flatten(), strict=True)
+            (field.type, field.is_nullable, column, f"{path}.{field.name}")
+            for field, column in zip(fields_of(type_), present.flatten(), strict=True)
         ]
     for part_type, is_nullable, part, part_path in parts:
         if part.null_count and not is_nullable:

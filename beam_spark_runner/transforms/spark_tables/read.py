@@ -77,14 +77,14 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         sources = {"table": table, "query": query, "path": path, "dataframe": dataframe}
-        named = [name for name, value in sources.items() if value is not None]
-        if len(named) > 1 or not (named or format):
+        names = [name for name, value in sources.items() if value is not None]
+        if len(names) > 1 or not (names or format):
             raise ValueError(
                 "ReadFromSpark takes one of table, query, path and dataframe, or a format with "
-                f"options; it got {' and '.join(named) or 'none of them'}"
+                f"options; it got {' and '.join(names) or 'none of them'}"
             )
         if (query or dataframe is not None) and (format or options):
-            raise ValueError(f"ReadFromSpark: {named[0]} takes neither format nor options")
+            raise ValueError(f"ReadFromSpark: {names[0]} takes neither format nor options")
         self._dataframe = dataframe
         self._batches = batches
         self._schema = None if schema is None else schema_given(schema)
@@ -132,8 +132,8 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
 def _looked_up(pipeline: beam.Pipeline, read: TableRead) -> str | None:
     """Ask the pipeline's runner for the schema; None: it does not look up schemas."""
     look_up = getattr(pipeline.runner, "schema_of_table", None)
-    found: str | None = None if look_up is None else look_up(read, pipeline.options)
-    return found
+    schema: str | None = None if look_up is None else look_up(read, pipeline.options)
+    return schema
 
 
 @beam.PTransform.register_urn(READ_TABLE, bytes)
@@ -163,7 +163,7 @@ class DecodeRows(beam.DoFn):  # type: ignore[misc]
         required: See ``_checked``.
     """
 
-    makes_new_results = True  # see ``harness.beam.steps.NewResultsLoop``
+    makes_new_results = True  # see ``harness.beam.step_loops.NewResultsLoop``
 
     def __init__(self, required: str) -> None:
         self._required = required

@@ -134,10 +134,10 @@ class _Reader:
         if not self._text[self._position :].strip():
             self.token = None
             return
-        found = _TOKEN.match(self._text, self._position)
-        if found is None:
+        match = _TOKEN.match(self._text, self._position)
+        if match is None:
             raise self._wrong(f"{self._text[self._position :].strip()[:20]!r} cannot be read")
-        self.token, self._position = found[1], found.end()
+        self.token, self._position = match[1], match.end()
 
     def _wrong(self, problem: str) -> ValueError:
         return ValueError(f"the schema {self._text!r}: {problem}")

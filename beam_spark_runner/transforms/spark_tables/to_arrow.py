@@ -48,11 +48,11 @@ class BatchEncoder:
 
     def __init__(self, schema: str) -> None:
         self._columns = columns_of(schema)
-        self._types = [arrow_type(each.type) for each in self._columns]
-        self._prepare = [preparation(each.type) for each in self._columns]
-        self._ready = [_ready(each.type) for each in self._columns]
+        self._types = [arrow_type(column.type) for column in self._columns]
+        self._prepare = [preparation(column.type) for column in self._columns]
+        self._ready = [_ready(column.type) for column in self._columns]
         self._schema = pa.schema(
-            [(each.name, type_) for each, type_ in zip(self._columns, self._types, strict=True)]
+            [(column.name, type_) for column, type_ in zip(self._columns, self._types, strict=True)]
         )
 
     def encode(self, rows: Sequence[Any]) -> bytes:
@@ -112,7 +112,7 @@ def arrow_type(type_: SparkType) -> pa.DataType:
         return pa.list_(arrow_type(type_["elementType"]))
     if type_["type"] == "map":
         return pa.map_(arrow_type(type_["keyType"]), arrow_type(type_["valueType"]))
-    return pa.struct([(each.name, arrow_type(each.type)) for each in fields_of(type_)])
+    return pa.struct([(field.name, arrow_type(field.type)) for field in fields_of(type_)])
 
 
 def preparation(type_: SparkType) -> Prepare | None:
@@ -126,7 +126,7 @@ def preparation(type_: SparkType) -> Prepare | None:
             _map, preparation(type_["keyType"]), preparation(type_["valueType"])
         )
     fields = fields_of(type_)
-    return functools.partial(_struct, fields, [preparation(each.type) for each in fields])
+    return functools.partial(_struct, fields, [preparation(field.type) for field in fields])
 
 
 def _instant(value: Any) -> int:
@@ -182,7 +182,7 @@ def _prepared(prepare: Prepare | None, value: Any) -> Any:
 
 
 def _array(prepare: Prepare | None, value: Any) -> list[Any]:
-    return [_prepared(prepare, each) for each in value]
+    return [_prepared(prepare, item) for item in value]
 
 
 def _map(key: Prepare | None, item: Prepare | None, value: Any) -> list[tuple[Any, Any]]:
@@ -192,5 +192,6 @@ def _map(key: Prepare | None, item: Prepare | None, value: Any) -> list[tuple[An
 def _struct(fields: list[Column], prepare: list[Prepare | None], value: Any) -> dict[str, Any]:
     get = value.__getitem__ if isinstance(value, Mapping) else functools.partial(getattr, value)
     return {
-        each.name: _prepared(one, get(each.name)) for each, one in zip(fields, prepare, strict=True)
+        field.name: _prepared(prepare_field, get(field.name))
+        for field, prepare_field in zip(fields, prepare, strict=True)
     }

@@ -108,7 +108,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
                 f"WriteToSpark needs rows with a schema, but these are {rows.element_type}: give "
                 "schema='id BIGINT, …', or with_output_types to the previous step"
             )
-        names = [each.name for each in columns_of(schema)]
+        names = [column.name for column in columns_of(schema)]
         missing = [name for name in self._write.partition_by if name not in names]
         if missing:
             raise ValueError(

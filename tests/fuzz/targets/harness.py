@@ -138,7 +138,7 @@ class Timers(PlacedTarget):
     def take(self, place: tuple[DeclaredTimers, Any], content: bytes) -> object:
         declared, family = place
         timers = KeyTimers(declared)
-        count = timers.take(family, content)
+        count = timers.apply(family, content)
         end = Instant(MAX_US, NEVER_US)
         for _ in range(count + 1):
             if not timers.pop(end):

@@ -151,7 +151,7 @@ def test_a_skipper_ends_within_any_bytes(coder: Coder, data: bytes) -> None:
         skip(reader)
     except MalformedBytesError:
         return
-    assert 0 <= reader.left < len(data)
+    assert 0 <= reader.bytes_left < len(data)
 
 
 def unknown(*urns: str) -> dict[str, beam_runner_api_pb2.Coder]:

@@ -51,7 +51,7 @@ def test_element_window_and_windowed_value() -> None:
 def test_key_and_value() -> None:
     graph = graph_of(grouped)
     coders = Coders(graph)
-    key, value = map(coders.of, coders.key_value_ids(output_of(graph, "window")))
+    key, value = map(coders.coder_of, coders.key_value_ids(output_of(graph, "window")))
     assert (key.encode("a"), value.encode(1)) == (b"a", b"\x01")
 
 
@@ -82,12 +82,12 @@ def with_coder(graph: Graph, id_: str, coder: Coder) -> Coders:
 def test_coders_that_cannot_be_built(coder: Coder, error: type[Exception]) -> None:
     coders = with_coder(graph_of(grouped), "bad", coder)
     with pytest.raises(error, match="bad"):
-        coders.of(CoderId("bad"))
+        coders.coder_of(CoderId("bad"))
 
 
 def test_a_missing_coder() -> None:
     with pytest.raises(InvalidPipelineError, match="nowhere"):
-        Coders(graph_of(grouped)).of(CoderId("nowhere"))
+        Coders(graph_of(grouped)).coder_of(CoderId("nowhere"))
 
 
 def test_no_key_in_what_is_no_kv() -> None:
@@ -151,7 +151,7 @@ def key_coder_of_rows() -> Any:
     (grouping,) = [t for t in graph.transforms.values() if t.urn == urns.GROUP_BY_KEY]
     (collection,) = grouping.inputs.values()
     coders = Coders(graph)
-    key = coders.of(coders.key_value_ids(collection)[0])
+    key = coders.coder_of(coders.key_value_ids(collection)[0])
     assert not key.is_deterministic()  # else nothing would be shown here
     return key
 
@@ -203,7 +203,7 @@ def test_rows_of_other_sdks_are_theirs() -> None:
     key, _ = coders.key_value_ids(output_of(graph, "window"))
     assert not coders.is_known(key)
     with pytest.raises(UnsupportedFeatureError, match=r"row:v1: .*urn: \"int\""):
-        coders.of(key)
+        coders.coder_of(key)
 
 
 def test_a_grouping_of_what_is_no_kv_is_refused() -> None:

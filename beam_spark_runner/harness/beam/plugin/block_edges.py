@@ -93,11 +93,15 @@ def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
     Returns:
         Whether it has: then each block must begin with ``KEY_CONTINUES`` or ``KEY_ENDS``.
     """
-    sources = [each for each in descriptor.transforms.values() if each.spec.urn == BLOCK_SOURCE_URN]
+    sources = [
+        transform
+        for transform in descriptor.transforms.values()
+        if transform.spec.urn == BLOCK_SOURCE_URN
+    ]
     if not sources:
         return False
-    for each in sources:
-        each.spec.urn = KEYED_SOURCE_URN
+    for source in sources:
+        source.spec.urn = KEYED_SOURCE_URN
     use_keys(descriptor)
     descriptor.ClearField("timer_api_service_descriptor")
     return True
@@ -141,7 +145,7 @@ class BlockSource(MarkingSource):
         self._blocks = reader
         self._decode = _decoder(self.windowed_coder.wrapped_value_coder)
         self._readers = readers
-        steps = [each for each in readers if not isinstance(each, BlockSink)]
+        steps = [operation for operation in readers if not isinstance(operation, BlockSink)]
         self._step_name = steps[0].name_context.step_name if steps else None
 
     def setup(self, data_sampler: Any = None) -> None:
@@ -174,11 +178,11 @@ class KeyedBlockSource(BlockSource):
     @override
     def process_encoded(self, encoded_windowed_values: bytes) -> None:
         """Process a block with its mark."""
-        before = self.index
+        start = self.index
         super().process_encoded(encoded_windowed_values[1:])
         for operation in self._readers:
             if isinstance(operation, KeyedParDo):
-                operation.count(self.index - before)
+                operation.count(self.index - start)
                 if encoded_windowed_values[:1] == KEY_ENDS:
                     operation.advance_key(END_OF_TIME)
 
@@ -339,8 +343,8 @@ def _coder_of_blocks(
     factory: Any, port: beam_fn_api_pb2.RemoteGrpcPort, operation: BlockSource | BlockSink
 ) -> WindowedValueCoder:
     """Return the coder of blocks: values as the runner sees them, but decoded windows."""
-    seen = coder_seen_by_the_runner(factory.descriptor, port.coder_id)
-    return WindowedValueCoder(seen.wrapped_value_coder, operation.windowed_coder.window_coder)
+    coder = coder_seen_by_the_runner(factory.descriptor, port.coder_id)
+    return WindowedValueCoder(coder.wrapped_value_coder, operation.windowed_coder.window_coder)
 
 
 def _create_source_of(

@@ -14,12 +14,12 @@ _VARIABLE = "BEAM_SPARK_MAIN_CLASSES"
 See ``environments.process``."""
 
 
-def _given() -> str | None:
+def _classes_text() -> str | None:
     file = os.environ.get(f"{_VARIABLE}_FILE")
     return os.environ.get(_VARIABLE) if file is None else Path(file).read_text()
 
 
-_text = _given()
+_text = _classes_text()
 if _text is not None:
     MainModule(from_json(_text)).serve()
     show_dill()

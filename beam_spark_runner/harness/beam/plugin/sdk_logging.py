@@ -66,9 +66,9 @@ class SdkLogging:
             return self._marks
 
     def _lets_through(self, record: logging.LogRecord) -> bool:
-        known: bool | None = getattr(record, _PASSES, None)
-        if known is not None:  # decided for another handler
-            return known
+        decision: bool | None = getattr(record, _PASSES, None)
+        if decision is not None:  # decided for another handler
+            return decision
         with self._lock:
             passes = self._rate_limiter.lets_through(time.monotonic())
             self._is_marked = False
@@ -167,11 +167,11 @@ def _number(entry: beam_fn_api_pb2.LogEntry, place: str) -> int:
 def _install() -> SdkLogging | None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, FnApiLogRecordHandler):
-            found = SdkLogging(handler)
-            found.install()
+            bridge = SdkLogging(handler)
+            bridge.install()
             answers.install()
             patch_beam()
-            return found
+            return bridge
     return None
 
 

@@ -37,11 +37,12 @@ class ArtifactService(
     def GetArtifact(self, request: Any, context: Any) -> Iterator[Any]:
         """Send one file in chunks."""
         artifact = request.artifact
-        wanted = (artifact.type_urn, artifact.type_payload)
-        known = {
-            (each.type_urn, each.type_payload) for each in self._provision_of(context).dependencies
+        key = (artifact.type_urn, artifact.type_payload)
+        keys = {
+            (dependency.type_urn, dependency.type_payload)
+            for dependency in self._provision_of(context).dependencies
         }
-        if wanted not in known or artifact.type_urn != urns.ARTIFACT_FILE:
+        if key not in keys or artifact.type_urn != urns.ARTIFACT_FILE:
             context.abort(
                 grpc.StatusCode.NOT_FOUND, "it is not among the files of this environment"
             )

@@ -32,7 +32,7 @@ class ControlStream:
         self._requests: queue.SimpleQueue[beam_fn_api_pb2.InstructionRequest | None] = (
             queue.SimpleQueue()
         )
-        self._waiting: dict[str, Answered] = {}
+        self._callbacks: dict[str, Answered] = {}
         self._is_closed = False
         self._lock = threading.Lock()
         self._is_served = False
@@ -41,12 +41,12 @@ class ControlStream:
 
     def ask(self, request: beam_fn_api_pb2.InstructionRequest, then: Answered) -> None:
         """Send an instruction; ``then`` gets the response, if one arrives."""
-        self._waiting[request.instruction_id] = then
+        self._callbacks[request.instruction_id] = then
         self._requests.put(request)
 
     def forget(self, instruction: str) -> None:
         """Ignore the response to an instruction."""
-        self._waiting.pop(instruction, None)
+        self._callbacks.pop(instruction, None)
 
     def serve(
         self, responses: Iterator[beam_fn_api_pb2.InstructionResponse]
@@ -75,7 +75,7 @@ class ControlStream:
     def _read(self, responses: Iterator[beam_fn_api_pb2.InstructionResponse]) -> None:
         try:
             for response in responses:
-                then = self._waiting.pop(response.instruction_id, None)
+                then = self._callbacks.pop(response.instruction_id, None)
                 if then is not None:
                     then(response)
                 elif not self._instructions.was_issued(response.instruction_id):
@@ -125,7 +125,7 @@ class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignor
     def GetProcessBundleDescriptor(self, request: Any, context: Any) -> Any:
         """Return the descriptor of a stage that the harness runs."""
         id_ = request.process_bundle_descriptor_id
-        found = self._descriptor_of(context, id_)
-        if found is None:
+        descriptor = self._descriptor_of(context, id_)
+        if descriptor is None:
             context.abort(grpc.StatusCode.NOT_FOUND, f"there is no bundle descriptor {id_}")
-        return found
+        return descriptor

@@ -85,13 +85,13 @@ class DataStream:
                 inbox.put(event)
             self.changed.notify_all()
 
-    def take(self, inbox: Inbox, timeout_s: float | None = None) -> Event | None:
+    def next_event(self, inbox: Inbox, timeout_s: float | None = None) -> Event | None:
         """Take the oldest event of a bundle; wait for one if there is a timeout."""
         with self.changed:
             if timeout_s is not None:
                 self.changed.wait_for(lambda: len(inbox), timeout_s)
             was_full = inbox.is_full
-            event = inbox.take()
+            event = inbox.next_event()
             if was_full and not inbox.is_full:
                 self.changed.notify_all()
         return event

@@ -48,7 +48,7 @@ class Inbox:
         self._bytes += len(coded)
         self._events.append(event)
 
-    def take(self) -> Event | None:
+    def next_event(self) -> Event | None:
         """Remove the oldest event; None if there is none."""
         if not self._events:
             return None

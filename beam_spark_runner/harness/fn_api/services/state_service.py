@@ -87,12 +87,12 @@ class _Rest:
 
     def page(self, page_bytes: int) -> bytes:
         """Read the next page."""
-        size, taken = 0, []
+        size, pieces = 0, []
         while self._following is not None and size < page_bytes:
-            taken.append(self._following)
+            pieces.append(self._following)
             size += len(self._following)
             self._following = next(self._parts, None)
-        return b"".join(taken)
+        return b"".join(pieces)
 
 
 def _one_at_a_time(parts: Iterator[bytes]) -> Iterator[bytes]:

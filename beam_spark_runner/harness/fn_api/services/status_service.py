@@ -20,7 +20,7 @@ class StatusStream:
         self._requests: queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusRequest | None] = (
             queue.SimpleQueue()
         )
-        self._waiting: dict[str, queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusResponse]] = {}
+        self._answers: dict[str, queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusResponse]] = {}
         self._numbers = itertools.count(1)
         self._is_open = threading.Event()
 
@@ -35,14 +35,14 @@ class StatusStream:
             return None
         id_ = str(next(self._numbers))
         answers: queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusResponse] = queue.SimpleQueue()
-        self._waiting[id_] = answers
+        self._answers[id_] = answers
         self._requests.put(beam_fn_api_pb2.WorkerStatusRequest(id=id_))
         try:
             answer = answers.get(timeout=timeout_s)
         except queue.Empty:
             return None
         finally:
-            self._waiting.pop(id_, None)
+            self._answers.pop(id_, None)
         text: str = answer.error or answer.status_info
         return text[:MAX_CHARACTERS]
 
@@ -65,9 +65,9 @@ class StatusStream:
     def _read(self, responses: Iterator[beam_fn_api_pb2.WorkerStatusResponse]) -> None:
         try:
             for response in responses:
-                waiting = self._waiting.get(response.id)
-                if waiting is not None:
-                    waiting.put(response)
+                answers = self._answers.get(response.id)
+                if answers is not None:
+                    answers.put(response)
         except grpc.RpcError:
             pass  # the control stream reports the loss of the harness
         finally:

@@ -116,7 +116,7 @@ def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch)
         stage.key(key, list(range(7)))
         assert not states._all_states
         assert not len(states.timers)
-        assert not handler._written
+        assert not handler._written_keys
         assert not handler._backend._keys
     assert states._known_expiry_us.cache_info().currsize == 1
     stage.bundle.finish()

@@ -72,6 +72,6 @@ def test_known_windows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         for window in (IntervalWindow(start, start + 60), IntervalWindow(start, start + 60)):
             coded = coder.encode(window)
             for _ in range(2):
-                assert known.of(window) == (window, coded, (start + 60) * 1_000_000 - 1)
+                assert known.entry_of(window) == (window, coded, (start + 60) * 1_000_000 - 1)
                 assert known.last_us(window) == window.max_timestamp().micros
                 assert known.decode(coded) == window

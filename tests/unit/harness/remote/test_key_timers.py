@@ -98,7 +98,7 @@ def rounds(timers: KeyTimers) -> list[dict[str, list[tuple[bytes, float, float]]
 
 def test_each_key_and_window_has_one_timer_in_a_bundle(timers: KeyTimers) -> None:
     coded = [timer(b"a", FIRST, 2, "x"), timer(b"a", FIRST, 1, "y"), timer(b"a", SECOND, 12)]
-    assert timers.take(EVENT, b"".join([*coded, timer(b"b", FIRST, 7)])) == 4
+    assert timers.apply(EVENT, b"".join([*coded, timer(b"b", FIRST, 7)])) == 4
     assert len(timers) == 4
     assert rounds(timers) == [
         {"event": [(b"a", 0, 1), (b"a", 10, 12), (b"b", 0, 7)]},
@@ -109,15 +109,15 @@ def test_each_key_and_window_has_one_timer_in_a_bundle(timers: KeyTimers) -> Non
 
 def test_keys_without_timers_take_no_memory(timers: KeyTimers) -> None:
     for key in (b"a", b"b"):
-        timers.take(EVENT, timer(key, FIRST, 2))
-    timers.take(EVENT, timer(b"a", FIRST, None))
+        timers.apply(EVENT, timer(key, FIRST, 2))
+    timers.apply(EVENT, timer(b"a", FIRST, None))
     assert rounds(timers) == [{"event": [(b"b", 0, 2)]}]
     assert timers._queues == {}
 
 
 def test_what_is_set_again_or_cleared_does_not_fire(timers: KeyTimers) -> None:
-    timers.take(EVENT, timer(b"a", FIRST, 2) + timer(b"b", FIRST, 3) + timer(b"c", FIRST, 4))
-    timers.take(EVENT, timer(b"a", FIRST, None) + timer(b"b", FIRST, 5))
+    timers.apply(EVENT, timer(b"a", FIRST, 2) + timer(b"b", FIRST, 3) + timer(b"c", FIRST, 4))
+    timers.apply(EVENT, timer(b"a", FIRST, None) + timer(b"b", FIRST, 5))
     assert rounds(timers) == [{"event": [(b"b", 0, 5), (b"c", 0, 4)]}]
 
 
@@ -129,7 +129,7 @@ def test_timers_that_are_set_again_at_the_end_of_time_are_counted(timers: KeyTim
             heard.append((family, set_again))
 
     for second in range(3):
-        timers.take(EVENT, timer(b"a", FIRST, second) + timer(b"b", FIRST, 5))
+        timers.apply(EVENT, timer(b"a", FIRST, second) + timer(b"b", FIRST, 5))
         assert timers.pop(END_OF_TIME, loops=Loops(lambda: 0, print, float))
     assert heard == [("event", 1), ("event", 1), ("event", 2), ("event", 2)]
 
@@ -138,8 +138,8 @@ def test_event_time_then_the_clock_then_windows_expire(timers: KeyTimers) -> Non
     origin = create(None, Timestamp(1).micros, (FIRST,), PANE_INFO_UNKNOWN)
     timers.expect_expiry(b"a", origin)
     timers.expect_expiry(b"a", origin)
-    timers.take(CLOCK, timer(b"a", FIRST, 1e9))
-    timers.take(EVENT, timer(b"a", FIRST, 5))
+    timers.apply(CLOCK, timer(b"a", FIRST, 1e9))
+    timers.apply(EVENT, timer(b"a", FIRST, 5))
     assert rounds(timers) == [
         {"event": [(b"a", 0, 5)]},
         {"clock": [(b"a", 0, 1e9)]},
@@ -148,9 +148,9 @@ def test_event_time_then_the_clock_then_windows_expire(timers: KeyTimers) -> Non
 
 
 def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: KeyTimers) -> None:
-    timers.take(EVENT, timer(b"a", FIRST, 500))
+    timers.apply(EVENT, timer(b"a", FIRST, 500))
     assert rounds(timers) == [{"event": [(b"a", 0, 10)]}]
-    timers.take(EVENT, timer(b"a", FIRST, 2))
+    timers.apply(EVENT, timer(b"a", FIRST, 2))
     popped = timers.pop(END_OF_TIME)
     assert list(popped.timers) == [EVENT]
 
@@ -158,7 +158,7 @@ def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: 
 def test_windows_live_on_for_the_allowed_lateness() -> None:
     timers = KeyTimers(declared(allowed_lateness_us=5_000_000))
     timers.expect_expiry(b"a", create(None, 0, (FIRST,), PANE_INFO_UNKNOWN))
-    timers.take(EVENT, timer(b"a", FIRST, 13) + timer(b"a", FIRST, 500, "after"))
+    timers.apply(EVENT, timer(b"a", FIRST, 13) + timer(b"a", FIRST, 500, "after"))
     assert rounds(timers) == [
         {"event": [(b"a", 0, 13)]},
         {"event": [(b"a", 0, 15)]},
@@ -168,8 +168,8 @@ def test_windows_live_on_for_the_allowed_lateness() -> None:
 
 def test_a_timer_keeps_the_timestamp_of_its_output(timers: KeyTimers) -> None:
     """Java lets both differ. What fires at the end of its window emits nothing after it."""
-    timers.take(EVENT, timer(b"a", FIRST, 7, hold=3) + timer(b"b", FIRST, 500, hold=400))
-    timers.take(CLOCK, timer(b"c", FIRST, 1e9, hold=4))
+    timers.apply(EVENT, timer(b"a", FIRST, 7, hold=3) + timer(b"b", FIRST, 500, hold=400))
+    timers.apply(CLOCK, timer(b"c", FIRST, 1e9, hold=4))
     fired = {
         each.user_key: (float(each.fire_timestamp), float(each.hold_timestamp))
         for coded in timers.pop(END_OF_TIME).timers.values()
@@ -183,7 +183,7 @@ def test_a_timer_without_an_output_timestamp_is_stored() -> None:
     first, then, store = KeyTimers(declared()), KeyTimers(declared()), MemoryState(lambda *_: 0)
     none = Timestamp(micros=MAX_US + 1_000)
     coded = Timer(b"a", "", (FIRST,), False, Timestamp(7), none, PANE_INFO_UNKNOWN)
-    first.take(EVENT, CODER.encode(coded))
+    first.apply(EVENT, CODER.encode(coded))
     first.store(store, [b"a"])
     (stored,) = store.timers(STEP, BytesCoder().get_impl().encode_nested(b"a"))
     assert MAX_US < stored.hold_us < 2**63
@@ -202,7 +202,7 @@ def test_a_timer_outside_of_time_is_stored(timers: KeyTimers) -> None:
     never, hold = Timestamp(micros=((1 << 63) - 1) * 1000), Timestamp(micros=-(1 << 63) * 1000)
     for family, fires in ((CLOCK, never), (EVENT, Timestamp(7))):
         coded = Timer(b"a", "", (FIRST,), False, fires, hold, PANE_INFO_UNKNOWN)
-        timers.take(family, CODER.encode(coded))
+        timers.apply(family, CODER.encode(coded))
     timers.store(store, [b"a"])
     stored = store.timers(STEP, BytesCoder().get_impl().encode_nested(b"a"))
     assert sorted((each.fires_us, each.hold_us) for each in stored) == [
@@ -235,7 +235,7 @@ def test_a_timer_brings_the_pane_of_what_set_it(timers: KeyTimers) -> None:
     pane = PaneInfo(True, False, PaneInfoTiming.EARLY, 0, -1)
     timers.expect_expiry(b"a", create(None, 0, (FIRST,), pane))
     set_ = Timer(b"a", "x", (SECOND,), False, Timestamp(12), Timestamp(12), pane)
-    timers.take(EVENT, CODER.encode(set_))
+    timers.apply(EVENT, CODER.encode(set_))
     fired = {
         family.family: [(each.dynamic_timer_tag, each.paneinfo, each.clear_bit) for each in some]
         for family, coded in timers.pop(END_OF_TIME).timers.items()
@@ -256,21 +256,21 @@ def test_the_output_of_an_expiry_is_within_the_window() -> None:
 def test_a_window_ends_also_if_no_step_wants_to_know() -> None:
     timers = KeyTimers(dataclasses.replace(declared(), expiration=None))
     timers.expect_expiry(b"a", create(None, 0, (FIRST,), PANE_INFO_UNKNOWN))
-    timers.take(EVENT, timer(b"a", FIRST, 2))
+    timers.apply(EVENT, timer(b"a", FIRST, 2))
     assert list(timers.pop(END_OF_TIME).timers) == [EVENT]
     assert timers.pop(END_OF_TIME) == Due({}, [(b"a", FIRST)])
     assert not timers.pop(END_OF_TIME)
 
 
 def test_a_key_does_not_pass_what_holds_it(timers: KeyTimers) -> None:
-    timers.take(EVENT, timer(b"a", FIRST, 3) + timer(b"b", FIRST, 3))
+    timers.apply(EVENT, timer(b"a", FIRST, 3) + timer(b"b", FIRST, 3))
     assert list(timers.pop(END_OF_TIME, {b"a": 2_000_000}).timers) == [EVENT]
     assert len(timers) == 1
 
 
 def test_a_clock_of_a_test_begins_with_the_unix_epoch(timers: KeyTimers) -> None:
     soon = time.time() + 10
-    timers.take(CLOCK, timer(b"a", FIRST, soon) + timer(b"b", FIRST, 107), clock_us=100_000_000)
+    timers.apply(CLOCK, timer(b"a", FIRST, soon) + timer(b"b", FIRST, 107), clock_us=100_000_000)
     assert len(timers) == 2
     assert list(timers.pop(Instant(0, 108_000_000)).timers) == [CLOCK]
     assert len(timers) == 1

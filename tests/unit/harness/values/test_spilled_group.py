@@ -82,9 +82,9 @@ def test_a_reader_skips_what_others_have_read(monkeypatch: pytest.MonkeyPatch) -
         for count in (0, 1, 4, 6, 19):
             reader = LogReader(log)
             reader.skip(count)
-            assert reader.take()[:1] == [b"%d" % count]
+            assert reader.next_values()[:1] == [b"%d" % count]
         reader.skip(0)
-        assert reader.take() == []
+        assert reader.next_values() == []
 
 
 def test_little_of_a_log_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_little_of_a_log_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
         for _ in range(10):
             log.append(b"value")
         reader = LogReader(log)
-        assert [len(some) for some in iter(reader.take, [])] == [4, 4, 2]
+        assert [len(some) for some in iter(reader.next_values, [])] == [4, 4, 2]
 
 
 class TestStreamedValues:

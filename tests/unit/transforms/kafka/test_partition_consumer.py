@@ -48,14 +48,14 @@ def consumer_of(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> PartitionCon
 
 def test_the_end_stays_known_when_records_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = consumer_of(monkeypatch, Record(7), Record(8), End(10))
-    taken = consumer.take(1000, 0)
+    taken = consumer.poll(1000, 0)
     assert (len(taken), consumer.position, consumer.is_at_end) == (2, 10, True)
     consumer.put_back(taken)
     assert consumer.position == 7
-    (first,) = consumer.take(1, 0)
+    (first,) = consumer.poll(1, 0)
     assert consumer.position == 8
     consumer.put_back([first])
-    assert len(consumer.take(1000, 0)) == 2
+    assert len(consumer.poll(1000, 0)) == 2
     assert consumer.position == 10
 
 
@@ -73,7 +73,7 @@ def test_an_error_after_records_is_raised_by_the_next_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer = consumer_of(monkeypatch, Record(7), Record(8), Gone(-1001))
-    assert len(consumer.take(1000, 0)) == 2
+    assert len(consumer.poll(1000, 0)) == 2
     assert (consumer.position, consumer.has_answered, consumer.is_at_end) == (9, True, False)
     with pytest.raises(OutOfRangeError, match="out of range"):
-        consumer.take(1000, 0)
+        consumer.poll(1000, 0)

@@ -11,6 +11,7 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
 
 from beam_spark_runner.transforms.kafka import consumers
 from beam_spark_runner.transforms.kafka.consumers import Consumers
@@ -38,9 +39,11 @@ class Answers:
         self.left = [*answers]
         self.position, self._end = 0, answers[0][1]
 
-    def take(self, *arguments: Any) -> Any:
-        if len(arguments) == 3:  # as ``Consumers``
-            return self
+    def borrow(self, topic: str, partition: int, offset: int) -> "Answers":
+        """As ``Consumers``."""
+        return self
+
+    def poll(self, most: int, wait_s: float) -> Any:
         count, self._end = self.left.pop(0)
         self.position += count
         return [Record(self.position - count + each) for each in range(count)]
@@ -192,9 +195,8 @@ class Unreached(Answers):
         super().__init__([(0, 5)])
         self.sought: list[int] = []
 
-    def take(self, *arguments: Any) -> Any:
-        if len(arguments) == 3:
-            return self
+    @override
+    def poll(self, most: int, wait_s: float) -> Any:
         raise OutOfRangeError
 
     def bounds_of(self, topic: str, partition: int) -> None:

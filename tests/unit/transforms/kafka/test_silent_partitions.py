@@ -62,7 +62,7 @@ class Silent:
         self.gaps: list[int] = []
         self.on_wait: Callable[[], object] = lambda: None
 
-    def take(self, most: int, wait_s: float) -> Sequence[Any]:
+    def poll(self, most: int, wait_s: float) -> Sequence[Any]:
         if self.gaps:
             self.position += self.gaps.pop(0)
         else:

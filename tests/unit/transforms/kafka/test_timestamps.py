@@ -22,7 +22,7 @@ CREATED, APPENDED = 1, 2
 def test_processing_time_is_now() -> None:
     policy = ProcessingTime()
     assert policy.of_message(CREATED, 5, NOW) == NOW
-    assert policy.after(NOW, NOW + 9) == NOW
+    assert policy.watermark_after(NOW, NOW + 9) == NOW
     assert not policy.asks_for_end
     # Partitions that nobody knows yet have no record before they are found.
     assert policy.of_unknown_partitions(NOW, NOW + 5 * S) == NOW + 5 * S
@@ -51,7 +51,7 @@ def test_a_partition_whose_end_was_read_goes_on_behind_the_clock() -> None:
 def test_records_may_be_late_by_the_delay(
     policy: TimestampPolicy, newest: int, watermark: int
 ) -> None:
-    assert policy.after(newest, NOW) == watermark
+    assert policy.watermark_after(newest, NOW) == watermark
     # What producers have written into partitions that were not found.
     assert policy.of_unknown_partitions(NOW, NOW + S) == NOW - 7 * S
 

@@ -16,18 +16,18 @@ def batch(first: int, size: int = 3, *, group: str = "g1", writer: str = "me") -
 
 def stored(written: Written) -> Written:
     """Return it as a broker gives it back."""
-    return Written.of(written.after, written.metadata(), "sink-0", "w")
+    return Written.of(written.next_number, written.metadata(), "sink-0", "w")
 
 
 def left(written: Written, *batches: Batch, is_new: bool = False) -> list[Batch]:
-    return written.left(batches, "sink-0", "w", is_new=is_new)
+    return written.unwritten(batches, "sink-0", "w", is_new=is_new)
 
 
 def test_all_is_left_at_first() -> None:
     batches = [batch(0), batch(3)]
     assert left(NOTHING, *batches) == batches
     written = stored(NOTHING.with_batches(batches))
-    assert (written.after, written.writer, written.groups) == (6, "me", ("g1",))
+    assert (written.next_number, written.writer, written.groups) == (6, "me", ("g1",))
 
 
 def test_what_was_written_is_not_left() -> None:
