@@ -46,7 +46,7 @@ def classes(kind: type[RunnerError], depth: int = 0) -> Iterator[tuple[int, type
 
 def test_the_tree_of_errors_is_complete() -> None:
     import_all_errors()
-    text = (DOCS / "architecture.md").read_text()
+    text = (DOCS / "errors.md").read_text()
     tree = text[text.index("RunnerError (") :]
     listed = [
         (len(match[1]) // 2, match[2])
