@@ -1,6 +1,6 @@
 """The public errors of the runner, for programs that catch them.
 
-``docs/architecture.md`` (Public interface) shows their class hierarchy. ``KafkaAccessError`` is
+``docs/errors.md`` shows their class hierarchy. ``KafkaAccessError`` is
 in ``beam_spark_runner.transforms.kafka``.
 """
 

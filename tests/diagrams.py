@@ -53,11 +53,12 @@ def example() -> Plan:
 
 
 def plan_diagram(plan: Plan) -> Iterator[str]:
-    """Yield the lines of a flowchart: Spark jobs, their Beam stages, and what is exchanged."""
+    """Yield the lines of a flowchart: Spark jobs, their Beam stages, and the exchanges."""
     words = Explainer(plan)
     yield "flowchart TB"
     for segment in plan.segments:
         yield f'  subgraph segment{segment.id} ["{words.title(segment)}"]'
+        yield "    direction TB"  # Mermaid turns the only part of a diagram, and makes it small
         for id_ in itertools.chain.from_iterable(level.stages for level in segment.levels):
             steps = (plan.graph.transforms[each].step for each in plan.stages[id_].transforms)
             text = "<br/>".join(step for step, _ in itertools.groupby(steps))
@@ -69,12 +70,13 @@ def plan_diagram(plan: Plan) -> Iterator[str]:
         ):
             destination = plan.destinations[target]
             how = destination.delivery
-            label = "" if how is Delivery.POINTWISE else f'|"exchange: {how.value}"|'
+            label = "" if how is Delivery.POINTWISE else f'|"{how.value}"|'
             yield f"  stage{stage.id} -->{label} stage{destination.stage}"
 
 
 def layer_diagram() -> Iterator[str]:
     """Yield the lines of a flowchart: imports go along the arrows only."""
+    yield '%%{init: {"flowchart": {"rankSpacing": 16, "padding": 6}}}%%'
     yield "flowchart TB"
     for rank, names in enumerate(LAYERS):
         kind = ":::pure" if PURE.issuperset(names) else ""

@@ -46,7 +46,7 @@ def classes(kind: type[RunnerError], depth: int = 0) -> Iterator[tuple[int, type
 
 def test_the_tree_of_errors_is_complete() -> None:
     import_all_errors()
-    text = (DOCS / "architecture.md").read_text()
+    text = (DOCS / "errors.md").read_text()
     tree = text[text.index("RunnerError (") :]
     listed = [
         (len(match[1]) // 2, match[2])
@@ -75,7 +75,7 @@ def test_errors_can_be_pickled() -> None:
 def test_every_layer_and_room_is_described() -> None:
     text = (DOCS / "architecture.md").read_text()
     described = set(
-        re.findall(r"^ *(\w+)/? {2,}", text[: text.index("\n## The way")], re.MULTILINE)
+        re.findall(r"^ *(\w+)/? {2,}", text[: text.index("\n## How a pipeline runs")], re.MULTILINE)
     )
     layers = {name for names in LAYERS for name in names} - {"__init__", "import_hook"}
     assert layers <= described

@@ -313,7 +313,7 @@ def _levels_run(job: SegmentJob, reports: Sequence[Report]) -> tuple[range, int 
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:
-    """Name a segment by the steps it runs, for Spark's page and for messages."""
+    """Name a segment by the steps it runs, for the Spark UI and for messages."""
     if segment.table_write is not None:
         return plan.graph.transforms[segment.table_write].name
     return title_of(plan, segment.levels)

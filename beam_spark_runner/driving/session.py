@@ -45,7 +45,7 @@ class Session(Protocol):
         ...
 
     def ui_url(self) -> str | None:
-        """Return the URL of Spark's page. None: it has none, or it is not known."""
+        """Return the URL of the Spark UI. None: it has none, or it is not known."""
         ...
 
     def slots(self) -> int:
@@ -65,7 +65,7 @@ class Session(Protocol):
 
         Args:
             tag: the id of the pipeline's job.
-            description: is shown with the jobs in Spark's page.
+            description: is shown with the jobs in the Spark UI.
         """
         ...
 

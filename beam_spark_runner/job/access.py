@@ -20,7 +20,7 @@ REFUSED_BY_US = ("beam-spark-runner", "refused")
 """Trailing metadata of each error status that a service of this package returns: gRPC itself, and
 other job servers, use the same status codes."""
 SPARK_UI_URL = "beam-spark-ui-url"
-"""Trailing metadata of ``DescribePipelineOptions``: the URL of Spark's page, where there is one."""
+"""Trailing metadata of ``DescribePipelineOptions``: the URL of the Spark UI, where there is one."""
 KEEPALIVE_TIMEOUT_MS = 60_000
 """The longest wait for the answer to a ping; a connection without an answer is regarded as lost."""
 _CHANNEL_OPTIONS = [

@@ -20,7 +20,7 @@ _FOR_SLOW = {
     EpochPart.TASKS: "check what these steps do, or set more partitions (--parallelism) or a "
     "longer --batch_interval_millis",
     EpochPart.SPARK: "tasks waited for free slots, were repeated, or moved very much data; check "
-    "whether the cluster is busy, and look at the Spark job in Spark's UI",
+    "whether the cluster is busy, and look at the Spark job in the Spark UI",
     EpochPart.COMMIT: "the checkpoint folder is slow; set a faster --checkpoint_dir, or a longer "
     "--batch_interval_millis",
 }

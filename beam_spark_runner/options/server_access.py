@@ -1,7 +1,7 @@
 """Access to a job server by TLS and a token: options of the server and of its clients.
 
 Secrets are in files, since other users of a machine see the command lines of its processes, and
-Spark's UI shows options.
+The Spark UI shows options.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What Spark's own web pages say about a pipeline: the user's step names."""
+"""What the Spark UI says about a pipeline: the user's step names."""
 
 import json
 import socket

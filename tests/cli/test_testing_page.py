@@ -8,25 +8,6 @@ from pathlib import Path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-REST = """
-import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.metrics import Metrics
-from apache_beam.testing.test_pipeline import TestPipeline
-
-@pytest.fixture
-def options():
-    return PipelineOptions(
-        [], runner="SparkPortableRunner", spark_master_url="in-process", progress="off"
-    )
-
-class ParseLine(beam.DoFn):
-    def process(self, line):
-        if line.isdigit():
-            yield int(line)
-        else:
-            Metrics.counter("lines", "bad").inc()
-"""
 
 
 def pytest_in(folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -50,7 +31,8 @@ def pytest_in(folder: Path) -> "subprocess.CompletedProcess[str]":
 def test_what_the_page_shows_passes(tmp_path: Path) -> None:
     conftest, words, metrics = BLOCKS
     (tmp_path / "conftest.py").write_text(conftest)
-    (tmp_path / "test_words.py").write_text(words + REST + metrics)
+    (tmp_path / "test_words.py").write_text(words)
+    (tmp_path / "test_lines.py").write_text(metrics)
     ended = pytest_in(tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "2 passed" in ended.stdout

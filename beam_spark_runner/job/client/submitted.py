@@ -46,7 +46,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         name: The name of the pipeline.
 
     Attributes:
-        spark_ui_url: The URL of the page of the server's Spark, as the server knows it. None: it
+        spark_ui_url: The URL of the server's Spark UI, as the server knows it. None: it
             has none, or the server does not tell.
     """
 

@@ -24,7 +24,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     Attributes:
         metrics_url: The URL of its metrics for Prometheus while it runs (``--metrics_port``).
             None: they are not served.
-        spark_ui_url: The URL of Spark's own page. None: Spark has none, or it is not known.
+        spark_ui_url: The URL of the Spark UI. None: Spark has none, or it is not known.
     """
 
     def __init__(

@@ -11,12 +11,12 @@ from beam_spark_runner.options.values import IN_PROCESS
 from beam_spark_runner.spark.session.announced import session_to_open
 from beam_spark_runner.spark.session.open_session import open_session
 
-_SHOWN_PAGES: set[str] = set()
-"""The addresses of Spark's pages that users of this process have seen."""
+_SHOWN_URLS: set[str] = set()
+"""The addresses of Spark UIs that users of this process have seen."""
 
 
 def open_shown(config: RunnerConfig, given: Any, line: Line | None) -> Session:
-    """Open a session, see ``open_session``, and show the address of Spark's page, once.
+    """Open a session, see ``open_session``, and show the address of the Spark UI, once.
 
     Args:
         config: The options of the pipeline.
@@ -38,7 +38,7 @@ def open_shown(config: RunnerConfig, given: Any, line: Line | None) -> Session:
     text = session_to_open(config, given)
     line.show(lambda: [text])
     session = open_session(config, given)
-    if (url := session.ui_url()) and url not in _SHOWN_PAGES:
-        _SHOWN_PAGES.add(url)
-        line.say(f"Spark's page: {url}")
+    if (url := session.ui_url()) and url not in _SHOWN_URLS:
+        _SHOWN_URLS.add(url)
+        line.say(f"Spark UI: {url}")
     return session

@@ -29,7 +29,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
     Args:
         jobs: The jobs of the server.
         artifact_url: HOST:PORT at which clients stage files.
-        spark_ui_url: Returns the URL of the page of the jobs' Spark. None: it has none.
+        spark_ui_url: Returns the URL of the jobs' Spark UI. None: it has none.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def DescribePipelineOptions(self, request: Any, context: Any) -> Any:
-        """Return the runner's own options, and in the metadata the URL of Spark's page.
+        """Return the runner's own options, and in the metadata the URL of the Spark UI.
 
         It is the first call of each client, and Beam's messages have no place for such a URL.
         """

@@ -24,7 +24,7 @@ def collect_values(spark: SparkSession, function: ForMapInArrow, title: str) -> 
     Args:
         spark: the session.
         function: its input means nothing; its only column is binary.
-        title: shown on Spark's page.
+        title: shown in the Spark UI.
 
     Raises:
         Exception: what Spark raises; see ``spark_errors``.

@@ -140,7 +140,7 @@ class SessionHandle:
         return str(self.spark.session_id)
 
     def ui_url(self) -> str | None:
-        """Return the URL of Spark's page. None: it has none; on Connect, it is not known."""
+        """Return the URL of the Spark UI. None: it has none; on Connect, it is not known."""
         return None if self.is_connect else self.spark.sparkContext.uiWebUrl
 
     def has_ended(self) -> bool:
@@ -182,7 +182,7 @@ class SessionHandle:
 
         Args:
             tag: the tag of the Spark jobs, without commas.
-            description: shown with the jobs in Spark's UI (classic only).
+            description: shown with the jobs in the Spark UI (classic only).
         """
         if self.is_connect:
             self.spark.addTag(tag)

@@ -58,7 +58,7 @@ def start_classic(
     Args:
         master: a Spark master. None: that of ``spark-submit`` or the user's Spark
             configuration, or ``local[*]`` if they name none.
-        app_name: shown in Spark's UI.
+        app_name: shown in the Spark UI.
         given: settings of the user, which override the runner's.
         serves_many: whether to leave out those of them that each session may have for itself (see
             ``settings_of_start``), so that sessions of later pipelines do not inherit them.
@@ -89,7 +89,7 @@ def start_classic(
     if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has the same packages
         settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.worker.daemon")
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
-        # The only way to keep Spark's UI off the network.
+        # The only way to keep the Spark UI off the network.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
     gateway_log = logging.getLogger("py4j")
     if gateway_log.level == logging.NOTSET:

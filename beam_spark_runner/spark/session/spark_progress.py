@@ -33,7 +33,7 @@ def watch(spark: Any, tag: str, *, is_connect: bool) -> TaskCounter | None:
 
 
 class _ClassicWatch:
-    """Reads the driver's status store, which exists with and without Spark's UI."""
+    """Reads the driver's status store, which exists with and without the Spark UI."""
 
     def __init__(self, context: Any, tag: str) -> None:
         scala = pyspark_internals.scala_context(context)

@@ -20,7 +20,7 @@ ForMapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def level_function(program: LevelProgram) -> ForMapInArrow:
-    """Return the function for ``mapInArrow``. Spark's UI shows its name."""
+    """Return the function for ``mapInArrow``. The Spark UI shows its name."""
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from beam_spark_runner.spark.worker import level_tasks
@@ -41,7 +41,7 @@ def first_task_function(
 
     Args:
         programs: the programs of the segment's levels.
-        title: the name in Spark's UI.
+        title: the name in the Spark UI.
         budget_s: the time after which the task stops.
     """
 

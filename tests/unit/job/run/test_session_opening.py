@@ -34,7 +34,7 @@ def test_what_is_opened(
     for _ in range(2):
         assert session_opening.open_shown(config, None, line) is session
     assert line.parts() == [text]
-    assert line.said == [f"Spark's page: http://{text}"]
+    assert line.said == [f"Spark UI: http://{text}"]
     assert session_opening.open_shown(config, None, None) is session
 
 
