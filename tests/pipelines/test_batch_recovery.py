@@ -222,7 +222,7 @@ def writing_a_table(p: beam.Pipeline, out: Path) -> None:
 
 def test_writes_of_spark_tables_are_refused(spark_session: Any, tmp_path: Path) -> None:
     job = Job(spark_session, tmp_path, writing_a_table)
-    with pytest.raises(OptionsError, match="table writes a Spark table, which the option does not"):
+    with pytest.raises(OptionsError, match="table/Write writes a Spark table"):
         job.start()
     assert job.names() == []
 

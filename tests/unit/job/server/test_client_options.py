@@ -135,10 +135,11 @@ def test_clients_without_this_package_are_told_its_options() -> None:
         ("update_compatibility_version", "latest", "'latest' is not a version of Beam"),
         ("checkpoint_dir", "./checkpoints", "must be an absolute path on the job server's machine"),
         ("savepoint_path", "savepoint", "must be an absolute path on the job server's machine"),
+        ("batch_job_recovery", True, "a job server does not support it yet"),
     ],
 )
 def test_all_options_are_checked_before_a_pipeline_is_taken(
-    name: str, value: str, reason: str
+    name: str, value: object, reason: str
 ) -> None:
     with pytest.raises(OptionsError, match=reason):
         read_options({name: value}, SERVER)
