@@ -242,9 +242,10 @@ random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, aga
 fuzz: $(READY) ## A million messages of strangers, to the parts that take them. TARGETS="metrics state": only these
 	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS))
 
-kills: $(READY) $(SPARK_CLASSES) ## Over 700 runs in which a process is killed at an event of its task or of the driver; hours
+kills: $(READY) $(SPARK_CLASSES) ## Over 800 runs in which a process is killed at an event of its task or of the driver; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
+	BATCH_KILLS=100 $(PYTEST) integration/test_batch_jobs_killed.py
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py \
 		integration/test_file_sinks.py integration/test_migrations_killed.py
 
