@@ -36,7 +36,7 @@ ENDED = "ended"
 KEPT = 2
 """The number of newest manifests that are not deleted."""
 MAX_STARTS = 3
-"""How many starts may die at one place, before a job is taken to kill its driver."""
+"""How many starts may end at one place, before the job is refused: it might kill its driver."""
 
 _STOPPED = re.compile(r"(?P<fence>\d{12})\.stopped")
 _CHANGED = (
@@ -59,7 +59,7 @@ class WorkFolders(Protocol):
 
 
 class CrashLoopError(RunnerError):
-    """Starts of a job have died at one place, again and again.
+    """Starts of a job have ended at one place, again and again.
 
     Args:
         starts: How many of them have.
@@ -74,10 +74,11 @@ class CrashLoopError(RunnerError):
     @override
     def __str__(self) -> str:
         return (
-            f"{self.starts} starts of this job have died at the same place, after {self.commit} "
-            f"commits and with {self.finished} partitions of the next Spark job finished. If each "
-            "partition takes long, more of them (--parallelism) are finished sooner; "
-            "--restart=resume tries once more"
+            f"{self.starts} starts of this job have ended at the same place, after {self.commit} "
+            f"commits and with {self.finished} partitions of the next Spark job finished. A "
+            "corrected program needs an empty --checkpoint_dir, since starts run the code of the "
+            "first one. If each partition takes long, more of them (--parallelism) are finished "
+            "sooner. --restart=resume tries once more"
         )
 
 
@@ -97,7 +98,7 @@ class BatchStart:
         storage: The folder of the job.
         work: The folders of its Spark jobs.
         plan: The fingerprint of the plan.
-        tries_again: Whether to start although earlier starts have died at the same place.
+        tries_again: Whether to start although earlier starts have ended at the same place.
 
     Attributes:
         manifest: The newest manifest, with the fence of this start.
@@ -105,7 +106,7 @@ class BatchStart:
 
     Raises:
         IncompatibleCheckpointError: The plan is another one.
-        CrashLoopError: Earlier starts have died at the same place.
+        CrashLoopError: Earlier starts have ended at the same place.
         CorruptManifestError: The newest manifest is damaged.
         FencedError: Another driver has started meanwhile.
     """

@@ -269,7 +269,7 @@ def test_a_job_that_kills_its_drivers_is_not_started_for_ever(
 
     for _ in range(3):
         die()
-    with pytest.raises(CrashLoopError, match="3 starts of this job have died at the same place"):
+    with pytest.raises(CrashLoopError, match="3 starts of this job have ended at the same place"):
         job.start()
     job.start("--restart=resume")
 

@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
@@ -143,7 +144,7 @@ class JobRecovery:
         """
         if self._metrics is not None:
             _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
-            tally.accepted[plan.segments[0].id] = self._metrics
+            tally.accepted[SegmentId(0)] = self._metrics
             return
         self._segments = len(plan.segments)
         start = self._start = BatchStart(
@@ -196,7 +197,10 @@ class JobRecovery:
         if is_cancelled:
             start.stop()
         done = f"{len(start.manifest.done)} of {self._segments} Spark jobs"
-        warn(f"the same command continues after {done}, whose output is in {self._folder.root}")
+        warn(
+            f"the same command continues after {done}, with the code that the first start has "
+            f"stored in {self._folder.root}"
+        )
 
     def _watch(self, start: BatchStart, control: JobControl, cancel: Callable[[], None]) -> None:
         while not self._ended.wait(_LOOKS_EVERY_S):

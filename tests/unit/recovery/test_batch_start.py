@@ -100,9 +100,9 @@ def die(files: Files, work: Work, times: int = 1) -> None:
         BatchStart(files, work, "plan")
 
 
-def test_three_starts_may_die_at_one_place(files: Files, work: Work) -> None:
+def test_three_starts_may_end_at_one_place(files: Files, work: Work) -> None:
     die(files, work, 3)
-    with pytest.raises(CrashLoopError, match="3 starts of this job have died"):
+    with pytest.raises(CrashLoopError, match="3 starts of this job have ended"):
         BatchStart(files, work, "plan")
     assert BatchStart(files, work, "plan", tries_again=True).number == 4
 
