@@ -1,0 +1,122 @@
+"""What ``--batch_job_recovery`` costs and saves: ``python -m benchmarks.recovery [CASE …]``.
+
+``on / off`` runs cases of ``benchmarks`` with and without the option in turn, in one session;
+``start`` reads finish records; ``commit`` writes manifests. Machines are shared and noisy: only
+ratios of one run are meaningful.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.recovery.batch_manifest import BatchManifest, StoredPart, work_folder
+from beam_spark_runner.recovery.batch_start import BatchStart
+from beam_spark_runner.recovery.finishes import Finish, encode_record
+from beam_spark_runner.spark.session.launch import start_classic
+from benchmarks.cases import CASES
+
+_CASES = ("word_count", "group_by_key", "three_elements")
+_RECORDS = 10_000
+_COMMITS = 50
+
+
+def on_and_off(case: str, size: int, runs: int) -> None:
+    """Print the times of a case with and without the option, each the best of some runs."""
+    session = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
+        folder = Path(scratch)
+        options = {
+            "off": [],
+            "on": ["--batch_job_recovery", f"--checkpoint_dir={folder / 'job'}"],
+        }
+        for number in range(runs + 1):
+            for name, flags in options.items():
+                began = time.perf_counter()
+                pipeline = beam.Pipeline(
+                    runner=SparkPortableRunner(spark=session),
+                    options=PipelineOptions(["--progress=off", *flags]),
+                )
+                CASES[case].build(pipeline, size, folder)
+                pipeline.run().wait_until_finish()
+                took_s = time.perf_counter() - began
+                if number:  # the first one is cold
+                    best[name] = min(best.get(name, took_s), took_s)
+    on, off = best["on"], best["off"]
+    print(
+        f"{case}, {size:,} {CASES[case].unit}: off {off:.2f} s, on {on:.2f} s, "
+        f"ratio {on / off:.2f}, difference {on - off:.2f} s",
+        flush=True,
+    )
+
+
+def start_over_records() -> None:
+    """Print the time that a start takes to list and read many finish records."""
+    with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
+        folder, name = JobFolderAt(scratch), work_folder(1)
+        made = folder.make(name)
+        finishes = [Finish(number, _RECORDS, 1 << 40 | number) for number in range(_RECORDS)]
+        for finish in finishes:
+            report = reports_pb2.TaskReport(partition=finish.partition, attempt=finish.attempt)
+            path = Path(folder.place(name), finish.record_name)
+            path.write_bytes(encode_record(report.SerializeToString()))
+        assert len(made.names()) == _RECORDS
+        took_s = _timed(
+            lambda: folder.read(
+                name, [each for each in folder.names(name) if each.endswith(".done")]
+            )
+        )
+        print(f"{_RECORDS:,} finish records listed and read: {took_s:.2f} s", flush=True)
+
+
+def commits() -> None:
+    """Print the time of a commit in a local folder, which is synced."""
+    with tempfile.TemporaryDirectory(prefix="beam-benchmarks-", dir=os.getcwd()) as scratch:
+        folder = JobFolderAt(scratch)
+        start = BatchStart(folder.storage, folder, "plan")
+        parts = (StoredPart(run=1, attempts=tuple(range(1 << 40, (1 << 40) + 200)), size_bytes=1),)
+
+        def commit_all() -> None:
+            for number in range(1, _COMMITS + 1):
+                manifest = BatchManifest(
+                    commit=number, fence=start.number, plan="plan", outputs={1: parts, 2: parts}
+                )
+                start.commit(manifest)
+
+        print(f"a commit: {1_000 * _timed(commit_all) / _COMMITS:.1f} ms", flush=True)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Run what the command line names, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
+    names = [*_CASES, "start", "commit"]
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all if none is named")
+    parser.add_argument("--runs", type=int, default=3, help="of each, apart from a cold one")
+    parser.add_argument("--size", type=int, help="instead of each case's own")
+    arguments = parser.parse_args()
+    for name in arguments.names or names:
+        if name == "start":
+            start_over_records()
+        elif name == "commit":
+            commits()
+        else:
+            on_and_off(name, arguments.size or CASES[name].size, arguments.runs)
+
+
+if __name__ == "__main__":
+    main()
