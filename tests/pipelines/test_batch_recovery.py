@@ -185,6 +185,34 @@ def test_harmed_rows_are_made_again(failed: Job, harm: Callable[[Path], None]) -
     assert result.state == PipelineState.DONE
 
 
+def test_harmed_rows_that_are_read_without_an_exchange_are_made_again(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    obstacle = tmp_path / "obstacle"
+    obstacle.touch()
+
+    def check(x: Any, of: int) -> str:
+        if obstacle.exists():
+            raise ValueError("not now")
+        return f"{x} of {of}"
+
+    def build(p: beam.Pipeline, out: Path) -> None:
+        sums = p | beam.Create([(x % 7, x) for x in range(70)]) | beam.CombinePerKey(sum)
+        total = sums | beam.Values() | beam.CombineGlobally(sum)
+        shares = sums | "check" >> beam.Map(check, beam.pvalue.AsSingleton(total))
+        shares | beam.io.WriteToText(str(out / "shares"))
+
+    job = Job(spark_session, tmp_path, build, "--parallelism=2")
+    with pytest.raises(BundleFailedError, match="not now"):
+        job.start()
+    obstacle.unlink()
+    for rows in job.folder.glob("*/*.rows"):
+        rows.unlink()
+    job.start()
+    total = sum(range(70))
+    assert job.lines() == sorted(f"({x}, {sum(range(x, 70, 7))}) of {total}" for x in range(7))
+
+
 def test_a_folder_that_is_full_for_a_while_is_outlasted(
     spark_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

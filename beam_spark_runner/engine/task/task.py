@@ -17,6 +17,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.backchannel.worker import IS_KEPT
 from beam_spark_runner.core.errors import (
     InvariantError,
+    LostRowsError,
     RunnerError,
 )
 from beam_spark_runner.engine.level_stacks import named_after
@@ -187,6 +188,8 @@ class LevelTask:
             except _PoisonedError:
                 stages.abort()
                 report.poisoned = True
+            except LostRowsError:
+                raise  # the driver has the rows made again, whichever attempt this is
             except (AbandonedError, RunnerError) as error:
                 failure = self._lull_watch.error or error
                 if isinstance(failure, AbandonedError):

@@ -197,15 +197,18 @@ class SparkCluster:
         return LevelsResult(DriverRows(self._spark, rows), reports_of(reports), rows)
 
     def _frame(self, job: LevelsJob) -> DataFrame:
-        source = job.source
+        source, exchanges = job.source, job.exchanges_source
+        frame, reading = None, None
         if isinstance(source, FileRows):
-            exchanges = job.exchanges_source
             source = source.for_level(job.programs[0], exchanges=exchanges)
+            if not (exchanges or source.others):
+                frame, reading = source.numbers, source.reading  # no Python stage only reads
         return level_frame(
-            frame_of(source),
+            frame_of(source) if frame is None else frame,
             job.programs,
-            exchanges_source=job.exchanges_source,
+            exchanges_source=exchanges,
             has_marks=job.has_marks,
+            reading=reading,
         )
 
     def _new_epochs(self) -> Epochs:

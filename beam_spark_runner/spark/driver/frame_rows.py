@@ -84,11 +84,15 @@ class FileRows:
     others: tuple[DataFrame, ...] = ()
 
     @property
+    def numbers(self) -> DataFrame:
+        """A frame of the files' numbers, each in a partition."""
+        count = len(self.reading.files)
+        return self.spark.range(0, count, 1, count)
+
+    @property
     def frame(self) -> DataFrame:
         """The rows as a frame."""
-        count = len(self.reading.files)
-        numbers = self.spark.range(0, count, 1, count)
-        frame = numbers.mapInArrow(output_function(self.reading), frames.SCHEMA)
+        frame = self.numbers.mapInArrow(output_function(self.reading), frames.SCHEMA)
         for other in self.others:
             frame = frame.union(other)
         return frame

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.engine.program import LevelProgram
+from beam_spark_runner.engine.task.stored_output import OutputReading
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
@@ -18,6 +19,7 @@ def level_frame(
     exchanges_source: bool,
     has_marks: bool = False,
     anchor: Anchor | None = None,
+    reading: OutputReading | None = None,
 ) -> DataFrame:
     """Return the frame that runs levels.
 
@@ -28,6 +30,7 @@ def level_frame(
             not, each of their partitions is for one task.
         has_marks: see ``LevelsJob``.
         anchor: where the tasks after an exchange are to run; None: anywhere.
+        reading: what the tasks of the first level read themselves, see ``level_function``.
     """
     for number, program in enumerate(programs):
         if program.has_exchange if number else exchanges_source:
@@ -40,5 +43,6 @@ def level_frame(
                 control_first=program.reads_marks_first,
                 anchor=anchor,
             )
-        frame = frame.mapInArrow(level_function(program), frames.SCHEMA)
+        function = level_function(program, None if number else reading)
+        frame = frame.mapInArrow(function, frames.SCHEMA)
     return frame

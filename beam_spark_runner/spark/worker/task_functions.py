@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 ForMapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def level_function(program: LevelProgram) -> ForMapInArrow:
-    """Return the function for ``mapInArrow``. The Spark UI shows its name."""
+def level_function(program: LevelProgram, reading: "OutputReading | None" = None) -> ForMapInArrow:
+    """Return the function for ``mapInArrow``. The Spark UI shows its name.
+
+    Args:
+        program: the program of the level.
+        reading: stored rows, of which each task reads a file. Its input has the number of the file.
+            None: its input has the rows.
+    """
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from beam_spark_runner.spark.worker import level_tasks
 
+        if reading is not None:
+            batches = level_tasks.read_output(reading, batches)
         yield from level_tasks.run_level(program, batches)
 
     run_level.__name__ = run_level.__qualname__ = program.title
