@@ -2,7 +2,7 @@
 
 A file holds batches of a few megabytes. Within a batch, rows are sorted by
 ``route``: a hash of key and window. A batch is cut into blocks (``sorted_rows``,
-``state.blocks``). The index of the file has the first and the last route of
+``state.checked_blocks``). The index of the file has the first and the last route of
 each block, so that a reader verifies and searches the blocks that may have a
 key, and touches no others. Rows are those of ``SideInputWriter``.
 """

@@ -11,7 +11,7 @@ WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
 
 class SparkSettings(Protocol):
-    """The options by which a Spark is found or started, of ``options.RunnerConfig``."""
+    """The options by which a Spark is found or started, of ``options.config.RunnerConfig``."""
 
     @property
     def spark_master_url(self) -> str | None: ...

@@ -141,7 +141,7 @@ def serving_function(address: str) -> ForMapInArrow:
 
 
 NEW_SHARDS = "level int, partition int, attempt long, place string, problem string"
-"""The fields of ``engine.task.resharding.NewShard``."""
+"""The fields of ``engine.task.shard_copying.NewShard``."""
 
 
 def resharding_function(resharding: "Resharding") -> ForMapInArrow:
