@@ -243,6 +243,12 @@ def test_a_folder_of_a_stream_is_refused(spark_session: Any, tmp_path: Path) -> 
         job.start()
 
 
+def test_a_stream_refuses_the_folder_of_a_batch_job(failed: Job) -> None:
+    with pytest.raises(OptionsError, match="has a batch job that can be continued"):
+        failed.start("--streaming")
+    failed.start()
+
+
 def writing_a_table(p: beam.Pipeline, out: Path) -> None:
     rows = p | beam.Create([beam.Row(a=1)])
     rows | "table" >> WriteToSpark(path=str(out / "table"), format="parquet", schema="a BIGINT")

@@ -9,6 +9,7 @@ from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.options.config import RunnerConfig
+from beam_spark_runner.recovery.batch_start import SUBMISSION
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.manifest import epochs_of
@@ -74,7 +75,8 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
 
     Raises:
         CheckpointStorageError: The folder cannot be read or written.
-        OptionsError: The storage does not create files exclusively.
+        OptionsError: The storage does not create files exclusively, or the folder is that of a
+            batch job.
     """
     storage = storage_at(
         places.deltas,
@@ -82,6 +84,10 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         places.store,
         outlives_job=config.checkpoint_dir is not None,
     )
+    if SUBMISSION in storage.names():
+        raise OptionsError(
+            "checkpoint_dir", "has a batch job that can be continued; name another folder"
+        )
 
     def savepoint() -> Savepoint | None:
         if config.savepoint_path is None:
