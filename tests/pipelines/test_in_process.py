@@ -217,3 +217,22 @@ def processes_with(mark: str) -> list[psutil.Process]:
             if each.environ().get("PROGRAM_UNDER_TEST") == mark:
                 found.append(each)
     return found
+
+
+def test_an_interrupt_between_run_and_wait_cancels_the_pipeline() -> None:
+    program = """
+import time, apache_beam as beam
+def forever(_):
+    while True:
+        time.sleep(0.01)
+p = beam.Pipeline(argv=['--runner=SparkPortableRunner', '--progress=off',
+                        '--spark_master_url=in-process'])
+p | beam.Create([1]) | beam.Map(forever)
+p.run()
+raise KeyboardInterrupt
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ended.returncode != 0
+    assert "KeyboardInterrupt" in ended.stderr

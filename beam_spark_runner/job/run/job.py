@@ -157,7 +157,7 @@ class Job:
     def start(self) -> None:
         """Start the job's thread; the state is RUNNING from now on."""
         self.record.change_state(PipelineState.RUNNING)
-        finish_before_end(self._ended)
+        finish_before_end(self._ended, self.cancel)
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
