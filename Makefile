@@ -7,6 +7,8 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# These wait for silence and limits more than they compute.
+IN_THREES = --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Rare tests and those of clusters wait for limits that pass, and for executors that come and go.
 WAITING = --numprocesses 3 --dist loadfile
 SPARK_CLASSES = $(VENV)/spark-classes.jsa
@@ -75,12 +77,12 @@ recording: $(READY) $(TERMTOSVG) ## In a terminal: record the word count that RE
 
 # In processes of their own, like those of harnesses: they serve gRPC, too.
 pipeline-tests: $(READY) ## Tests of pipelines, in their own process without Spark
-	$(PYTEST) $(SIDE_BY_SIDE) tests/pipelines -m 'in_process and not rare'
+	$(PYTEST) $(IN_THREES) tests/pipelines -m 'in_process and not rare'
 
 # In a process of their own: one that has had gRPC servers cannot start a JVM for sure, since
-# that forks. They wait for silence and limits more than they compute.
+# that forks.
 harness-tests: $(READY) ## Tests of the Fn API services and of SDK harnesses, except rare ones
-	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m 'not rare'
+	$(PYTEST) $(IN_THREES) tests/harness -m 'not rare'
 
 lint: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -154,7 +156,7 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
 TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Azurite, Spark 3.5
-	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
+	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
 	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES))

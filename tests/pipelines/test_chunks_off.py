@@ -64,7 +64,12 @@ def test_results_are_the_same(spark_session: Any, flags: tuple[str, ...]) -> Non
     assert set(off.kept) == {"large", "sums", "fixed", "groups"}
     for label in off.kept:
         assert off.kept[label]
-        assert sorted(map(repr, off.kept[label])) == sorted(map(repr, auto.kept[label]))
+        assert _elements(off.kept[label]) == _elements(auto.kept[label])
+
+
+def _elements(kept: Iterable[Kept]) -> list[str]:
+    """Return elements without their partitions: how far the first task comes depends on time."""
+    return sorted(repr(each._replace(partition=0)) for each in kept)
 
 
 _SUM = beam.CombinePerKey(sum)
