@@ -10,7 +10,7 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, AfterWatermark
 from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 
-from tests.harvest import RARE_HARNESSES, REUSED_PROCESS, harvest
+from tests.harvest import RARE_HARNESSES, REUSED_PROCESS, Kept, harvest
 
 COUNT = 500
 _TICKS = itertools.count()
