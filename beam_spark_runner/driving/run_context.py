@@ -56,7 +56,7 @@ class RunSettings:
     epoch: EpochPart | None = None  # set if the plan streams
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     on_segment: Callable[[SegmentId], None] = lambda segment: None  # is called before each one
-    on_continue: Callable[[int], None] = lambda epoch: None  # after which a stream continues
+    on_continue: Callable[[str], None] = lambda after: None  # is called with what was committed
     on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
 
     @property

@@ -79,7 +79,7 @@ def _run_segments(
         segment = by_id[action.segment]
         if isinstance(action, segments.GiveUp):
             raise SparkJobError(segment_title(plan, segment), action.reason)
-        run.forget(action.forget)
+        store.outlast(functools.partial(run.forget, action.forget))
         action = order.on(store.outlast(functools.partial(run.run_segment, segment)))
 
 

@@ -76,11 +76,13 @@ class Surroundings:
         clock: of this machine.
         wait: sleeps for so many seconds, or raises if the job is to end.
         background: removes files that a commit has superseded.
+        on_continue: see ``RunSettings``.
     """
 
     clock: Clock
     wait: Callable[[float], None]
     background: Background
+    on_continue: Callable[[str], None]
 
 
 class StoredSegments:
@@ -111,6 +113,7 @@ class StoredSegments:
         if start.manifest.commit:
             done, count = len(start.manifest.done), len(plan.segments)
             _LOGGER.info("continuing after %d of %d Spark jobs", done, count)
+            surroundings.on_continue(f"{done} of {count} Spark jobs")
 
     @property
     def side_inputs(self) -> Folder | None:
@@ -286,7 +289,7 @@ class StoredSegments:
 
     def _commit(self, mine: BatchManifest) -> None:
         mine = replace(self._as_needed(mine), commit=mine.commit + 1)
-        committed = self.outlast(lambda: self._start.commit(mine))
+        committed = self._start.commit(mine)
         self._removable.add(mine.commit)
         self.close()
         runs = frozenset(self._removable)

@@ -79,7 +79,7 @@ class _Reporting:
 
     def continues(self, manifest: Manifest) -> None:
         _LOGGER.info("continuing after epoch %d", manifest.epoch)
-        self._settings.on_continue(manifest.epoch)
+        self._settings.on_continue(f"epoch {manifest.epoch:,}")
 
     def merged(self, before: Sequence[bytes], infos: Sequence[bytes]) -> tuple[bytes, ...]:
         return self._tally.merged([*before, *infos])

@@ -169,7 +169,12 @@ class JobRecovery:
                 cluster,
                 start,
                 self._folder,
-                Surroundings(clock=clock, wait=wait, background=background),
+                Surroundings(
+                    clock=clock,
+                    wait=wait,
+                    background=background,
+                    on_continue=settings.on_continue,
+                ),
             )
             with contextlib.closing(store):
                 run_plan(plan, settings, cluster, tally, clock, store)

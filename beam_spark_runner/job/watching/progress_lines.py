@@ -79,11 +79,15 @@ class JobProgress:
         """Take note that a segment of a batch pipeline begins."""
         self._batch.enter(segment, self._line.took_s())
 
-    def continues(self, epoch: int) -> None:
-        """Say where a streaming pipeline continues."""
+    def continues(self, after: str) -> None:
+        """Say where a pipeline continues.
+
+        Args:
+            after: What earlier runs have committed last, for people.
+        """
         config = self._prepared.config
         folder = config.checkpoint_dir or config.savepoint_path
-        self._line.say(f"continues after epoch {epoch:,}" + (f" from {folder}" if folder else ""))
+        self._line.say(f"continues after {after}" + (f" from {folder}" if folder else ""))
 
     def end(self, state: str, epoch: int | None, *, keeps_nothing: bool) -> None:
         """Replace the line by one that remains.
