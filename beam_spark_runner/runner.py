@@ -213,7 +213,13 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         recovery: JobRecovery | None = None
         if config.recovers_batch and not prepared.plan.is_streaming:
             recovery = JobRecovery(config)
-            stored = recovery.submit(pipeline, options, prepared, session)
+            stored = recovery.submit(
+                pipeline,
+                options,
+                prepared,
+                session,
+                lambda: Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="beam-"))),
+            )
             if stored is not None:
                 prepared = prepare(
                     stored.pipeline,

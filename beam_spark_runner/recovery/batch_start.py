@@ -33,6 +33,8 @@ from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError, fen
 
 SUBMISSION = "submission"
 ENDED = "ended"
+FILES = "files"
+"""The subfolder of the files that the pipeline needs."""
 KEPT = 2
 """The number of newest manifests that are not deleted."""
 MAX_STARTS = 3
@@ -235,6 +237,7 @@ def remove_ended(storage: DeletingStorage, work: WorkFolders) -> tuple[bytes, ..
     # The manifests are removed after the folders whose numbers they know.
     for run in range(1, max(numbers_in(storage, commits()), default=0) + 2):
         work.remove(work_folder(run))
+    work.remove(FILES)
     names = [name for name in storage.names() if name not in (ENDED, SUBMISSION)]
     storage.delete(sorted(names, key=lambda name: (fence_in(name) is not None, name)))
     storage.delete([SUBMISSION])

@@ -1,25 +1,19 @@
 """Checks that a bounded pipeline can be continued after its driver has died."""
 
-from collections.abc import Mapping
-
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.table_steps import WRITE_TABLE
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.portable.artifacts import Artifact
 
 _OPTION = "batch_job_recovery"
 
 
-def check_can_be_recovered(
-    plan: Plan, config: RunnerConfig, packages: Mapping[str, tuple[Artifact, ...]]
-) -> None:
+def check_can_be_recovered(plan: Plan, config: RunnerConfig) -> None:
     """Check that ``--batch_job_recovery`` supports all parts of a pipeline.
 
     Args:
         plan: The plan of the pipeline, which runs in batch.
         config: Its options.
-        packages: The files that its SDK harnesses need.
 
     Raises:
         OptionsError: It does not.
@@ -35,10 +29,3 @@ def check_can_be_recovered(
                 f"{step.name} writes a Spark table, which the option does not support yet: a later "
                 "start might write it twice. Write files, or leave the option out",
             )
-    if any(packages.values()):
-        raise OptionsError(
-            _OPTION,
-            "the pipeline has files for SDK harnesses, which the option does not support yet: a "
-            "later start would not find them. Install the packages on all machines, or leave the "
-            "option out",
-        )

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -21,6 +22,7 @@ from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.stored_segments import StoredSegments, Surroundings
 from beam_spark_runner.job.files import stored_submission
 from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.control import JobControl
@@ -29,7 +31,13 @@ from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import ENDED, SUBMISSION, BatchStart, remove_ended
+from beam_spark_runner.recovery.batch_start import (
+    ENDED,
+    FILES,
+    SUBMISSION,
+    BatchStart,
+    remove_ended,
+)
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.folder_at import settings_of_tasks
@@ -68,6 +76,7 @@ class JobRecovery:
         options: PipelineOptions,
         prepared: PreparedJob,
         session: Session,
+        scratch: Callable[[], Path],
     ) -> Submission | None:
         """Store what the job runs, or find what an earlier start has stored.
 
@@ -76,6 +85,7 @@ class JobRecovery:
             options: Its options.
             prepared: The pipeline, compiled.
             session: Where it runs.
+            scratch: Makes a folder for copies of stored files, which exists until the job ends.
 
         Returns:
             What an earlier start has stored, which is to run. None: this is the first start.
@@ -91,8 +101,9 @@ class JobRecovery:
             raise OptionsError(
                 "checkpoint_dir", "has the checkpoint of a streaming pipeline; name another folder"
             )
+        is_new = SUBMISSION not in names
         own = Submission(
-            pipeline=pipeline,
+            pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
             options=users_own_options(options),
             main_classes=prepared.main_classes,
             versions=stored_submission.versions_of(_spark_of(session)),
@@ -102,21 +113,38 @@ class JobRecovery:
         if ENDED in names:
             self._metrics = remove_ended(self._storage, self._folder)
             return None
-        if SUBMISSION in names and self._restart == "fresh":
+        if not is_new and self._restart == "fresh":
             raise OptionsError(
                 "restart",
                 "an earlier start has begun this job in --checkpoint_dir; remove the folder, or "
                 "use another one",
             )
-        if SUBMISSION not in names and self._restart == "resume":
+        if is_new and self._restart == "resume":
             raise OptionsError("restart", "no job has begun in --checkpoint_dir")
-        is_new = SUBMISSION not in names
         if is_new and self._storage.create(SUBMISSION, stored_submission.encode(own)):
             return None  # else another start was faster
         stored = stored_submission.decode(self._storage.read(SUBMISSION), SUBMISSION)
         stored_submission.check_alike(stored, own)
         self.began_s = stored.began_s
-        return stored
+        return replace(stored, pipeline=self._with_fetched_files(stored.pipeline, scratch))
+
+    def _with_stored_files(
+        self, pipeline: beam_runner_api_pb2.Pipeline
+    ) -> beam_runner_api_pb2.Pipeline:
+        try:
+            return with_stored_files(pipeline, lambda: self._folder.make(FILES))
+        except OSError as error:
+            raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
+
+    def _with_fetched_files(
+        self, pipeline: beam_runner_api_pb2.Pipeline, scratch: Callable[[], Path]
+    ) -> beam_runner_api_pb2.Pipeline:
+        if not any(each.dependencies for each in pipeline.components.environments.values()):
+            return pipeline
+        try:
+            return with_fetched_files(pipeline, self._folder.make(FILES), scratch())
+        except OSError as error:
+            raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
 
     def run(
         self,
