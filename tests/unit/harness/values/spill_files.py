@@ -1,4 +1,4 @@
-"""How many files without a name this process has open."""
+"""Files of values in this process, which have no names."""
 
 import gc
 import os
@@ -6,11 +6,19 @@ import os
 
 def spill_files() -> int:
     """Count those that are open; what was in reference cycles is not."""
+    return len(open_spill_files())
+
+
+def open_spill_files() -> frozenset[str]:
+    """Return what tells those apart that are open."""
     gc.collect()
-    found = 0
+    found = set()
     for descriptor in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{descriptor}"
         try:
-            found += os.readlink(f"/proc/self/fd/{descriptor}").endswith(" (deleted)")
+            file, number = os.readlink(path), os.stat(path).st_ino
         except FileNotFoundError:  # that of the listing
             continue
-    return found
+        if file.endswith(" (deleted)"):
+            found.add(f"{file} {number}")
+    return frozenset(found)
