@@ -4,19 +4,13 @@ Each is complete: a start reads the newest one only. The output of a segment is 
 segment that has not run reads it.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from beam_spark_runner.recovery.form import ManifestForm
-from beam_spark_runner.recovery.manifest import (
-    OTHER_FORMAT,
-    IncompatibleCheckpointError,
-    checked_text,
-    digest_of,
-)
+from beam_spark_runner.recovery.manifest import checked_fields, with_digest
 
 _FORMAT = 1
 _NAME = re.compile(r"batch-(?P<commit>\d{12})\.manifest")
@@ -158,12 +152,11 @@ def encode(manifest: BatchManifest) -> bytes:
             _hex(running.metrics),
         ],
         "side_inputs": [
-            [dest, each.id, each.code, each.inline and each.inline.hex(), each.run, each.files]
+            [dest, each.id, each.code, _hex_or_none(each.inline), each.run, each.files]
             for dest, each in sorted(manifest.side_inputs.items())
         ],
     }
-    text = json.dumps(fields, sort_keys=True).encode()
-    return digest_of(text) + b"\n" + text + b"\n"
+    return with_digest(fields)
 
 
 def decode(data: bytes, name: str) -> BatchManifest:
@@ -178,15 +171,7 @@ def decode(data: bytes, name: str) -> BatchManifest:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = json.loads(checked_text(data, name))
-    if (written := fields.pop("format")) != _FORMAT:
-        raise IncompatibleCheckpointError(
-            (
-                f"another version of this package has written {name}: its format is {written}, and "
-                f"this version reads {_FORMAT} only",
-            ),
-            OTHER_FORMAT,
-        )
+    fields = checked_fields(data, name, (_FORMAT,))
     running = fields["running"]
     fields["running"] = running and RunningSegment(
         segment=running[0],
@@ -222,6 +207,10 @@ def _part(coded: list[Any]) -> StoredPart:
 
 def _hex(infos: tuple[bytes, ...]) -> list[str]:
     return [info.hex() for info in infos]
+
+
+def _hex_or_none(content: bytes | None) -> str | None:
+    return None if content is None else content.hex()
 
 
 def _bytes(coded: list[str]) -> tuple[bytes, ...]:

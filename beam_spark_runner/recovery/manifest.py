@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ _CHANGED = (
     "--transform_name_mapping for steps that were renamed or removed, or use another "
     "--checkpoint_dir"
 )
-OTHER_FORMAT = (
+_OTHER_FORMAT = (
     "this version of the package cannot read the checkpoint. Use the version that has written it: "
     "to continue, or to drain the pipeline and start it again with this version"
 )
@@ -210,8 +210,7 @@ def encode(manifest: Manifest) -> bytes:
     )
     fields["finished"] = sorted([dest, sorted(done)] for dest, done in manifest.finished.items())
     fields["metrics"] = [each.hex() for each in manifest.metrics]
-    text = json.dumps(fields, sort_keys=True).encode()
-    return digest_of(text) + b"\n" + text + b"\n"
+    return with_digest(fields)
 
 
 def decode(data: bytes, name: str) -> Manifest:
@@ -226,15 +225,7 @@ def decode(data: bytes, name: str) -> Manifest:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = json.loads(checked_text(data, name))
-    if (written := fields.pop("format")) not in _READ_FORMATS:
-        raise IncompatibleCheckpointError(
-            (
-                f"another version of this package has written {name}: its format is {written}, and "
-                f"this version reads {' and '.join(map(str, _READ_FORMATS))} only",
-            ),
-            OTHER_FORMAT,
-        )
+    fields = checked_fields(data, name, _READ_FORMATS)
     fields["heads"] = {
         (level, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
         for level, partition, epoch, attempt, older in fields["heads"]
@@ -251,21 +242,41 @@ def decode(data: bytes, name: str) -> Manifest:
     return Manifest(**fields)
 
 
-def checked_text(data: bytes, name: str) -> bytes:
-    """Return the second line of a manifest's file, whose digest is the first one.
+def with_digest(fields: Mapping[str, Any]) -> bytes:
+    """Return a file of two lines: the digest of the second one, which is JSON of the fields."""
+    text = json.dumps(fields, sort_keys=True).encode()
+    return _digest(text) + b"\n" + text + b"\n"
+
+
+def checked_fields(data: bytes, name: str, formats: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a file that ``with_digest`` has encoded, but for its format.
+
+    Args:
+        data: The content of the file.
+        name: The name of the file, for the errors.
+        formats: The formats that this version reads.
 
     Raises:
         CorruptManifestError: The digest is wrong.
+        IncompatibleCheckpointError: The file has another format.
     """
     digest, _, rest = data.partition(b"\n")
     text, _, nothing = rest.partition(b"\n")
-    if digest_of(text) != digest or nothing or not rest.endswith(b"\n"):
+    if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
         raise CorruptManifestError(name, "its checksum is wrong")
-    return text
+    fields: dict[str, Any] = json.loads(text)
+    if (written := fields.pop("format")) not in formats:
+        raise IncompatibleCheckpointError(
+            (
+                f"another version of this package has written {name}: its format is {written}, and "
+                f"this version reads {' and '.join(map(str, formats))} only",
+            ),
+            _OTHER_FORMAT,
+        )
+    return fields
 
 
-def digest_of(text: bytes) -> bytes:
-    """Return the first line of a manifest's file: the digest of the second one."""
+def _digest(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 

@@ -1,7 +1,6 @@
 """The submission of a bounded job: what a later start of it runs, stored before anything runs."""
 
 import base64
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.portable.likeness import described_pipeline
 from beam_spark_runner.recovery.manifest import (
-    OTHER_FORMAT,
     IncompatibleCheckpointError,
-    checked_text,
-    digest_of,
+    checked_fields,
+    with_digest,
 )
 
 _FORMAT = 1
@@ -74,8 +72,7 @@ def encode(submission: Submission) -> bytes:
         "versions": submission.versions,
         "began_s": submission.began_s,
     }
-    text = json.dumps(fields, sort_keys=True).encode()
-    return digest_of(text) + b"\n" + text + b"\n"
+    return with_digest(fields)
 
 
 def decode(data: bytes, name: str) -> Submission:
@@ -90,12 +87,7 @@ def decode(data: bytes, name: str) -> Submission:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = json.loads(checked_text(data, name))
-    if (written := fields.pop("format")) != _FORMAT:
-        raise IncompatibleCheckpointError(
-            (f"the format of {name} is {written}; this version reads {_FORMAT} only",),
-            OTHER_FORMAT,
-        )
+    fields = checked_fields(data, name, (_FORMAT,))
     fields["pipeline"] = beam_runner_api_pb2.Pipeline.FromString(
         base64.b64decode(fields["pipeline"])
     )
