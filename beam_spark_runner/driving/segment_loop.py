@@ -56,31 +56,9 @@ def run_plan(
     store = ForgetfulStore() if store is None else store
     while True:
         try:
-            return _run_segments(plan, settings, cluster, tally, clock, store)
+            return _PlanRun(plan, settings, cluster, tally, clock, store).run()
         except CommittedByOtherError:
             tally.accepted.clear()
-
-
-def _run_segments(
-    plan: Plan,
-    settings: RunSettings,
-    cluster: Cluster,
-    tally: RunMetrics,
-    clock: Clock,
-    store: SegmentStore,
-) -> None:
-    """Run the segments that have not run; see ``run_plan``."""
-    run = _PlanRun(plan, settings, cluster, tally, clock, store)
-    by_id = {segment.id: segment for segment in plan.segments}
-    order = segments.SegmentOrder(reads_of(plan), run.restored.done, run.gone)
-    action = order.start()
-    while not isinstance(action, segments.Finish):
-        settings.check_cancelled()
-        segment = by_id[action.segment]
-        if isinstance(action, segments.GiveUp):
-            raise SparkJobError(segment_title(plan, segment), action.reason)
-        store.outlast(functools.partial(run.forget, action.forget))
-        action = order.on(store.outlast(functools.partial(run.run_segment, segment)))
 
 
 def reads_of(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
@@ -115,10 +93,11 @@ class _PlanRun:
         self._builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._outputs = Outputs()
         self._store = store
-        self.restored = store.restored()
-        self._gathered = dict(self.restored.gathered)
-        tally.accepted.update(self.restored.done)
-        for writer, stored in self.restored.outputs.items():
+        restored = store.restored()
+        self._done = restored.done.keys()
+        self._gathered = dict(restored.gathered)
+        tally.accepted.update(restored.done)
+        for writer, stored in restored.outputs.items():
             self._outputs.add(writer, stored.output, stored.rows)
         self._jobs = SegmentJobs(plan, settings, cluster, self._builder, store)
         self._runs = SegmentRuns(
@@ -132,7 +111,21 @@ class _PlanRun:
             store=store,
         )
 
-    def forget(self, stale: Iterable[SegmentId]) -> None:
+    def run(self) -> None:
+        """Run the segments that have not run; see ``run_plan``."""
+        by_id = {segment.id: segment for segment in self._plan.segments}
+        order = segments.SegmentOrder(reads_of(self._plan), self._done, self._gone)
+        action = order.start()
+        while not isinstance(action, segments.Finish):
+            self._settings.check_cancelled()
+            segment = by_id[action.segment]
+            if isinstance(action, segments.GiveUp):
+                raise SparkJobError(segment_title(self._plan, segment), action.reason)
+            outlast = self._store.outlast
+            outlast(functools.partial(self._forget, action.forget))
+            action = order.on(outlast(functools.partial(self._run_segment, segment)))
+
+    def _forget(self, stale: Iterable[SegmentId]) -> None:
         """Drop the outputs of segments, and their metrics."""
         stale = frozenset(stale)
         if not stale:
@@ -145,7 +138,7 @@ class _PlanRun:
                 for dest in segment.writes:
                     self._gathered.pop(dest, None)
 
-    def gone(self, id_: SegmentId) -> frozenset[SegmentId]:
+    def _gone(self, id_: SegmentId) -> frozenset[SegmentId]:
         """Return the segments whose output a segment reads, and which was released."""
         segment = next(each for each in self._plan.segments if each.id == id_)
         needed = {writer for writers in segment.reads.values() for writer in writers}
@@ -157,7 +150,7 @@ class _PlanRun:
         }
         return self._store.released() & needed
 
-    def run_segment(self, segment: Segment) -> segments.Event:
+    def _run_segment(self, segment: Segment) -> segments.Event:
         """Run one segment once."""
         self._settings.on_segment(segment.id)
         if segment.table_write is not None:

@@ -98,7 +98,6 @@ class SegmentStore(Protocol):
     """Remembers Spark jobs whose output was accepted.
 
     Threads: one at a time.
-
     """
 
     @property
