@@ -1,7 +1,6 @@
 """Batch pipelines whose drivers die at any moment, and whose later starts continue."""
 
 import errno
-import json
 import logging
 import random
 import time
@@ -22,7 +21,7 @@ from beam_spark_runner.core.errors import (
     OptionsError,
 )
 from beam_spark_runner.recovery.batch_start import CrashLoopError
-from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 from beam_spark_runner.transforms import WriteToSpark
 from tests.harness.processes import wait_for
@@ -291,7 +290,7 @@ def test_start_options(failed: Job, spark_session: Any, tmp_path: Path) -> None:
     failed.start("--restart=fresh")
 
 
-def test_a_job_that_kills_its_drivers_is_not_started_for_ever(
+def test_a_job_that_kills_its_drivers_is_not_started_forever(
     spark_session: Any, tmp_path: Path
 ) -> None:
     job = Job(spark_session, tmp_path, groups_and_side_input)
@@ -306,35 +305,6 @@ def test_a_job_that_kills_its_drivers_is_not_started_for_ever(
     with pytest.raises(CrashLoopError, match="3 starts of this job have ended at the same place"):
         job.start()
     job.start("--restart=resume")
-
-
-def test_the_older_of_two_starts_stops(spark_session: Any, tmp_path: Path) -> None:
-    job = Job(spark_session, tmp_path, groups_and_side_input)
-    newer = tmp_path / "job" / f"{2:012d}.fence"
-
-    def build(p: beam.Pipeline, out: Path) -> None:
-        groups_and_side_input(p, out)
-
-    real = Deaths._watched
-
-    class Rival(Deaths):
-        """Claims a higher fence when the driver is about to commit a second time."""
-
-        def _watched(self, change: Any) -> Any:
-            watched = real(self, change)
-
-            def with_rival(folder: Any, *arguments: Any, **named: Any) -> Any:
-                if arguments[:1] == ("batch-000000000002.manifest",) and not newer.exists():
-                    newer.write_text(json.dumps({"commit": 1, "finished": 0}))
-                return watched(folder, *arguments, **named)
-
-            return with_rival
-
-    with Rival(job.folder).striking(), pytest.raises(FencedError, match="has taken over"):
-        job.start(build=build)
-    assert newer.exists()
-    job.start(build=build)
-    assert job.names() == []
 
 
 def test_what_the_option_needs(spark_session: Any, tmp_path: Path) -> None:

@@ -101,18 +101,11 @@ class JobRecovery:
             raise OptionsError(
                 "checkpoint_dir", "has the checkpoint of a streaming pipeline; name another folder"
             )
-        is_new = SUBMISSION not in names
-        own = Submission(
-            pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
-            options=users_own_options(options),
-            main_classes=prepared.main_classes,
-            versions=stored_submission.versions_of(_spark_of(session)),
-            began_s=time.time(),
-        )
-        self.began_s = own.began_s
+        self.began_s = time.time()
         if ENDED in names:
             self._metrics = remove_ended(self._storage, self._folder)
             return None
+        is_new = SUBMISSION not in names
         if not is_new and self._restart == "fresh":
             raise OptionsError(
                 "restart",
@@ -121,6 +114,13 @@ class JobRecovery:
             )
         if is_new and self._restart == "resume":
             raise OptionsError("restart", "no job has begun in --checkpoint_dir")
+        own = Submission(
+            pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
+            options=users_own_options(options),
+            main_classes=prepared.main_classes,
+            versions=stored_submission.versions_of(_spark_of(session)),
+            began_s=self.began_s,
+        )
         if is_new and self._storage.create(SUBMISSION, stored_submission.encode(own)):
             return None  # else another start was faster
         stored = stored_submission.decode(self._storage.read(SUBMISSION), SUBMISSION)
@@ -204,8 +204,12 @@ class JobRecovery:
                     on_continue=settings.on_continue,
                 ),
             )
-            with contextlib.closing(store):
-                run_plan(plan, settings, cluster, tally, clock, store)
+            try:
+                with contextlib.closing(store):
+                    run_plan(plan, settings, cluster, tally, clock, store)
+            except FencedError:
+                self._is_fenced = True
+                raise
 
     def finish(
         self, warn: Callable[[str], None], *, has_succeeded: bool, is_cancelled: bool
@@ -240,7 +244,6 @@ class JobRecovery:
             try:
                 start.check_fence()
             except FencedError as error:
-                self._is_fenced = True
                 control.end_with(error)
                 cancel()
                 return
