@@ -3,9 +3,10 @@
 Pickles of user code are not: they depend on the hash seed, and steps may draw random names.
 """
 
+import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -34,8 +35,16 @@ def described_pipeline(pipeline: beam_runner_api_pb2.Pipeline) -> Mapping[str, D
         for tag, collection in sorted(transform.outputs.items())
         if collection not in transform.inputs.values()  # an empty composite passes its input on
     }
+
+    @functools.cache  # coders share their components, at any depth
+    def coder(id_: str) -> str:
+        spec, parts = components.coders[id_].spec, components.coders[id_].component_coder_ids
+        # Pickled coders differ from build to build.
+        fields = spec.payload if spec.urn == urns.CODER_ROW else b""
+        return _digest(repr((spec.urn, fields, [*map(coder, parts)])).encode())
+
     return {
-        transform.unique_name: dict(_described(transform, components, producers))
+        transform.unique_name: dict(_described(transform, components, producers, coder))
         for transform in components.transforms.values()
         if transform.unique_name
     }
@@ -45,6 +54,7 @@ def _described(
     transform: beam_runner_api_pb2.PTransform,
     components: beam_runner_api_pb2.Components,
     producers: Mapping[str, tuple[str, str]],
+    coder: Callable[[str], str],
 ) -> Iterator[tuple[str, str]]:
     yield "its kind", transform.spec.urn
     if transform.spec.urn in _OURS:
@@ -71,18 +81,9 @@ def _described(
     )
     for tag, id_ in transform.outputs.items():
         collection = components.pcollections[id_]
-        yield f"the coder of its output {tag}", _coder(collection.coder_id, components)
+        yield f"the coder of its output {tag}", coder(collection.coder_id)
         windowing = components.windowing_strategies[collection.windowing_strategy_id]
         yield f"the windowing of its output {tag}", _windowing(windowing)
-
-
-def _coder(id_: str, components: beam_runner_api_pb2.Components, depth: int = 0) -> str:
-    coder = components.coders[id_]
-    fields = _digest(coder.spec.payload) if coder.spec.urn == urns.CODER_ROW else ""
-    if depth > 20:  # coders may refer to themselves many times over
-        return "…"
-    parts = ", ".join(_coder(each, components, depth + 1) for each in coder.component_coder_ids)
-    return f"{coder.spec.urn}{fields}({parts})"
 
 
 def _windowing(windowing: beam_runner_api_pb2.WindowingStrategy) -> str:
