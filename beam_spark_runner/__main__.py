@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _limit_end()
     if server.has_lost_spark:
         _LOGGER.error("Spark's JVM has ended, and no job can run: the job server ends, too")
-    _LOGGER.info("ending: running jobs are cancelled")
+    _LOGGER.info("ending: running jobs are cancelled, or suspended if they are in --jobs_dir")
     have_ended = server.stop()
     _leave(0 if have_ended and not server.has_lost_spark else 1)
 

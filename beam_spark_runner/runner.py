@@ -35,7 +35,7 @@ from beam_spark_runner.job.prepare.packages import asks_for_packages, collect_pa
 from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.job.run.interrupts import FirstInterrupt
 from beam_spark_runner.job.run.job import Job
-from beam_spark_runner.job.run.recovery import JobRecovery
+from beam_spark_runner.job.run.program_recovery import ProgramRecovery
 from beam_spark_runner.job.run.result import SparkPipelineResult
 from beam_spark_runner.job.run.session_opening import open_shown
 from beam_spark_runner.job.run.sigterm import sigterm_raises
@@ -210,9 +210,9 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if config.show_plan:
             print(explain(prepared.plan))
         session = session or self._open(config, closing, line)
-        recovery: JobRecovery | None = None
+        recovery: ProgramRecovery | None = None
         if config.recovers_batch and not prepared.plan.is_streaming:
-            recovery = JobRecovery(config)
+            recovery = ProgramRecovery(config)
             stored = recovery.submit(
                 pipeline,
                 options,

@@ -141,17 +141,28 @@ class SparkJobError(RunnerError):
 
 
 class JobServerLostError(RunnerError):
-    """A job server no longer answers its client."""
+    """A job server no longer answers its client.
 
-    def __init__(self, endpoint: str, job_id: str, reason: str) -> None:
+    Args:
+        endpoint: The endpoint of the server.
+        job_id: The id of the job.
+        reason: Why the server does not answer.
+        is_stored: Whether the next server with its ``--jobs_dir`` continues the job.
+    """
+
+    def __init__(self, endpoint: str, job_id: str, reason: str, *, is_stored: bool = False) -> None:
         super().__init__(endpoint, job_id, reason)
         self.endpoint, self.job_id, self.reason = endpoint, job_id, reason
+        self.is_stored = is_stored
 
     @override
     def __str__(self) -> str:
+        silence = f"the job server at {self.endpoint} no longer answers ({self.reason})."
+        if self.is_stored:
+            return f"{silence} Job {self.job_id} continues once the server is started again"
         return (
-            f"the job server at {self.endpoint} no longer answers ({self.reason}). If it has "
-            f"ended, so has job {self.job_id}; start the server and submit the pipeline again"
+            f"{silence} If it has ended, so has job {self.job_id}; start the server and submit the "
+            "pipeline again"
         )
 
 

@@ -29,6 +29,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
+    # A server that is started again is found soon; the default is two minutes.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
 ]
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"

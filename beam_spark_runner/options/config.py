@@ -110,6 +110,7 @@ class RunnerConfig:
     is_streaming: bool = False  # --streaming
     checkpoint_dir: str | None = None  # a folder, or its URL
     recovers_batch: bool = False  # --batch_job_recovery
+    server_folder: str | None = None  # of one job, in the --jobs_dir of a job server
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
@@ -126,6 +127,11 @@ class RunnerConfig:
     backchannel: BackchannelKind = "auto"
     metrics: MetricsAddress | None = None  # address at which metrics are served. None: not served
     spark_metrics: bool = False  # of a streaming pipeline: also in Spark's metrics system
+
+    @property
+    def job_folder(self) -> str | None:
+        """The folder or URL where what a batch pipeline has run is stored. None: nowhere."""
+        return (self.server_folder or self.checkpoint_dir) if self.recovers_batch else None
 
     def stuck_s(self, *, is_streaming: bool) -> float:
         """Return the longest time that user code may make no progress. 0: no limit.

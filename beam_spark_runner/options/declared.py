@@ -149,7 +149,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true",
         "default": False,
         "help": "Store what the tasks of a batch pipeline have made in --checkpoint_dir, so that "
-        "the same command continues from there after the program, Spark or a machine has died.",
+        "the same command continues from there after the program, Spark or a machine has died. On "
+        "a job server, which needs --jobs_dir for it, the server continues the pipeline.",
     },
     "hdfs_https": {
         "action": "store_true",

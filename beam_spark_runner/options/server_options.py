@@ -36,6 +36,7 @@ class ServerConfig:
     job_port: int = DEFAULT_JOB_PORT  # 0: any free port
     artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any free port
     artifacts_dir: str | None = None  # for staged files; may be a URL. None: a temporary folder
+    jobs_dir: str | None = None  # of jobs with --batch_job_recovery; may be a URL. None: refused
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
     max_concurrent_jobs: int = DEFAULT_MAX_JOBS
     max_waiting_jobs: int = DEFAULT_MAX_WAITING  # prepared pipelines included
@@ -92,6 +93,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         job_port=_port("job_port", values.job_port),
         artifact_port=_port("artifact_port", values.artifact_port),
         artifacts_dir=values.artifacts_dir or None,
+        jobs_dir=values.jobs_dir or None,
         max_artifact_bytes=at_least_one("max_artifact_bytes", values.max_artifact_bytes, MAX_BYTES),
         max_concurrent_jobs=at_least_one(
             "max_concurrent_jobs", values.max_concurrent_jobs, _MAX_JOBS
@@ -146,6 +148,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="Where the files that clients stage are stored until their jobs end: a folder, or a "
         "URL of an object store (s3://, gs://, abfss://). Default: a temporary folder.",
+    )
+    parser.add_argument(
+        "--jobs_dir",
+        metavar="FOLDER",
+        help="Where jobs with --batch_job_recovery are stored until they end, so that the next "
+        "server with this folder continues them: a folder that the server and all executors share, "
+        "or a URL of an object store (s3://, gs://, abfss://). Default: such jobs are refused.",
     )
     parser.add_argument(
         "--max_artifact_bytes",

@@ -20,6 +20,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import SPARK_UI_URL, open_channel
+from beam_spark_runner.job.client.lasting_job import LastingJob
 from beam_spark_runner.job.client.open_streams import StreamsOfProgram
 from beam_spark_runner.job.client.reaching import wait_for_server
 from beam_spark_runner.job.client.submitted import LOST, SubmittedPipelineResult
@@ -41,6 +42,8 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         self._endpoint, self._access = config.job_endpoint, config.job_server_access
         self._drains_on_sigterm = config.drains_on_sigterm
         self._name = config.job_name or script_name()
+        # A server does not store streaming pipelines: their commits are in --checkpoint_dir.
+        self._outlasts_server = config.recovers_batch and not config.is_streaming
         self._channel: grpc.Channel | None = None
         self._spark_ui_url: str | None = None
 
@@ -83,7 +86,14 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             ) from error
         self._channel = channel
         self._check_that_it_serves(channel, timeout_s)
-        return _Handle(options, channel, self._endpoint, self._open, self._access)
+        return _Handle(
+            options,
+            channel,
+            self._endpoint,
+            self._open,
+            self._access,
+            outlasts_server=self._outlasts_server,
+        )
 
     def _open(self, endpoint: str) -> grpc.Channel:
         return grpc.intercept_channel(open_channel(endpoint, self._access), StreamsOfProgram())
@@ -135,8 +145,11 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         endpoint: str,
         open_: Callable[[str], grpc.Channel],
         access: ClientAccess,
+        *,
+        outlasts_server: bool,
     ) -> None:
         super().__init__(beam_job_api_pb2_grpc.JobServiceStub(channel), options)
+        self._outlasts_server = outlasts_server
         self._channel, self._endpoint, self._open = channel, endpoint, open_
         self._access = access
 
@@ -161,8 +174,12 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
     def run(self, preparation_id: str) -> tuple[str, Iterator[Any], Iterator[Any]]:
         """Run a prepared pipeline; return the job's id, its messages and its states.
 
-        If the server is lost, the messages end, and the states raise a JobServerLostError.
+        If the server is lost, the messages end, and the states raise a JobServerLostError; a job
+        that the server stores is waited for until another one continues it.
         """
+        if self._outlasts_server:
+            job = LastingJob(self.job_service, self._endpoint, self.timeout)
+            return job.run(preparation_id), job.messages(), job.states()
         job_id, messages, states = super().run(preparation_id)
         return job_id, _until_lost(messages), self._unless_lost(states, job_id)
 

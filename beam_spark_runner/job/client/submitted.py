@@ -120,6 +120,11 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
                     return str(self._state)
                 raise
 
+    @override
+    def _observe_state(self, message_thread: threading.Thread) -> None:
+        super()._observe_state(message_thread)
+        self._state_stream.close()  # else the interpreter does it at its end, without modules
+
     def _begin_to_drain(self) -> None:
         """Drain in a thread: the signal may have interrupted gRPC while it holds locks."""
         threading.Thread(target=self._drain_and_log, name="drain-the-job", daemon=True).start()

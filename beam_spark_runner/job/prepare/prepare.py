@@ -1,7 +1,7 @@
 """Prepares a job from a pipeline and its options, and runs nothing. START READING HERE."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -63,11 +63,24 @@ class PreparedJob:
 
     @property
     def can_be_continued(self) -> bool:
-        """Whether a later start may continue the job from --checkpoint_dir."""
+        """Whether a later start may continue the job from what it has stored."""
         config = self.config
-        return config.checkpoint_dir is not None and (
-            self.plan.is_streaming or config.recovers_batch
-        )
+        place = config.checkpoint_dir if self.plan.is_streaming else config.job_folder
+        return place is not None
+
+    def for_start(self, number: int) -> "PreparedJob":
+        """Return the job for another start, of which tasks and harnesses know nothing yet.
+
+        Args:
+            number: The number of the start; that of the first one is 1.
+        """
+        if number == 1:
+            return self
+        job_id = f"{self.job_id}-{number}"
+        harnesses = self.harnesses
+        if harnesses is not None:
+            harnesses = replace(harnesses, job_id=job_id)
+        return replace(self, job_id=job_id, harnesses=harnesses)
 
     def check_streams(self, wanted: str) -> None:
         """Raise an UnsupportedFeatureError if the pipeline runs in batch.

@@ -1,4 +1,4 @@
-"""Requests to cancel or drain a running job."""
+"""Requests to cancel, suspend or drain a running job."""
 
 import threading
 
@@ -6,15 +6,18 @@ from beam_spark_runner.core.errors import RunnerError
 
 
 class JobCancelledError(RunnerError):
-    """``cancel`` was called."""
+    """The job was cancelled or suspended."""
 
 
 class JobControl:
-    """Whether a job is to be cancelled or drained. Threads: any, also signal handlers."""
+    """Whether a job is to be cancelled, suspended or drained.
+
+    Threads: any, also signal handlers.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # its lock is reentrant, for signal handlers
-        self._is_cancelled = self._drains = False
+        self._is_cancelled = self._is_suspended = self._drains = False
         self._error: RunnerError | None = None
         self._seen = False  # the last answer of ``drains``: ``sleep`` returns once it has changed
 
@@ -23,16 +26,21 @@ class JobControl:
         """Whether ``cancel`` was called."""
         return self._is_cancelled
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether ``suspend`` was called, and ``cancel`` was not."""
+        return self._is_suspended and not self._is_cancelled
+
     def check(self) -> None:
-        """Raise the error of ``end_with``, or a JobCancelledError if ``cancel`` was called."""
+        """Raise the error of ``end_with``, or a JobCancelledError if the job is to end now."""
         if self._error is not None:
             raise self._error
-        if self._is_cancelled:
+        if self._is_cancelled or self._is_suspended:
             raise JobCancelledError("cancelled")
 
     @property
     def _is_to_end(self) -> bool:
-        return self._is_cancelled or self._error is not None
+        return self._is_cancelled or self._is_suspended or self._error is not None
 
     @property
     def is_to_drain(self) -> bool:
@@ -48,6 +56,12 @@ class JobControl:
         """Request that the job ends at once."""
         with self._changed:
             self._is_cancelled = True
+            self._changed.notify_all()
+
+    def suspend(self) -> None:
+        """Request that the job ends at once, and is continued later."""
+        with self._changed:
+            self._is_suspended = True
             self._changed.notify_all()
 
     def end_with(self, error: RunnerError) -> None:

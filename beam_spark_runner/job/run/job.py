@@ -29,8 +29,9 @@ from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.clusters import check_tasks_can_run, cluster_of, tables_of
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.event_service import events_of_test_streams
+from beam_spark_runner.job.run.last_steps import taking_at_end
 from beam_spark_runner.job.run.program_end import finish_before_end
-from beam_spark_runner.job.run.recovery import JobRecovery
+from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.run.run_settings import run_settings_of
 from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
@@ -58,6 +59,7 @@ class Job:
         record: The states and messages of the job, which readers can follow.
         messages: The messages of the record.
         watch: The status of a streaming pipeline.
+        is_over: Of a job that has ended: whether no later start continues it.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class Job:
             close_session: Is called at the end of the job.
             line: Where its progress is shown. None: nowhere.
             record: The record of a job in state STARTING. None: a new one.
-            recovery: Of a job in batch that a later start can continue. None: it cannot.
+            recovery: Of a job in batch that a later start can continue. None: it cannot. A job
+                that is not over leaves the record open.
             control: Requests that may have been made already. None: there are none.
 
         Raises:
@@ -121,6 +124,7 @@ class Job:
         self._progress = None if line is None else JobProgress(line, prepared, self.tally)
         self._error: BaseException | None = None
         self._final_state: str = PipelineState.FAILED
+        self.is_over = True  # once it has ended
         self._began: float | None = None  # the time at which the plan began to run
         self._telemetry: TaskTelemetry | None = None
         self._checkpoints: ShardLocations | None = None  # of a streaming pipeline, once it begins
@@ -183,9 +187,12 @@ class Job:
 
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait for the job's end. Does nothing after the end."""
-        if self._ended.is_set():
-            return
-        self._control.cancel()
+        if not self._ended.is_set():
+            self._control.cancel()
+            self.end_now()
+
+    def end_now(self) -> None:
+        """End the job, as its control requests, and wait for the end."""
         if self._events is not None:
             self._events.stop()
         telemetry = self._telemetry
@@ -233,26 +240,24 @@ class Job:
         return drains
 
     def _run(self) -> None:
-        with contextlib.ExitStack() as at_end:
-            # Taken from the last to the first, whichever of them fail: nobody waits forever.
-            at_end.callback(self._ended.set)
-            for step in (
-                self._end_record,  # late: DoFns may log while they are torn down
-                self._close_session,
-                self._end_progress,
-                self._storage.remove,
-                self._remove_temporary_files,
-                self._report_error,
-                self._report_last_commit,
-                self._end_recovery,
-                self._close_telemetry,
-                self._stop_events,
-            ):
-                at_end.callback(_take, step)
+        steps = (
+            self._stop_events,
+            self._close_telemetry,
+            self._end_recovery,
+            self._report_last_commit,
+            self._report_error,
+            self._remove_temporary_files,
+            self._storage.remove,
+            self._end_progress,
+            self._close_session,
+            self._end_record,  # late: DoFns may log while they are torn down
+            self._ended.set,
+        )
+        with taking_at_end(steps):
             try:
                 self._final_state = self._run_plan()
             except BaseException as error:
-                if self._control.is_cancelled:
+                if self._control.is_cancelled or self._control.is_suspended:
                     self._final_state = PipelineState.CANCELLED
                 else:
                     _LOGGER.debug("the pipeline failed", exc_info=error)
@@ -328,13 +333,18 @@ class Job:
         )
 
     def _end_recovery(self) -> None:
-        if self._recovery is not None:
-            state = self._final_state
-            self._recovery.finish(
-                self.messages.warn,
-                has_succeeded=state == PipelineState.DONE,
-                is_cancelled=state == PipelineState.CANCELLED,
-            )
+        if self._recovery is None:
+            return
+        outcome = Outcome(
+            state=self._final_state,
+            error=self._error,
+            warn=self.messages.warn,
+            attempted=self.attempted,
+            committed=lambda: self.tally.committed,
+        )
+        state = self._recovery.finish(outcome)
+        self.is_over = state is not None
+        self._final_state = state or self._final_state
 
     def _stop_events(self) -> None:
         if self._events is not None:
@@ -349,7 +359,7 @@ class Job:
             warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
 
     def _report_error(self) -> None:
-        if self._error is not None:
+        if self._error is not None and self.is_over:
             self.messages.fail(self._error)
 
     def _remove_temporary_files(self) -> None:
@@ -364,7 +374,8 @@ class Job:
             self._progress.end(self._final_state, epoch, keeps_nothing=not kept)
 
     def _end_record(self) -> None:
-        self.record.end(self._final_state)
+        if self.is_over:
+            self.record.end(self._final_state)
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
         settings = run_settings_of(
@@ -385,11 +396,3 @@ class Job:
             drain=self.drain,
             background=background,
         )
-
-
-def _take(step: Callable[[], None]) -> None:
-    """Take a step of the end of a job, and log its exception."""
-    try:
-        step()
-    except Exception:
-        _LOGGER.exception("a step at the end of the job failed")

@@ -1,150 +1,77 @@
-"""A bounded job that a later start can continue: its folder, its submission, and its end."""
+"""A bounded job that a later start can continue: its run, and its end."""
 
 import contextlib
 import logging
 import threading
-import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability.api import beam_runner_api_pb2
-
-from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
-from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.stored_segments import StoredSegments, Surroundings
-from beam_spark_runner.job.files import stored_submission
 from beam_spark_runner.job.files.job_folder import JobFolderAt
-from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
-from beam_spark_runner.job.files.stored_submission import Submission
-from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.control import JobControl
-from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import (
-    ENDED,
-    FILES,
-    SUBMISSION,
-    BatchStart,
-    remove_ended,
-)
+from beam_spark_runner.recovery.batch_start import BatchStart
 from beam_spark_runner.recovery.manifest import FencedError
-from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.storage.folder_at import settings_of_tasks
-from beam_spark_runner.storage.urls import is_url
 
 _LOGGER = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 10.0
 
 
-class JobRecovery:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the run of a job has ended.
+
+    Attributes:
+        state: The last state, one of ``PipelineState``.
+        error: Why it has failed. None: it has not.
+        warn: Is called with what users should know of the files of a job that is not done.
+        attempted: Returns the metrics of all attempts: serialised MonitoringInfos.
+        committed: Returns the committed metrics.
+    """
+
+    state: str
+    error: BaseException | None
+    warn: Callable[[str], None]
+    attempted: Callable[[], Sequence[bytes]]
+    committed: Callable[[], Sequence[bytes]]
+
+
+class JobRecovery(ABC):
     """One start of a job.
 
     Threads: those of the job, one at a time.
 
     Args:
-        config: The options of the job, with ``--checkpoint_dir``.
+        folder: The folder of the job.
+        tries_again: Whether to start although earlier starts have ended at the same place.
+
+    Attributes:
+        start: The start, once it has claimed the job.
+        is_fenced: Whether another start has taken the job over.
+        segments: How many Spark jobs the plan has; 0 before it runs.
     """
 
-    def __init__(self, config: RunnerConfig) -> None:
-        assert config.checkpoint_dir is not None
-        root = config.checkpoint_dir
-        root = root if is_url(root) else str(Path(root).absolute())
-        self._folder = JobFolderAt(root, settings_of_tasks(root, config.store_settings))
-        self._storage = self._folder.storage
-        self._restart = config.restart
-        self._start: BatchStart | None = None
-        self._segments = 0  # how many the plan has
-        self._is_fenced = False
+    def __init__(self, folder: JobFolderAt, *, tries_again: bool = False) -> None:
+        self.start: BatchStart | None = None
+        self.is_fenced = False
+        self.segments = 0
+        self._folder = folder
+        self._storage = folder.storage
+        self._tries_again = tries_again
         self._ended = threading.Event()
-        self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
-        self.began_s = 0.0
 
-    def submit(
-        self,
-        pipeline: beam_runner_api_pb2.Pipeline,
-        options: PipelineOptions,
-        prepared: PreparedJob,
-        session: Session,
-        scratch: Callable[[], Path],
-    ) -> Submission | None:
-        """Store what the job runs, or find what an earlier start has stored.
-
-        Args:
-            pipeline: The pipeline of the program.
-            options: Its options.
-            prepared: The pipeline, compiled.
-            session: Where it runs.
-            scratch: Makes a folder for copies of stored files, which exists until the job ends.
-
-        Returns:
-            What an earlier start has stored, which is to run. None: this is the first start.
-
-        Raises:
-            OptionsError: ``--restart`` does not allow it, or the folder is that of a stream.
-            IncompatibleCheckpointError: The program has another pipeline, or other options.
-            CheckpointStorageError: The folder cannot be read or written.
-        """
-        self._storage.make("checkpoint_dir")
-        names = self._storage.names()
-        if any(name.endswith(".manifest") and commit_in(name) is None for name in names):
-            raise OptionsError(
-                "checkpoint_dir", "has the checkpoint of a streaming pipeline; name another folder"
-            )
-        self.began_s = time.time()
-        if ENDED in names:
-            self._metrics = remove_ended(self._storage, self._folder)
-            return None
-        is_new = SUBMISSION not in names
-        if not is_new and self._restart == "fresh":
-            raise OptionsError(
-                "restart",
-                "an earlier start has begun this job in --checkpoint_dir; remove the folder, or "
-                "use another one",
-            )
-        if is_new and self._restart == "resume":
-            raise OptionsError("restart", "no job has begun in --checkpoint_dir")
-        own = Submission(
-            pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
-            options=users_own_options(options),
-            main_classes=prepared.main_classes,
-            versions=stored_submission.versions_of(_spark_of(session)),
-            began_s=self.began_s,
-        )
-        if is_new and self._storage.create(SUBMISSION, stored_submission.encode(own)):
-            return None  # else another start was faster
-        stored = stored_submission.decode(self._storage.read(SUBMISSION), SUBMISSION)
-        stored_submission.check_alike(stored, own)
-        self.began_s = stored.began_s
-        return replace(stored, pipeline=self._with_fetched_files(stored.pipeline, scratch))
-
-    def _with_stored_files(
-        self, pipeline: beam_runner_api_pb2.Pipeline
-    ) -> beam_runner_api_pb2.Pipeline:
-        try:
-            return with_stored_files(pipeline, lambda: self._folder.make(FILES))
-        except OSError as error:
-            raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
-
-    def _with_fetched_files(
-        self, pipeline: beam_runner_api_pb2.Pipeline, scratch: Callable[[], Path]
-    ) -> beam_runner_api_pb2.Pipeline:
-        if not any(each.dependencies for each in pipeline.components.environments.values()):
-            return pipeline
-        try:
-            return with_fetched_files(pipeline, self._folder.make(FILES), scratch())
-        except OSError as error:
-            raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
+    @property
+    @abstractmethod
+    def began_s(self) -> float:
+        """When the first start of the job began, Unix time."""
 
     def run(
         self,
@@ -159,7 +86,7 @@ class JobRecovery:
         """Run what earlier starts have not run; see ``run_plan``.
 
         Args:
-            plan: The plan of the submission.
+            plan: The plan of the job.
             settings: How it runs.
             cluster: Where it runs.
             tally: Gets its metrics.
@@ -170,16 +97,9 @@ class JobRecovery:
         Raises:
             RunnerError: See ``BatchStart`` and ``run_plan``.
         """
-        if self._metrics is not None:
-            _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
-            tally.accepted[SegmentId(0)] = self._metrics
-            return
-        self._segments = len(plan.segments)
-        start = self._start = BatchStart(
-            self._storage,
-            self._folder,
-            fingerprint(plan),
-            tries_again=self._restart == "resume",
+        self.segments = len(plan.segments)
+        start = self.start = BatchStart(
+            self._storage, self._folder, fingerprint(plan), tries_again=self._tries_again
         )
         watch = threading.Thread(
             target=self._watch, args=(start, control, cancel), name="beam-fence", daemon=True
@@ -208,36 +128,30 @@ class JobRecovery:
                 with contextlib.closing(store):
                     run_plan(plan, settings, cluster, tally, clock, store)
             except FencedError:
-                self._is_fenced = True
+                self.is_fenced = True
                 raise
 
-    def finish(
-        self, warn: Callable[[str], None], *, has_succeeded: bool, is_cancelled: bool
-    ) -> None:
-        """End this start: remove the files of a job that is done.
+    def finish(self, outcome: Outcome) -> str | None:
+        """End this start: remove the files of a job that is over.
 
-        Args:
-            warn: Is called with what users should know of the files of a job that is not done.
-            has_succeeded: Whether the job is done.
-            is_cancelled: Whether it was cancelled.
+        Returns:
+            The last state of the job. None: the job is not over, another start continues it.
 
         Raises:
             CheckpointStorageError: The folder cannot be read or written.
         """
         self._ended.set()
-        start = self._start
-        if start is None or self._is_fenced:
-            return
-        if has_succeeded:
-            start.end()
-            return
-        if is_cancelled:
-            start.stop()
-        done = f"{len(start.manifest.done)} of {self._segments} Spark jobs"
-        warn(
-            f"the same command continues after {done}, with the code that the first start has "
-            f"stored in {self._folder.root}"
-        )
+        return self._finish(outcome)
+
+    @abstractmethod
+    def _finish(self, outcome: Outcome) -> str | None:
+        """See ``finish``."""
+
+    @property
+    def progress(self) -> str:
+        """How far the job is, for people."""
+        done = 0 if self.start is None else len(self.start.manifest.done)
+        return f"{done} of {self.segments} Spark jobs"
 
     def _watch(self, start: BatchStart, control: JobControl, cancel: Callable[[], None]) -> None:
         while not self._ended.wait(_LOOKS_EVERY_S):
@@ -249,9 +163,3 @@ class JobRecovery:
                 return
             except CheckpointStorageError as error:
                 _LOGGER.debug("the fence cannot be read: %s", error)
-
-
-def _spark_of(session: Session) -> str:
-    if isinstance(session, SessionHandle):
-        return str(session.version).partition(".")[0]
-    return "none"

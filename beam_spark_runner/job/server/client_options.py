@@ -110,11 +110,11 @@ def read_options(
         config = RunnerConfig.from_options(options)
     except SystemExit as error:  # argparse has printed what it did not understand
         raise OptionsError("pipeline_options", f"an option is wrong: {_words(error)}") from error
-    if config.recovers_batch:
+    if config.recovers_batch and server.jobs_dir is None:
         raise OptionsError(
             "batch_job_recovery",
-            "a job server does not support it yet; leave it out, or run the pipeline in its own "
-            "program",
+            "the job server has no --jobs_dir, where it would store what the pipeline has run; "
+            "start it with one, or leave the option out",
         )
     for name in ("checkpoint_dir", "savepoint_path"):
         check_place(name, getattr(config, name))

@@ -6,12 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 
-from beam_spark_runner.core.errors import RunnerError, SparkSetupError
+from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.job.access import check_files
 from beam_spark_runner.job.export.metrics_port import MetricsPort
+from beam_spark_runner.job.files.stored_submission import versions_of
 from beam_spark_runner.job.server.api import JobApi
 from beam_spark_runner.job.server.jobs import Jobs
+from beam_spark_runner.job.server.refusals import LostSparkError
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -60,11 +62,13 @@ class JobServer:
             self._spark = open_session(self._spark_config)
         self._spark_ui_url = self._spark.ui_url()
         self._lock = threading.Lock()  # guards ``_spark``
-        self._jobs = Jobs(config, self._open_session)
+        spark = str(self._spark.version).partition(".")[0]
+        self._jobs = Jobs(config, self._open_session, versions_of(spark))
         self._metrics: MetricsPort | None = None
         try:
             if config.metrics is not None:
                 self._metrics = MetricsPort(config.metrics, self._jobs.measured)
+            self._jobs.resume()
             self._api = JobApi(config, self._jobs, lambda: self._spark_ui_url)
         except BaseException:
             self._jobs.end(0.0)
@@ -85,7 +89,9 @@ class JobServer:
         return None if self._metrics is None else self._metrics.url
 
     def stop(self) -> bool:
-        """Accept no more jobs, cancel all jobs, close the ports, and stop Spark.
+        """Accept no more jobs, end all jobs, close the ports, and stop Spark.
+
+        Jobs that are stored in ``--jobs_dir`` are suspended, all others are cancelled.
 
         The ports stay open until the jobs have ended, so that clients get their last states.
 
@@ -125,7 +131,7 @@ class JobServer:
         except RunnerError:
             raise
         except Exception as error:  # of Py4J, whose message lacks the cause
-            raise SparkSetupError(
+            raise LostSparkError(
                 f"the job server's Spark does not answer: {message_of(error)}",
                 "If its JVM has ended, start the job server again.",
             ) from error

@@ -14,8 +14,12 @@ from typing_extensions import override
 from beam_spark_runner.job.access import SPARK_UI_URL
 from beam_spark_runner.job.server.client_options import descriptors
 from beam_spark_runner.job.server.jobs import Jobs
-from beam_spark_runner.job.server.refusals import refuses, refuses_in_stream
-from beam_spark_runner.job.watching.record import StateChange
+from beam_spark_runner.job.server.refusals import (
+    SuspendedJobError,
+    refuses,
+    refuses_in_stream,
+)
+from beam_spark_runner.job.watching.record import JobRecord, StateChange
 
 _CANCELS_WITHIN_S = 5.0
 
@@ -62,7 +66,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
             job_info=[
                 beam_job_api_pb2.JobInfo(
                     job_id=job.job_id,
-                    job_name=job.name,
+                    job_name=job.submitted.name,
                     pipeline_options=job.options,
                     state=_state_of(job.record.state),
                 )
@@ -78,7 +82,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
     @refuses
     def GetPipeline(self, request: Any, context: Any) -> Any:
         """Return the pipeline of a job as it was submitted."""
-        coded = self._jobs.job(request.job_id).coded_pipeline
+        coded = self._jobs.job(request.job_id).submitted.coded_pipeline
         return beam_job_api_pb2.GetJobPipelineResponse(
             pipeline=beam_runner_api_pb2.Pipeline.FromString(coded)
         )
@@ -102,20 +106,22 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
     @refuses_in_stream
     def GetStateStream(self, request: Any, context: Any) -> Iterator[Any]:
         """Send all states of a job, from the first one on, until it has ended."""
-        states = self._jobs.job(request.job_id).record.states
-        context.add_callback(states.wake)
-        yield from map(_to_event, states.follow(context.is_active))
+        record = self._jobs.job(request.job_id).record
+        context.add_callback(record.states.wake)
+        yield from map(_to_event, record.states.follow(context.is_active))
+        _check_that_it_is_over(record)
 
     @refuses_in_stream
     def GetMessageStream(self, request: Any, context: Any) -> Iterator[Any]:
         """Send the stored messages and states of a job, and new ones until it has ended."""
-        events = self._jobs.job(request.job_id).record.events
-        context.add_callback(events.wake)
-        for event in events.follow(context.is_active):
+        record = self._jobs.job(request.job_id).record
+        context.add_callback(record.events.wake)
+        for event in record.events.follow(context.is_active):
             if isinstance(event, StateChange):
                 yield beam_job_api_pb2.JobMessagesResponse(state_response=_to_event(event))
             else:
                 yield beam_job_api_pb2.JobMessagesResponse(message_response=event)
+        _check_that_it_is_over(record)
 
     @refuses
     def GetJobMetrics(self, request: Any, context: Any) -> Any:
@@ -134,6 +140,16 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
         if url is not None:
             context.set_trailing_metadata(((SPARK_UI_URL, url),))
         return beam_job_api_pb2.DescribePipelineOptionsResponse(options=descriptors())
+
+
+def _check_that_it_is_over(record: JobRecord) -> None:
+    """Check that the last event was the last one of the job.
+
+    Raises:
+        SuspendedJobError: It was not; or the client has closed the stream.
+    """
+    if not record.has_last_state:
+        raise SuspendedJobError("the job is suspended: the next job server continues it")
 
 
 def _state_of(state: str) -> Any:

@@ -1,11 +1,12 @@
 """All jobs of a server: prepared by clients, waiting for their turn, running, and ended."""
 
-import logging
+import dataclasses
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from google.protobuf import struct_pb2
@@ -17,23 +18,21 @@ from beam_spark_runner.job.prepare.environment_overrides import read_overrides
 from beam_spark_runner.job.prepare.prepare import PreparedJob, prepare
 from beam_spark_runner.job.run.control import JobCancelledError
 from beam_spark_runner.job.server.client_options import by_name, read_options
-from beam_spark_runner.job.server.job_titles import title_of
+from beam_spark_runner.job.server.job_queue import JobQueue
 from beam_spark_runner.job.server.limited_call import LimitedCall
-from beam_spark_runner.job.server.preparation import Preparation
+from beam_spark_runner.job.server.preparation import Preparation, area_of, check_room
 from beam_spark_runner.job.server.refusals import (
     NotStagedError,
     ServerIsEndingError,
-    TooManyJobsError,
     UnknownIdError,
 )
 from beam_spark_runner.job.server.served_job import ServedJob
-from beam_spark_runner.job.server.staging import StagedArtifacts
-from beam_spark_runner.job.server.staging_area import open_staging_area
+from beam_spark_runner.job.server.staging import StagedArtifacts, replace_artifacts
+from beam_spark_runner.job.server.staging_area import StagingArea, open_staging_area
+from beam_spark_runner.job.server.stored_jobs import FoundJob, StoredJob, StoredJobs
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
-
-_LOGGER = logging.getLogger(__name__)
 
 MAX_ENDED = 200
 """The most ended jobs of which states and messages are stored; the oldest are dropped."""
@@ -52,23 +51,64 @@ class Jobs:
     Args:
         config: The configuration of the server.
         open_session: See ``OpenSession``.
+        versions: The versions with which jobs are stored; see ``stored_submission.versions_of``.
 
     Raises:
-        OptionsError: ``--artifacts_dir`` cannot be written, or ``--environment_config`` is invalid.
+        OptionsError: ``--artifacts_dir`` or ``--jobs_dir`` cannot be written, or
+            ``--environment_config`` is invalid.
     """
 
-    def __init__(self, config: ServerConfig, open_session: OpenSession) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        open_session: OpenSession,
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
         read_overrides(config.environment_overrides)  # raises now rather than with the first job
         self._config = config
         self._open_session = open_session
+        self._stored: StoredJobs | None = None
+        if config.jobs_dir is not None:
+            self._stored = StoredJobs(config.jobs_dir, versions or {})
         self._area = open_staging_area(config.artifacts_dir)
         self._prepared: dict[str, Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
-        self._waiting: deque[ServedJob] = deque()
+        self._runs: dict[str, Future[str]] = {}  # the jobs' ids, by those of their preparations
+        self._found: dict[str, FoundJob] = {}  # jobs of earlier servers that wait in the queue
+        self._queue = JobQueue(config.max_concurrent_jobs, self._run, self._has_ended)
         self._ended: deque[ServedJob] = deque()  # in the order of their ends
-        self._free_pools = [f"beam-{n}" for n in reversed(range(config.max_concurrent_jobs))]
         self._is_ending = False
         self._lock = threading.Lock()
+
+    def resume(self) -> None:
+        """Continue the jobs that earlier servers have stored, and show those that have ended.
+
+        Raises:
+            CheckpointStorageError: ``--jobs_dir`` cannot be read.
+        """
+        waiting = []
+        for found in () if self._stored is None else self._stored.found():
+            submitted = found.submitted
+            job = ServedJob(
+                found.stored.job_id,
+                submitted,
+                place=found.stored,
+                is_stored=True,
+            )
+            answer: Future[str] = Future()
+            answer.set_result(job.job_id)
+            with self._lock:
+                self._jobs[job.job_id] = job
+                self._runs[submitted.preparation_id] = answer
+            if found.ended is not None:
+                job.show_end(found.ended)
+                self._has_ended(job)
+                continue
+            job.wait_in_queue()
+            with self._lock:
+                self._found[job.job_id] = found
+            waiting.append(job)
+        self._queue.add(waiting)
 
     def prepare(self, request: beam_job_api_pb2.PrepareJobRequest) -> str:
         """Store a pipeline; return the id of the preparation, which is its staging token, too.
@@ -80,46 +120,32 @@ class Jobs:
             TooManyJobsError: As many jobs wait as ``--max_waiting_jobs`` or
                 ``--max_waiting_bytes`` allows.
             PrepareTimeoutError: This takes longer than ``--prepare_timeout``.
+            CheckpointStorageError: ``--jobs_dir`` cannot be written.
         """
         self._check_open()
         id_ = uuid.uuid4().hex
         read = LimitedCall(lambda: self._read(request, id_), self._config.prepare_timeout_s)
         made = read.result()
         with self._lock:
-            self._check_room(made.waiting_bytes)
+            waiting: list[Preparation | ServedJob] = [
+                *self._prepared.values(),
+                *(job for job in self._jobs.values() if not job.record.has_begun),
+            ]
+            check_room(made, waiting, self._config)
             self._prepared[id_] = made
         return id_
 
     def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
         given = by_name(request.pipeline_options)
-        read_options(given, self._config)  # raises now, not in ``run``
-        # --job_name comes first, since Beam's own client names all jobs "job".
-        name = str(given.get("job_name") or request.job_name)
-        return Preparation.of(request, name, self._area.of(id_), self._config.max_artifact_bytes)
-
-    def _check_room(self, wanted_bytes: int) -> None:
-        """Check whether one more preparation may wait. The lock is held."""
-        waiting: list[Preparation | ServedJob] = [
-            *self._prepared.values(),
-            *(job for job in self._jobs.values() if not job.record.has_begun),
-        ]
-        if len(waiting) >= self._config.max_waiting_jobs:
-            raise TooManyJobsError(
-                f"{len(waiting)} jobs wait already, as many as --max_waiting_jobs of the job "
-                "server allows; try again later"
-            )
-        taken, most = sum(each.waiting_bytes for each in waiting), self._config.max_waiting_bytes
-        if wanted_bytes > most:
-            raise TooManyJobsError(
-                f"this pipeline needs about {wanted_bytes} bytes of memory while it waits; "
-                f"--max_waiting_bytes of the job server is {most}"
-            )
-        if taken + wanted_bytes > most:
-            raise TooManyJobsError(
-                f"this pipeline needs about {wanted_bytes} bytes of memory while it waits, and the "
-                f"{len(waiting)} jobs that wait already have {taken} of the {most} that "
-                "--max_waiting_bytes of the job server allows; try again later"
-            )
+        _, config = read_options(given, self._config)  # raises now, not in ``run``
+        place: StagingArea | StoredJob = self._area.of(id_)
+        if config.recovers_batch:
+            assert self._stored is not None  # else the option is refused
+            place = self._stored.new()
+        made = Preparation.of(request, given, place, self._config.max_artifact_bytes)
+        if isinstance(place, StoredJob) and not made.files.is_complete:
+            place.expect_files()
+        return made
 
     def drop_abandoned(self) -> None:
         """Drop preparations whose clients have neither staged anything for an hour nor called Run.
@@ -129,8 +155,8 @@ class Jobs:
         before_s = time.monotonic() - _PREPARED_FOR_S
         with self._lock:
             late = [id_ for id_, each in self._prepared.items() if each.files.touched_s < before_s]
-            areas = [self._prepared.pop(id_).area for id_ in late]
-        for each in areas:
+            places = [self._prepared.pop(id_).place for id_ in late]
+        for each in places:
             each.remove()
 
     def files_of(self, staging_token: str) -> StagedArtifacts:
@@ -148,106 +174,136 @@ class Jobs:
     def run(self, preparation_id: str, peer: str = "") -> str:
         """Compile a prepared pipeline, and add its job to the queue; return the job's id.
 
+        A client whose answer was lost may call it again.
+
         Args:
             preparation_id: The id of the preparation.
             peer: The client's address, as gRPC writes it.
 
         Raises:
-            UnknownIdError: No preparation has this id, or it has run.
+            UnknownIdError: No preparation has this id.
             NotStagedError: The client has not staged all files.
+            CheckpointStorageError: ``--jobs_dir`` cannot be written.
             RunnerError: The pipeline cannot be compiled, or not within ``--prepare_timeout``. The
                 preparation is dropped. If the job was cancelled meanwhile, there is no error.
         """
-        self._check_open()
         with self._lock:
-            found = self._prepared.get(preparation_id)
-            if found is None:
-                raise UnknownIdError(f"there is no preparation {preparation_id[:100]!r}")
-            if not found.files.is_complete:
-                raise NotStagedError(
-                    "the pipeline needs files that the client has not staged: it has to send them "
-                    "to the artifact_staging_endpoint in the response to Prepare"
-                )
-            del self._prepared[preparation_id]
+            self._check_open()
+            answer = self._runs.get(preparation_id)
+            job = self._begin(preparation_id, peer) if answer is None else None
+            if job is not None:
+                answer = self._runs[preparation_id] = Future()
+        assert answer is not None
+        if job is not None:
+            try:
+                self._run_new(job)
+            except BaseException as error:
+                with self._lock:
+                    self._runs.pop(preparation_id, None)
+                    if not job.is_stored:
+                        self._jobs.pop(job.job_id, None)
+                answer.set_exception(error)
+            else:
+                answer.set_result(job.job_id)
+        return answer.result()
+
+    def _begin(self, preparation_id: str, peer: str) -> ServedJob:
+        """Make a job of a preparation. The lock is held."""
+        found = self._prepared.get(preparation_id)
+        if found is None:
+            raise UnknownIdError(f"there is no preparation {preparation_id[:100]!r}")
+        if not found.files.is_complete:
+            raise NotStagedError(
+                "the pipeline needs files that the client has not staged: it has to send them "
+                "to the artifact_staging_endpoint in the response to Prepare"
+            )
+        del self._prepared[preparation_id]
+        stored = found.place if isinstance(found.place, StoredJob) else None
         job = ServedJob(
-            new_job_id(),
-            name=found.name,
-            title=title_of(found.shown_name, peer),
-            coded_options=found.coded_options,
-            coded_pipeline=found.coded_pipeline,
-            files=found.area,
-            waiting_bytes=found.waiting_bytes,
+            new_job_id() if stored is None else stored.job_id,
+            found.submitted(preparation_id, peer),
+            place=found.place,
         )
+        job.wait_in_queue()
+        self._jobs[job.job_id] = job
+        return job
+
+    def _run_new(self, job: ServedJob) -> None:
         try:
+            job.prepare(lambda: self._compile(job), self._config.prepare_timeout_s)
+            if job.is_recoverable:
+                assert self._stored is not None
+                job.store(self._stored)
             with self._lock:
+                if job.control.is_cancelled:
+                    raise JobCancelledError
                 self._check_open()
-                self._jobs[job.job_id] = job
-            limit_s = self._config.prepare_timeout_s
-            job.prepare(lambda: self._compile(found, job.job_id), limit_s)
-            self._add_to_queue(job)
+            self._queue.add([job])
         except JobCancelledError:
             job.drop()
-            with self._lock:
-                self._has_ended(job)
+            self._has_ended(job)
+        except ServerIsEndingError as error:
+            if job.is_stored:
+                job.suspend()
+            else:
+                job.fail(error)
+            raise
         except BaseException as error:
             job.fail(error)
-            with self._lock:
-                self._jobs.pop(job.job_id, None)
             raise
-        return job.job_id
 
-    def _compile(self, found: Preparation, job_id: str) -> PreparedJob:
-        pipeline = beam_runner_api_pb2.Pipeline.FromString(found.coded_pipeline)
-        found.files.replace_in(pipeline)
-        given = by_name(struct_pb2.Struct.FromString(found.coded_options))
+    def _compile(self, job: ServedJob) -> PreparedJob:
+        submitted, place = job.submitted, job.place
+        pipeline = beam_runner_api_pb2.Pipeline.FromString(submitted.coded_pipeline)
+        replace_artifacts(pipeline, submitted.staged, area_of(place))
+        given = by_name(struct_pb2.Struct.FromString(submitted.coded_options))
         options, config = read_options(given, self._config)
-        return prepare(pipeline, options, config, _refuse_loopback, job_id=job_id, given=given)
-
-    def _add_to_queue(self, job: ServedJob) -> None:
-        with self._lock:
-            if job.control.is_cancelled:
-                raise JobCancelledError
-            if self._is_ending:
-                raise ServerIsEndingError(_ENDING)
-            self._waiting.append(job)
-            self._begin_next()
-
-    def _begin_next(self) -> None:
-        """Start waiting jobs, as long as there are free scheduler pools. The lock is held."""
-        while self._waiting and self._free_pools:
-            job, pool = self._waiting.popleft(), self._free_pools.pop()
-            thread = threading.Thread(
-                target=self._run, args=(job, pool), name=f"beam-serve-{job.job_id}"
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:  # the machine has no more threads for this process
-                self._free_pools.append(pool)
-                job.fail(error)
-                self._has_ended(job)
+        if isinstance(place, StoredJob):
+            config = dataclasses.replace(config, server_folder=place.location)
+        return prepare(pipeline, options, config, _refuse_loopback, job_id=job.job_id, given=given)
 
     def _run(self, job: ServedJob, pool: str) -> None:
-        try:
+        with self._lock:
+            found = self._found.pop(job.job_id, None)
+        if found is None or self._prepare_again(job, found):
             job.run(lambda config: self._open_session(config, pool))
-        except Exception:
-            _LOGGER.exception("job %s", job.job_id)
-        finally:
-            with self._lock:
-                self._free_pools.append(pool)
-                self._has_ended(job)
-                self._begin_next()
+
+    def _prepare_again(self, job: ServedJob, found: FoundJob) -> bool:
+        """Compile a job of an earlier server; return whether it can run."""
+        stored = found.stored
+        try:
+            found.check()
+            stored.begin_try(found.tries + 1)
+            job.prepare(lambda: self._compile(job), self._config.prepare_timeout_s)
+        except JobCancelledError:
+            if job.control.is_suspended:
+                stored.end_tries()
+                job.suspend()
+            else:
+                job.drop()
+        except BaseException as error:
+            job.fail(error)
+        else:
+            stored.end_tries()
+            return True
+        return False
 
     def _has_ended(self, job: ServedJob) -> None:
-        """Record that a job has ended, and drop the oldest ended jobs beyond the limits.
-
-        The lock is held.
-        """
-        self._ended.append(job)
-        kept = sum(each.kept_bytes for each in self._ended)
-        while len(self._ended) > MAX_ENDED or (kept > MAX_BYTES_OF_ENDED and len(self._ended) > 1):
-            oldest = self._ended.popleft()
-            kept -= oldest.kept_bytes
-            del self._jobs[oldest.job_id]
+        """Record that a job has ended, and drop the oldest ended jobs beyond the limits."""
+        dropped: list[ServedJob] = []
+        with self._lock:
+            self._ended.append(job)
+            kept = sum(each.kept_bytes for each in self._ended)
+            while len(self._ended) > MAX_ENDED or (
+                kept > MAX_BYTES_OF_ENDED and len(self._ended) > 1
+            ):
+                oldest = self._ended.popleft()
+                kept -= oldest.kept_bytes
+                del self._jobs[oldest.job_id]
+                self._runs.pop(oldest.submitted.preparation_id, None)
+                dropped.append(oldest)
+        for each in dropped:
+            each.forget()
 
     def job(self, job_id: str) -> ServedJob:
         """Return a job.
@@ -281,22 +337,25 @@ class Jobs:
         return job
 
     def _cancel(self, job: ServedJob) -> None:
-        with self._lock:
-            waits = job in self._waiting
-            if waits:
-                self._waiting.remove(job)
-            else:
-                job.control.cancel()  # before it may come into the queue
-        if waits:
+        if self._queue.take(job):
             job.drop()
-            with self._lock:
-                self._has_ended(job)
+            self._has_ended(job)
         elif not job.has_ended:
+            job.control.cancel()  # it may come into the queue now, and runs to see this
+            job.store_cancel()
             name = f"beam-cancel-{job.job_id}"
             threading.Thread(target=job.cancel, name=name, daemon=True).start()
 
+    def _suspend(self, job: ServedJob) -> None:
+        if self._queue.take(job):
+            job.suspend()
+        elif not job.has_ended:
+            job.control.suspend()
+            name = f"beam-suspend-{job.job_id}"
+            threading.Thread(target=job.suspend_running, name=name, daemon=True).start()
+
     def end(self, timeout_s: float) -> bool:
-        """Accept no more jobs, cancel all of them, and wait for their ends.
+        """Accept no more jobs, and wait for the ends of all; cancel those that are not stored.
 
         Returns:
             Whether all have ended in time.
@@ -306,7 +365,10 @@ class Jobs:
         deadline = time.monotonic() + timeout_s
         jobs = self.all()
         for job in jobs:
-            self._cancel(job)
+            if job.is_stored:
+                self._suspend(job)
+            else:
+                self._cancel(job)
         return all([job.wait(max(0.0, deadline - time.monotonic())) for job in jobs])
 
     def close(self) -> None:

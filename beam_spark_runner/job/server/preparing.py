@@ -42,6 +42,10 @@ class Preparing:
         """Cancel the job; if it is being prepared, that ends now."""
         with self._lock:
             self._control.cancel()
+        self.stop()
+
+    def stop(self) -> None:
+        """End the preparation, if it runs."""
         if self._call is not None:
             self._call.stop(JobCancelledError())
 

@@ -78,6 +78,14 @@ class ServerIsEndingError(RunnerError):
     """The job server is ending, and accepts no more jobs."""
 
 
+class SuspendedJobError(RunnerError):
+    """A job is suspended: the next job server, or another one, continues it."""
+
+
+class LostSparkError(SparkSetupError):
+    """The JVM of the server's Spark has ended, so that no job can begin any more."""
+
+
 class JobHasEndedError(RunnerError):
     """A call needs a job that has not ended."""
 
@@ -95,6 +103,7 @@ _CODES: tuple[tuple[type[Exception], Any], ...] = (
     (TooManyJobsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (PrepareTimeoutError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),
+    (SuspendedJobError, grpc.StatusCode.UNAVAILABLE),
     (OptionsError, grpc.StatusCode.INVALID_ARGUMENT),
     (StagingError, grpc.StatusCode.INVALID_ARGUMENT),
     (InvalidPipelineError, grpc.StatusCode.INVALID_ARGUMENT),

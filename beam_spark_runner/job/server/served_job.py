@@ -1,6 +1,7 @@
 """One job of the server, from the client's Run until it is dropped, after its end."""
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -15,16 +16,24 @@ from beam_spark_runner.job.files.identity import folder_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob, check_streams
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.job.server.ending import Ending
+from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
+from beam_spark_runner.job.server.preparation import waiting_bytes_of
 from beam_spark_runner.job.server.preparing import Preparing
-from beam_spark_runner.job.server.refusals import JobHasEndedError
+from beam_spark_runner.job.server.refusals import JobHasEndedError, LostSparkError
+from beam_spark_runner.job.server.served_recovery import STAYS, ServedRecovery
 from beam_spark_runner.job.server.staging_area import StagingArea
+from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
 from beam_spark_runner.job.watching.record import JobRecord
 from beam_spark_runner.job.watching.stream_watch import StepWatermarks
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 
+_LOGGER = logging.getLogger(__name__)
+
 OpenSession = Callable[[RunnerConfig], SessionHandle]
+_ENDING = "the job server ends"
 _BYTES_OF_A_STEP = 500
 """Of the objects that are kept for each step, without its name: an entry of a dict, watermarks."""
 
@@ -36,46 +45,46 @@ class ServedJob:
 
     Args:
         job_id: The id of the job.
-        name: The job name that the client sent.
-        title: See ``JobRecord``.
-        coded_options: The options that the client sent, a serialised Struct.
-        coded_pipeline: The serialised pipeline that the client sent.
-        files: The files that the client has staged, which are deleted at the end of the job.
-        waiting_bytes: See the attribute.
+        submitted: What the client has submitted.
+        place: See the attribute.
+        is_stored: Whether an earlier server has stored it.
 
     What is kept after the end is serialised: parsed messages of protobuf occupy several times
     their size, and a part of one keeps all of it.
 
     Attributes:
+        submitted: What the client has submitted.
         record: The states and messages, from the beginning.
-        control: Requests to cancel or drain it, in each of its states.
+        control: Requests to cancel, suspend or drain it, in each of its states.
         preparing: How far its preparation is.
         waiting_bytes: The estimated memory of the job before its end, in bytes.
+        place: Where its files are: a staging area, or the job in ``--jobs_dir`` if the client asks
+            for recovery.
     """
 
     def __init__(
         self,
         job_id: str,
+        submitted: SubmittedJob,
         *,
-        name: str,
-        title: str,
-        coded_options: bytes,
-        coded_pipeline: bytes,
-        files: StagingArea,
-        waiting_bytes: int,
+        place: StagingArea | StoredJob,
+        is_stored: bool = False,
     ) -> None:
         self.job_id = job_id
-        self.name = name
-        self.coded_pipeline = coded_pipeline
-        self.waiting_bytes = waiting_bytes
-        self._coded_options = coded_options
-        self._files = files
-        self._bytes_of_names = sys.getsizeof(name)
+        self.submitted = submitted
+        self.waiting_bytes = waiting_bytes_of(
+            submitted.coded_pipeline, submitted.coded_options, submitted.name
+        )
+        self.place = place
+        self._bytes_of_names = sys.getsizeof(submitted.name)
         self._step_names: dict[TransformId, str] = {}
-        self.record = JobRecord(self._step_names, job_id, title)
-        self.record.change_state(PipelineState.STOPPED)
+        self.record = JobRecord(self._step_names, job_id, submitted.title)
         self.control = JobControl()
         self.preparing = Preparing(self.control)
+        self._ending: Ending | None = None
+        if is_stored:
+            assert isinstance(place, StoredJob)
+            self._ending = Ending(place, submitted, self.record)
         self._prepared: PreparedJob | None = None
         self._is_streaming = False
         self._job: Job | None = None
@@ -90,10 +99,17 @@ class ServedJob:
         return self._ended.is_set()
 
     @property
+    def is_stored(self) -> bool:
+        """Whether a later server continues the job, or knows how it has ended."""
+        return self._ending is not None
+
+    @property
     def kept_bytes(self) -> int:
         """The estimated memory of all that is stored after the job's end, in bytes."""
         return (
-            sum(map(len, (self.coded_pipeline, self._coded_options, self._coded_metrics)))
+            len(self.submitted.coded_pipeline)
+            + len(self.submitted.coded_options)
+            + len(self._coded_metrics)
             + self._bytes_of_names
             + self.record.events.size_bytes
         )
@@ -101,7 +117,18 @@ class ServedJob:
     @property
     def options(self) -> struct_pb2.Struct:
         """The options that the client sent."""
-        return struct_pb2.Struct.FromString(self._coded_options)
+        return struct_pb2.Struct.FromString(self.submitted.coded_options)
+
+    def wait_in_queue(self) -> None:
+        """Note that the job is new, or is to be continued, and waits until it may begin."""
+        self.record.change_state(PipelineState.STOPPED)
+
+    def show_end(self, ended: EndedJob) -> None:
+        """Show how a job has ended that ran on an earlier server."""
+        self.record.replay_end(ended.states, ended.error)
+        self._coded_metrics = ended.coded_metrics
+        self.preparing.end()
+        self._ended.set()
 
     def prepare(self, compile_: Callable[[], PreparedJob], limit_s: float) -> None:
         """Compile the pipeline; see ``Preparing.run``."""
@@ -117,31 +144,64 @@ class ServedJob:
             self._prepared, self._is_streaming = prepared, plan.is_streaming
         self.preparing.end()
 
+    @property
+    def is_recoverable(self) -> bool:
+        """Of a job that is prepared and has not ended: whether a later start can continue it."""
+        prepared = self._prepared
+        return prepared is not None and not self._is_streaming and prepared.can_be_continued
+
+    def store(self, jobs: StoredJobs) -> None:
+        """Store the submission, durably: from now on, a later server continues the job.
+
+        Raises:
+            CheckpointStorageError: The folder cannot be written.
+        """
+        assert isinstance(self.place, StoredJob)
+        jobs.submit(self.place, self.submitted)
+        self._ending = Ending(self.place, self.submitted, self.record)
+
+    def store_cancel(self) -> None:
+        """Store that the job is cancelled, if it is stored, before it is cancelled."""
+        if self._ending is not None:
+            self._ending.cancel()
+
+    def forget(self) -> None:
+        """Remove what is stored of the job, which has ended long ago."""
+        if self._ending is not None:
+            self._ending.stored.forget()
+
     def run(self, open_session: OpenSession) -> None:
         """Run the job, and return after its end. Its errors are in the record."""
-        prepared = self._prepared
-        assert prepared is not None
-        self.record.change_state(PipelineState.STARTING)
         try:
-            job = self._start(prepared, open_session)
-            if job is not None:
-                job.wait()
-                self._coded_metrics = _metrics_of(job).SerializeToString()
-                self._last_watermarks = job.watch.watermarks()
+            self.record.change_state(PipelineState.STARTING)
+            while self._run_on_one_spark(open_session):
+                self.record.change_state(PipelineState.STARTING)
         finally:
             self._forget()
 
-    def _start(self, prepared: PreparedJob, open_session: OpenSession) -> Job | None:
+    def _run_on_one_spark(self, open_session: OpenSession) -> bool:
+        """Run the job; return whether it is to continue on another Spark."""
+        prepared = self._prepared
+        assert prepared is not None
         with contextlib.ExitStack() as closing:
+            recovery: ServedRecovery | None = None
             try:
+                if self._ending is not None:
+                    prepared = prepared.for_start(self._ending.stored.next_start())
                 session = open_session(prepared.config)
                 closing.callback(session.close)
+                if self._ending is not None:
+                    began_s = self.submitted.began_s
+                    recovery = ServedRecovery(
+                        self._ending, began_s, self.control, lambda: _has_ended(session)
+                    )
                 job = Job(
                     prepared,
                     session,
                     folder=folder_of(prepared.job_id, prepared.config, session),
                     close_session=session.close,
                     record=self.record,
+                    recovery=recovery,
                     control=self.control,
                 )
                 with self._lock:
@@ -150,13 +210,39 @@ class ServedJob:
                     job.start()
                     self._job = job
             except BaseException as error:
-                self._end_with(error)
-                return None
+                if isinstance(error, LostSparkError) and self._ending is not None:
+                    self._suspend(f"{error}")
+                else:
+                    self._end_with(error)
+                return False
             closing.pop_all()
-        return job
+        job.wait()
+        self._coded_metrics = _metrics_of(job).SerializeToString()
+        self._last_watermarks = job.watch.watermarks()
+        if job.is_over:
+            return False
+        if recovery is not None and recovery.starts_again:
+            self.record.messages.warn(
+                f"the Spark application has ended: the job continues after {recovery.progress} in "
+                "another one"
+            )
+            return True
+        self._suspend(str(job.error) if job.error is not None else _ENDING)
+        return False
+
+    def _suspend(self, why: str) -> None:
+        _LOGGER.info("%s is suspended: %s", self.job_id, why)
+        self.record.suspend()
+
+    def suspend(self) -> None:
+        """End the job, which has not begun, without a last state: the next server runs it."""
+        self._suspend(_ENDING)
+        self._forget()
 
     def drop(self) -> None:
         """End the job, which was cancelled before it began."""
+        self.store_cancel()
+        self.place.remove()
         self.record.end(PipelineState.CANCELLED)
         self._forget()
 
@@ -166,6 +252,9 @@ class ServedJob:
         self._forget()
 
     def _end_with(self, error: BaseException) -> None:
+        # Other errors say nothing about the job: the next server continues it.
+        if self._ending is not None and not isinstance(error, STAYS):
+            self._ending.end(PipelineState.FAILED, error)
         self.record.messages.fail(error)
         self.record.end(PipelineState.FAILED)
 
@@ -174,7 +263,8 @@ class ServedJob:
         with self._lock:
             self._prepared = self._job = None
         self.preparing.end()
-        self._files.remove()
+        if self._ending is None:
+            self.place.remove()
         self._ended.set()
 
     def cancel(self) -> None:
@@ -188,6 +278,14 @@ class ServedJob:
             job = self._job
         if job is not None:
             job.cancel()
+
+    def suspend_running(self) -> None:
+        """End the job as ``cancel`` does, once ``control`` says that it is to be suspended."""
+        self.preparing.stop()
+        with self._lock:
+            job = self._job
+        if job is not None:
+            job.end_now()
 
     def drain(self) -> None:
         """See ``Job.drain``. A job that waits in the queue is drained as soon as it begins.
@@ -250,7 +348,7 @@ class ServedJob:
         if job is None or prepared is None:
             return None
         # --job_name comes first, since Beam's own client names all jobs "job".
-        return JobMetrics(prepared.config.job_name or self.name, job)
+        return JobMetrics(prepared.config.job_name or self.submitted.name, job)
 
     def metrics(self) -> beam_job_api_pb2.MetricResults:
         """Return the metrics so far; after the end, those of the whole run."""
@@ -269,3 +367,10 @@ def _metrics_of(job: Job) -> beam_job_api_pb2.MetricResults:
         attempted=[*map(parse, job.attempted()), *watermarks],
         committed=[*map(parse, job.tally.committed), *watermarks],
     )
+
+
+def _has_ended(session: SessionHandle) -> bool:
+    try:
+        return session.has_ended()
+    except Exception:  # of Py4J: the JVM does not answer
+        return True

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from apache_beam.portability.api import (
@@ -180,18 +180,41 @@ class StagedArtifacts:
             file.write(chunk)
         return digest.hexdigest()
 
-    def replace_in(self, pipeline: beam_runner_api_pb2.Pipeline) -> None:
-        """Replace the dependencies of a pipeline's environments by the staged files.
+    def located(self) -> dict[str, tuple[bytes, ...]]:
+        """Return the staged artifacts of each environment, serialised."""
+        return {
+            id_: tuple(each.SerializeToString() for each in staged)
+            for id_, staged in self._staged.items()
+        }
 
-        An ANYOF environment is replaced by the alternative whose files were staged: names of files
-        on the client's machine must not be looked for on this one.
-        """
-        for id_, chosen in chosen_environments(pipeline.components).items():
-            environment = pipeline.components.environments[id_]
-            environment.CopyFrom(chosen)
-            if id_ in self._staged:
-                del environment.dependencies[:]
-                environment.dependencies.extend(self._staged[id_])
+
+def replace_artifacts(
+    pipeline: beam_runner_api_pb2.Pipeline, staged: Mapping[str, Sequence[bytes]], area: StagingArea
+) -> None:
+    """Replace the dependencies of a pipeline's environments by the staged files.
+
+    An ANYOF environment is replaced by the alternative whose files were staged: names of files on
+    the client's machine must not be looked for on this one.
+
+    Args:
+        pipeline: The pipeline, which is changed.
+        staged: See ``StagedArtifacts.located``.
+        area: Where the files are now.
+    """
+    for id_, chosen in chosen_environments(pipeline.components).items():
+        environment = pipeline.components.environments[id_]
+        environment.CopyFrom(chosen)
+        if id_ in staged:
+            del environment.dependencies[:]
+            environment.dependencies.extend(_located(each, area) for each in staged[id_])
+
+
+def _located(coded: bytes, area: StagingArea) -> beam_runner_api_pb2.ArtifactInformation:
+    artifact = beam_runner_api_pb2.ArtifactInformation.FromString(coded)
+    file = beam_runner_api_pb2.ArtifactFilePayload.FromString(artifact.type_payload)
+    file.path = f"{area.location}/{file.sha256}"
+    artifact.type_payload = file.SerializeToString()
+    return artifact
 
 
 def _copy(

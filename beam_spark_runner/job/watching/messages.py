@@ -171,6 +171,10 @@ class JobMessages:
         text = message_of(error, MAX_TRACEBACK_LENGTH) or class_name(error)
         if self._of_job:
             _LOGGER.error("%s%s", self._of_job, text)
+        self.keep_failure(text)
+
+    def keep_failure(self, text: str) -> None:
+        """Store the reason of the job's failure, which was logged already."""
         self._keep(logging.ERROR, text)
 
     def close(self) -> None:

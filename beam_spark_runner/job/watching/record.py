@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from apache_beam.portability.api import beam_job_api_pb2
@@ -22,8 +22,13 @@ TRANSITIONS: Mapping[str | None, frozenset[str]] = {
     PipelineState.STOPPED: frozenset(
         {PipelineState.STARTING, PipelineState.FAILED, PipelineState.CANCELLED}
     ),
-    PipelineState.STARTING: frozenset({PipelineState.RUNNING, PipelineState.FAILED}),
-    PipelineState.RUNNING: _LAST | {PipelineState.DRAINING, PipelineState.DRAINED},
+    PipelineState.STARTING: frozenset(
+        {PipelineState.RUNNING, PipelineState.FAILED, PipelineState.STOPPED}
+    ),
+    # A bounded job whose Spark or server has ended starts again.
+    PipelineState.RUNNING: _LAST
+    | {PipelineState.DRAINING, PipelineState.DRAINED}
+    | {PipelineState.STOPPED, PipelineState.STARTING},
     PipelineState.DRAINING: _LAST | {PipelineState.DRAINED},
 }
 """The states that may follow each state of a job; None: before the first one."""
@@ -99,10 +104,40 @@ class JobRecord:
             self._began_s = time.monotonic()
         return shown
 
+    def replay(self, events: Iterable[StateChange | beam_job_api_pb2.JobMessage]) -> None:
+        """Record what happened to the job on an earlier server."""
+        for event in events:
+            if isinstance(event, StateChange):
+                self.states.append(event)
+            else:
+                self.messages.log.append(event)
+
+    def replay_end(self, states: Sequence[StateChange], error: str) -> None:
+        """Record how the job has ended on an earlier server.
+
+        Args:
+            states: All its states.
+            error: Why it has failed. "": it has not.
+        """
+        self.replay(states[:-1])
+        if error:
+            self.messages.keep_failure(error)
+        self.messages.close()
+        self.replay(states[-1:])
+        self._close()
+
     def end(self, state: str) -> None:
         """Record the last state, and close all logs."""
         self.messages.close()
         self.change_state(state)
+        self._close()
+
+    def suspend(self) -> None:
+        """Close all logs without a last state: another server continues the job."""
+        self.messages.close()
+        self._close()
+
+    def _close(self) -> None:
         self.states.close()
         self.events.close()
 

@@ -13,7 +13,8 @@ from google.protobuf.message import Message
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.job.server.job_service import JobService
 from beam_spark_runner.job.server.jobs import Jobs
-from beam_spark_runner.job.server.staging import StagingService
+from beam_spark_runner.job.server.staging import StagingService, replace_artifacts
+from beam_spark_runner.job.server.staging_area import StagingArea
 from beam_spark_runner.options.server_options import ServerConfig
 from tests.fuzz.corpus import NO_STAGE, Recorded, framed, frames
 from tests.fuzz.protos import Pool
@@ -21,6 +22,7 @@ from tests.fuzz.targets.base import Context, Messages, MessageTarget, Target
 
 Prepare: TypeAlias = beam_job_api_pb2.PrepareJobRequest
 Wrapper: TypeAlias = beam_artifact_api_pb2.ArtifactResponseWrapper
+_NOWHERE = StagingArea("/nowhere")
 _OPTIONS = ("parallelism", "max_parallelism", "drain", "help", "update", "streaming", "other")
 
 
@@ -129,10 +131,10 @@ class Staging(Target):
         answers[0].staging_token = id_
         try:
             asked = list(self._service.ReverseArtifactRetrievalService(iter(answers), Context()))
-            self._jobs.files_of(id_).replace_in(prepared.pipeline)
+            replace_artifacts(prepared.pipeline, self._jobs.files_of(id_).located(), _NOWHERE)
             return asked
         finally:
-            self._jobs._prepared.pop(id_).area.remove()
+            self._jobs._prepared.pop(id_).place.remove()
 
 
 class Ids(Target):

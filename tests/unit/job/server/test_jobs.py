@@ -118,7 +118,7 @@ def test_files_are_staged_before_and_gone_after(tmp_path: Path) -> None:
         gate.let_through(1)
         assert job.wait(SOON_S)
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-        pipeline = beam_runner_api_pb2.Pipeline.FromString(job.coded_pipeline)
+        pipeline = beam_runner_api_pb2.Pipeline.FromString(job.submitted.coded_pipeline)
         assert pipeline.SerializeToString(deterministic=True) == submitted
 
 

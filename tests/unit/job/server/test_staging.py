@@ -15,7 +15,7 @@ from beam_spark_runner.core.errors import StagingError
 from beam_spark_runner.job.server import staging as staging_module
 from beam_spark_runner.job.server.patient_stream import PatientStream
 from beam_spark_runner.job.server.refusals import ReplacedStreamError, TooLargeError
-from beam_spark_runner.job.server.staging import StagedArtifacts
+from beam_spark_runner.job.server.staging import StagedArtifacts, replace_artifacts
 from beam_spark_runner.job.server.staging_area import StagingArea
 
 SOON_S = 60.0
@@ -104,7 +104,7 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     Client({"there": b"content", "c": b""}).stage(staged)
     assert staged.is_complete
-    staged.replace_in(pipeline)
+    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path / "job")))
     found = files_in(pipeline)
     assert {name: path.read_bytes() for name, path in found.items()} == {
         "a.txt": b"content",
@@ -127,7 +127,7 @@ def test_files_of_an_alternative_are_staged(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     assert not staged.is_complete
     Client({"/etc/hostname": b"content"}).stage(staged)
-    staged.replace_in(pipeline)
+    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path / "job")))
     assert files_in(pipeline)["a.txt"].read_bytes() == b"content"
 
 
@@ -138,7 +138,7 @@ def test_a_client_that_has_nothing_to_stage_is_asked_all_the_same(tmp_path: Path
     client = Client({})
     client.stage(staged)
     assert client.asked == ["resolve_artifact"]
-    staged.replace_in(pipeline)
+    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path / "job")))
     assert files_in(pipeline) == {}
 
 
@@ -162,7 +162,7 @@ def test_what_a_pipeline_brings_along_is_not_asked_for(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
     client = Client({}, resolved={deferred.type_urn: embedded})
     client.stage(staged)
-    staged.replace_in(pipeline)
+    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path)))
     assert client.asked == ["resolve_artifact"]
     assert files_in(pipeline) == {"a.txt": tmp_path / HASH}
 

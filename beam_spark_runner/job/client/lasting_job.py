@@ -1,0 +1,160 @@
+"""The calls about a job that its server stores: they outlast a restart of the server."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+from beam_spark_runner.core.errors import JobServerLostError
+
+_LOGGER = logging.getLogger(__name__)
+_LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_PATIENCE_S = 300.0
+_TRIES_EVERY_S = 1.0
+_Answer = TypeVar("_Answer")
+
+
+class LastingJob:
+    """The calls about one job. Threads: each call by one.
+
+    Args:
+        stub: The job service.
+        endpoint: HOST:PORT of the server.
+        timeout_s: ``--job_server_timeout``. A server may be away for that time, or for five
+            minutes if that is longer.
+        sleep: Waits for some seconds.
+        now_s: A monotonic clock.
+    """
+
+    def __init__(
+        self,
+        stub: beam_job_api_pb2_grpc.JobServiceStub,
+        endpoint: str,
+        timeout_s: float,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stub, self._endpoint = stub, endpoint
+        self._patience_s = max(_PATIENCE_S, timeout_s)
+        self._sleep, self._now_s = sleep, now_s
+        self._job_id = ""
+
+    def run(self, preparation_id: str) -> str:
+        """Run a preparation; return the job's id. A lost answer is asked for again.
+
+        Raises:
+            RpcError: The server refuses it, or does not know the preparation (any more).
+            JobServerLostError: It has not answered for too long.
+        """
+        request = beam_job_api_pb2.RunJobRequest(preparation_id=preparation_id)
+        (answer,) = self._outlasting(lambda: iter([self._stub.Run(request)]), may_be_unknown=False)
+        self._job_id = str(answer.job_id)
+        return self._job_id
+
+    def states(self) -> Iterator[Any]:
+        """Yield the states of the job until it has ended; some of them more than once.
+
+        Raises:
+            RpcError, JobServerLostError: See ``run``.
+        """
+        request = beam_job_api_pb2.GetJobStateRequest(job_id=self._job_id)
+        return self._outlasting(lambda: self._stub.GetStateStream(request))
+
+    def messages(self) -> Iterator[Any]:
+        """Yield the messages of the job, and its states, until it has ended or the server is lost.
+
+        Each is yielded once, although a restarted server sends them again.
+        """
+        request = beam_job_api_pb2.JobMessagesRequest(job_id=self._job_id)
+        is_new = _Unseen()
+        try:
+            for message in self._outlasting(
+                lambda: self._stub.GetMessageStream(request), warns=False
+            ):
+                if is_new(message):
+                    yield message
+        except JobServerLostError:
+            return  # which ``states`` raises, too
+
+    def _outlasting(
+        self,
+        open_: Callable[[], Iterator[_Answer]],
+        *,
+        may_be_unknown: bool = True,
+        warns: bool = True,
+    ) -> Iterator[_Answer]:
+        """Yield what a call returns; make it again if the server was lost.
+
+        Args:
+            open_: Makes the call.
+            may_be_unknown: Whether a server that does not know the job is waited for after the
+                loss: it may be the old one, which is closing.
+            warns: Whether to log that the server is lost.
+        """
+        lost_s: float | None = None
+        while True:
+            try:
+                for answer in open_():
+                    if lost_s is not None:
+                        lost_s = None
+                        if warns:
+                            _LOGGER.warning("the job server at %s answers again", self._endpoint)
+                    yield answer
+                return
+            except grpc.RpcError as error:
+                is_unknown = error.code() is grpc.StatusCode.NOT_FOUND
+                if error.code() not in _LOST and not (
+                    is_unknown and may_be_unknown and lost_s is not None
+                ):
+                    raise
+                now_s = self._now_s()
+                if lost_s is None:
+                    lost_s = now_s
+                    if warns:
+                        _LOGGER.warning(
+                            "the job server at %s does not answer (%s). The job continues once it "
+                            "is started again with its --jobs_dir; it is waited for, %g s at most",
+                            self._endpoint,
+                            error.details(),
+                            self._patience_s,
+                        )
+                elif now_s - lost_s >= self._patience_s:
+                    raise JobServerLostError(
+                        self._endpoint, self._job_id, error.details(), is_stored=True
+                    ) from error
+            self._sleep(_TRIES_EVERY_S)
+
+
+class _Unseen:
+    """Whether a message of a stream is new, although a restarted server begins from the first one.
+
+    The ids of messages and the times of states grow.
+    """
+
+    def __init__(self) -> None:
+        self._last_id = (0, 0)
+        self._last_state_ns = -1
+
+    def __call__(self, message: Any) -> bool:
+        if message.HasField("message_response"):
+            id_ = _numbers_of(message.message_response.message_id)
+            if id_ is None:  # of another server
+                return True
+            is_new, self._last_id = id_ > self._last_id, max(id_, self._last_id)
+            return is_new
+        at_ns = message.state_response.timestamp.ToNanoseconds()
+        is_new, self._last_state_ns = at_ns > self._last_state_ns, max(at_ns, self._last_state_ns)
+        return is_new
+
+
+def _numbers_of(message_id: str) -> tuple[int, int] | None:
+    """Return the number of the server's start, and of the message; see ``JobMessages``."""
+    start, _, number = message_id.rpartition(".")
+    try:
+        return int(start or 1), int(number)
+    except ValueError:
+        return None

@@ -1,0 +1,23 @@
+"""The steps at the end of a job, all of which are taken, whichever of them fail."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def taking_at_end(steps: Sequence[Callable[[], None]]) -> Iterator[None]:
+    """Take steps in their order when the block ends, however it does. Exceptions are logged."""
+    with contextlib.ExitStack() as at_end:
+        for step in reversed(steps):  # the stack begins with what was added last
+            at_end.callback(_take, step)
+        yield
+
+
+def _take(step: Callable[[], None]) -> None:
+    try:
+        step()
+    except Exception:
+        _LOGGER.exception("a step at the end of the job failed")

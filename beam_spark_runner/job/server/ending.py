@@ -1,0 +1,67 @@
+"""The end of a job that a server stores: it is durable before clients hear of it."""
+
+import time
+
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.core.rendering import MAX_TRACEBACK_LENGTH, message_of
+from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
+from beam_spark_runner.job.server.stored_jobs import StoredJob
+from beam_spark_runner.job.watching.record import JobRecord, StateChange
+from beam_spark_runner.scheduling.patience import outlasting
+
+
+class Ending:
+    """Stores the end of one job. Threads: any.
+
+    Args:
+        stored: The job.
+        submitted: Its submission.
+        record: Its states so far.
+    """
+
+    def __init__(self, stored: StoredJob, submitted: SubmittedJob, record: JobRecord) -> None:
+        self.stored = stored
+        self._submitted = submitted
+        self._record = record
+
+    def end(self, state: str, error: BaseException | None = None, metrics: bytes = b"") -> str:
+        """Store the last state, and remove everything else of the job.
+
+        Args:
+            state: The last state.
+            error: Why it has failed.
+            metrics: The last metrics, a serialised MetricResults.
+
+        Returns:
+            The last state: another one if an end was stored before.
+        """
+        try:
+            state = outlasting(
+                lambda: self._store(state, error, metrics),
+                time.monotonic,
+                self._record.messages.warn,
+                time.sleep,
+            )
+        except CheckpointStorageError as problem:
+            self._record.messages.warn(
+                f"the end of the job cannot be stored, so that the next start of the job server "
+                f"continues it: {problem}"
+            )
+            return state
+        self.stored.remove()
+        return state
+
+    def cancel(self) -> None:
+        """Store that the job is cancelled, before it is: no later server continues it."""
+        try:
+            self._store(PipelineState.CANCELLED, None, b"")
+        except CheckpointStorageError as problem:
+            self._record.messages.warn(f"that the job is cancelled cannot be stored yet: {problem}")
+
+    def _store(self, state: str, error: BaseException | None, metrics: bytes) -> str:
+        text = "" if error is None else message_of(error, MAX_TRACEBACK_LENGTH)
+        states = (*self._record.states.events(), StateChange(state, time.time()))
+        ended = EndedJob(states=states, error=text, coded_metrics=metrics)
+        return self.stored.end(self._submitted, ended).states[-1].state

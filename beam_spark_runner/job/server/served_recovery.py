@@ -1,0 +1,78 @@
+"""A bounded job of a server that the next Spark application, or the next server, continues."""
+
+from collections.abc import Callable
+
+from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
+from apache_beam.runners.runner import PipelineState
+from typing_extensions import override
+
+from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.job.run.control import JobControl
+from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
+from beam_spark_runner.job.server.ending import Ending
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+
+STAYS = (CheckpointStorageError, IncompatibleCheckpointError)
+"""Errors that say nothing about the job: its folder stays, and the next server continues it."""
+
+
+class ServedRecovery(JobRecovery):
+    """See ``JobRecovery``.
+
+    Args:
+        ending: Stores the end of the job.
+        began_s: When the client submitted the job, Unix time.
+        control: Requests to cancel or suspend it.
+        has_lost_spark: Returns whether the Spark application of the job has ended.
+
+    Attributes:
+        starts_again: Whether the job continues in the next Spark application of this server.
+    """
+
+    def __init__(
+        self,
+        ending: Ending,
+        began_s: float,
+        control: JobControl,
+        has_lost_spark: Callable[[], bool],
+    ) -> None:
+        super().__init__(ending.stored.folder)
+        self.starts_again = False
+        self._ending = ending
+        self._began_s = began_s
+        self._control = control
+        self._has_lost_spark = has_lost_spark
+
+    @property
+    @override
+    def began_s(self) -> float:
+        return self._began_s
+
+    @override
+    def _finish(self, outcome: Outcome) -> str | None:
+        state = outcome.state
+        if self.is_fenced:
+            return None
+        if state == PipelineState.CANCELLED and self._control.is_suspended:
+            if self.start is not None:
+                self.start.stop()
+            return None
+        if state == PipelineState.FAILED:
+            if isinstance(outcome.error, STAYS):
+                outcome.warn(
+                    "nothing of the job is removed: the next start of the job server continues "
+                    f"after {self.progress}"
+                )
+                return state
+            # Without a start, the job has found no Spark at all.
+            if self.start is not None and self._has_lost_spark():
+                self.starts_again = True
+                return None
+        return self._ending.end(state, outcome.error, _metrics_of(outcome).SerializeToString())
+
+
+def _metrics_of(outcome: Outcome) -> beam_job_api_pb2.MetricResults:
+    parse = metrics_pb2.MonitoringInfo.FromString
+    return beam_job_api_pb2.MetricResults(
+        attempted=map(parse, outcome.attempted()), committed=map(parse, outcome.committed())
+    )

@@ -1,0 +1,262 @@
+"""``--jobs_dir``: the jobs of a server that its next start continues.
+
+The folder has small files of each job, named by the job's number and id, next to each other so that
+one listing finds all jobs:
+
+    000000000007-0123456789ab.files         the client stages files; there is no job yet
+    000000000007-0123456789ab.job           the submission: the job exists
+    000000000007-0123456789ab.try-2         a server compiles the job for the second time
+    000000000007-0123456789ab.ended         how it has ended, and what is known of it then
+
+Everything else is in the subfolder ``0123456789ab``: the files that the client has staged, and what
+the job's Spark jobs have stored. A job that has a submission and no end is not over.
+"""
+
+import itertools
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.job.files.identity import new_job_id
+from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.job.server.job_forms import (
+    EndedJob,
+    SubmittedJob,
+    decode_ended,
+    decode_submitted,
+    encode_ended,
+    encode_submitted,
+)
+from beam_spark_runner.job.server.staging_area import StagingArea
+from beam_spark_runner.recovery.batch_start import MAX_STARTS, CrashLoopError
+from beam_spark_runner.recovery.commit import highest_fence
+from beam_spark_runner.recovery.manifest import CorruptManifestError, IncompatibleCheckpointError
+from beam_spark_runner.storage.folder_at import folder_at
+from beam_spark_runner.storage.urls import hadoop_url, is_url
+
+_LOGGER = logging.getLogger(__name__)
+_OPTION = "jobs_dir"
+_NAME = re.compile(r"(?P<number>\d{12})-(?P<id>[0-9a-f]{12})\.(?P<kind>files|job|ended|try-\d+)")
+_READS_AT_ONCE = 32
+_OTHER_VERSIONS = (
+    "the job was stored by other versions, and this job server does not continue it. Nothing of it "
+    "is removed: a server of those versions continues it"
+)
+
+
+class StoredJob:
+    """One job in ``--jobs_dir``. Threads: any.
+
+    Methods raise a ``CheckpointStorageError`` if the folder cannot be read or written.
+
+    Attributes:
+        job_id: The id of the job.
+        location: The path or URL of its subfolder.
+    """
+
+    def __init__(self, root: str, number: int, job_id: str) -> None:
+        self.job_id = job_id
+        self.location = f"{root}/{job_id}"
+        self._storage = CheckpointStorage(folder_at(root), root)
+        self._name = f"{number:012d}-{job_id}"
+
+    @property
+    def files(self) -> StagingArea:
+        """Where the files are that the client stages."""
+        return StagingArea(f"{self.location}/files")
+
+    @property
+    def folder(self) -> JobFolderAt:
+        """Where its Spark jobs store what they have made."""
+        return JobFolderAt(self.location)
+
+    def next_start(self) -> int:
+        """Return the number of the next start of the job; that of the first one is 1."""
+        return highest_fence(self.folder.storage) + 1
+
+    def expect_files(self) -> None:
+        """Note that the client stages files, which are removed if no submission follows."""
+        self._storage.create(f"{self._name}.files", b"")
+
+    def submit(self, job: SubmittedJob, versions: Mapping[str, str]) -> None:
+        """Store the submission, durably: the job exists from now on."""
+        self.folder.storage.make_folder()
+        self._storage.create(f"{self._name}.job", encode_submitted(job, versions))
+        self._storage.delete([f"{self._name}.files"])
+
+    def begin_try(self, tries: int) -> None:
+        """Note that the job is compiled, which might end this process."""
+        self._storage.create(f"{self._name}.try-{tries}", b"")
+
+    def end_tries(self) -> None:
+        """Note that compiling the job has not ended this process."""
+        self._storage.delete(self._tries())
+
+    def end(self, job: SubmittedJob, ended: EndedJob) -> EndedJob:
+        """Store the end of the job, unless one is stored already.
+
+        Returns:
+            The end that is stored.
+        """
+        name = f"{self._name}.ended"
+        if self._storage.create(name, encode_ended(job, ended)):
+            return ended
+        return decode_ended(self._storage.read(name), name)[1]
+
+    def remove(self) -> None:
+        """Remove everything but the end; the submission comes last. Errors are logged."""
+        try:
+            self.folder.storage.remove()
+            self._storage.delete([*self._tries(), f"{self._name}.files"])
+            self._storage.delete([f"{self._name}.job"])
+        except CheckpointStorageError as error:
+            _LOGGER.warning(
+                "what job %s has stored remains until the next start of the server: %s",
+                self.job_id,
+                error,
+            )
+
+    def forget(self) -> None:
+        """Remove the end of a job that has ended long ago."""
+        self._storage.delete([f"{self._name}.ended"])
+
+    def _tries(self) -> list[str]:
+        return [f"{self._name}.try-{each}" for each in range(1, MAX_STARTS + 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundJob:
+    """A job that an earlier server has stored.
+
+    Attributes:
+        stored: The job.
+        submitted: Its submission.
+        ended: How it has ended. None: it is not over.
+        tries: How many servers have begun to compile it, and ended before they had done it.
+        differences: The versions with which it was stored, if this server has others.
+    """
+
+    stored: StoredJob
+    submitted: SubmittedJob
+    ended: EndedJob | None = None
+    tries: int = 0
+    differences: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Check whether this server can continue the job.
+
+        Raises:
+            IncompatibleCheckpointError: Other versions have stored it.
+            CrashLoopError: The attempt to compile it has ended several servers.
+        """
+        if self.differences:
+            raise IncompatibleCheckpointError(self.differences, _OTHER_VERSIONS)
+        if self.tries >= MAX_STARTS:
+            raise CrashLoopError(self.tries, 0, 0)
+
+
+class StoredJobs:
+    """All jobs of one server. Two servers must not have the same folder. Threads: any.
+
+    Args:
+        place: The value of ``--jobs_dir``.
+        versions: The versions of this server; see ``encode_submitted``.
+
+    Raises:
+        OptionsError: The folder cannot be used.
+    """
+
+    def __init__(self, place: str, versions: Mapping[str, str]) -> None:
+        self._root = _root_of(place)
+        self._versions = versions
+        self._storage = CheckpointStorage(folder_at(self._root), self._root)
+        try:
+            if not is_url(self._root):  # it has pickled code, and the values of options
+                Path(self._root).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._storage.make(_OPTION)
+            names = [match for name in self._storage.names() if (match := _NAME.fullmatch(name))]
+        except (CheckpointStorageError, OSError) as error:
+            raise OptionsError(_OPTION, f"{place} cannot be used: {error}") from error
+        self._kinds: dict[tuple[int, str], set[str]] = {}
+        for match in names:
+            self._kinds.setdefault((int(match["number"]), match["id"]), set()).add(match["kind"])
+        last = max((number for number, _ in self._kinds), default=0)
+        self._numbers = itertools.count(last + 1)
+
+    def new(self) -> StoredJob:
+        """Return a new job, of which nothing is stored yet."""
+        return StoredJob(self._root, next(self._numbers), new_job_id())
+
+    def submit(self, stored: StoredJob, job: SubmittedJob) -> None:
+        """See ``StoredJob.submit``."""
+        stored.submit(job, self._versions)
+
+    def found(self) -> Sequence[FoundJob]:
+        """Read the jobs that earlier servers have stored, in the order of their submission.
+
+        What is left of those that were never submitted, and of those that have ended, is removed.
+
+        Raises:
+            CheckpointStorageError: The folder cannot be read or written.
+        """
+        with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+            jobs = list(threads.map(self._read, *zip(*sorted(self._kinds.items()), strict=True)))
+        return [job for job in jobs if job is not None]
+
+    def _read(self, key: tuple[int, str], kinds: set[str]) -> FoundJob | None:
+        number, job_id = key
+        stored = StoredJob(self._root, number, job_id)
+        name = f"{number:012d}-{job_id}"
+        if "ended" in kinds:
+            if kinds != {"ended"}:
+                stored.remove()
+            data = self._storage.read(f"{name}.ended")
+            try:
+                submitted, ended = decode_ended(data, f"{name}.ended")
+            except (CorruptManifestError, IncompatibleCheckpointError) as error:
+                _LOGGER.error("how job %s has ended cannot be read: %s", job_id, error)
+                return None
+            return FoundJob(stored=stored, submitted=submitted, ended=ended)
+        if "job" not in kinds:
+            stored.remove()
+            return None
+        data = self._storage.read(f"{name}.job")
+        try:
+            submitted, versions = decode_submitted(data, f"{name}.job")
+        except (CorruptManifestError, IncompatibleCheckpointError) as error:
+            _LOGGER.error("job %s cannot be continued: %s", job_id, error)
+            return None
+        return FoundJob(
+            stored=stored,
+            submitted=submitted,
+            tries=sum(kind.startswith("try-") for kind in kinds),
+            differences=self._differences(versions),
+        )
+
+    def _differences(self, versions: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(
+            f"{name}: was {before}, is {self._versions.get(name, 'unknown')}"
+            for name, before in versions.items()
+            if self._versions.get(name) != before
+        )
+
+
+def _root_of(place: str) -> str:
+    if not is_url(place):
+        return str(Path(place).absolute())
+    try:
+        url = hadoop_url(place)
+    except ValueError as error:
+        raise OptionsError(_OPTION, str(error)) from error
+    if url.startswith("hdfs:"):
+        raise OptionsError(
+            _OPTION,
+            f"{place}: clients of HDFS find the namenode in options of a pipeline, which a server "
+            "does not have; name an object store, or a folder",
+        )
+    return url
