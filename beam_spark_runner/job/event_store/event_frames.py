@@ -24,7 +24,7 @@ _STATE, _MESSAGE = 1, 2
 _BEGINNING = struct.Struct("<HI")
 _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _BEGINNING.size + _CHECKSUM.size
-_STATES = frozenset(TRANSITIONS).union(*TRANSITIONS.values())
+_STATES = frozenset[str]().union(*TRANSITIONS.values())
 
 
 class WrongRecordError(Exception):

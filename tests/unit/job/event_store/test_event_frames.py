@@ -19,7 +19,7 @@ from beam_spark_runner.job.event_store.event_frames import (
 from beam_spark_runner.job.watching.record import TRANSITIONS, StateChange
 from tests.unit.job.event_store.job_events import message
 
-STATES = sorted({*filter(None, TRANSITIONS), "DONE", "FAILED", "CANCELLED", "DRAINED"})
+STATES = sorted({state for states in TRANSITIONS.values() for state in states})
 EVENTS = st.one_of(
     st.builds(StateChange, st.sampled_from(STATES), st.floats(0, 1e10)),
     st.builds(

@@ -210,7 +210,9 @@ def test_a_start_records_no_more_than_its_limit() -> None:
             break
     *others, last = opened.shown
     assert others == [*map(str, range(len(others)))]
-    assert last.endswith("those of this start have too many bytes")
+    assert last.endswith(
+        "show them: since its last start, 50,000 bytes were recorded, which is the limit"
+    )
     assert opened.warnings == [last]
     assert 45_000 < sum(map(len, opened.files.writes)) <= 50_000
     opened.store.append(message("too late"))
