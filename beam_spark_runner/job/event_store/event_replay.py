@@ -27,7 +27,7 @@ def replay(
 
     Args:
         folder: The folder of the job.
-        warn: Is called with warnings for the user: a file cannot be read.
+        warn: Is called at most once, with a warning for the user: files cannot be read.
         before: Only the events of starts with smaller numbers; None: of all.
     """
     events = folder_of_events(folder)
@@ -36,6 +36,7 @@ def replay(
     except OSError as error:
         warn(f"states and messages of earlier starts cannot be shown: {error}")
         return
+    has_warned = False
     for name, opening in _opened_ahead(events, names):
         try:
             with opening.result() as file:
@@ -44,7 +45,9 @@ def replay(
             # The usual end of a start that was killed.
             _LOGGER.info("events of start %s are read up to an incomplete record: %s", name, error)
         except OSError as error:
-            warn(f"some states and messages of earlier starts cannot be shown: {error}")
+            if not has_warned:
+                warn(f"some states and messages of earlier starts cannot be shown: {error}")
+            has_warned = True
 
 
 def _opened_ahead(folder: Folder, names: Iterable[str]) -> Iterator[tuple[str, "Future[BinaryIO]"]]:
