@@ -1,12 +1,13 @@
 """What ``--batch_job_recovery`` costs and saves: ``python -m benchmarks.recovery [CASE …]``.
 
 ``on / off`` runs cases of ``benchmarks`` with and without the option in turn, in one session;
-``start`` reads finish records; ``commit`` writes manifests. Machines are shared and noisy: only
-ratios of one run are meaningful.
+``start`` reads finish records; ``commit`` writes manifests; ``events`` records and replays messages
+of a job. Machines are shared and noisy: only ratios of one run are meaningful.
 """
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,19 +15,26 @@ from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.job.event_store.event_replay import replay
+from beam_spark_runner.job.event_store.job_event_store import open_event_store
 from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.job.watching.record import JobRecord, StateChange
 from beam_spark_runner.recovery.batch_manifest import BatchManifest, StoredPart, work_folder
 from beam_spark_runner.recovery.batch_start import BatchStart
 from beam_spark_runner.recovery.finishes import Finish, encode_record
 from beam_spark_runner.spark.session.launch import start_classic
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from benchmarks.cases import CASES
 
 _CASES = ("word_count", "group_by_key", "three_elements")
 _RECORDS = 10_000
 _COMMITS = 50
+_EVENTS = 100_000
+_EVENTS_AT_ONCE = 1_000  # more wait for a disk that is slow than the store keeps
 
 
 def on_and_off(case: str, size: int, runs: int) -> None:
@@ -95,6 +103,46 @@ def commits() -> None:
         print(f"a commit: {1_000 * _timed(commit_all) / _COMMITS:.1f} ms", flush=True)
 
 
+def events() -> None:
+    """Print the times and the memory in which messages of a job are recorded, and replayed."""
+    with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
+        folder = MountedFolder(scratch)
+
+        def record_all() -> None:
+            store = open_event_store(
+                folder, 1, buffer_bytes=1 << 20, flush_interval_s=1.0, warn=print
+            )
+            for number in range(_EVENTS):
+                message = beam_job_api_pb2.JobMessage(
+                    message_id=str(number),
+                    time="2026-01-01T00:00:00.000000+00:00",
+                    importance=beam_job_api_pb2.JobMessage.JOB_MESSAGE_BASIC,
+                    message_text=f"line {number} of user code, of usual length [Read/Map, worker]",
+                )
+                store.append(message)
+                if not number % _EVENTS_AT_ONCE:
+                    store.flush()
+            store.close()
+
+        def replay_all() -> None:
+            job = JobRecord({})
+            for event in replay(folder, print):
+                (job.states if isinstance(event, StateChange) else job.messages.log).append(event)
+            assert job.messages.log.events()[-1].message_id == str(_EVENTS - 1)
+
+        before = _peak_mb()
+        record_s, replay_s = _timed(record_all), _timed(replay_all)
+        print(
+            f"{_EVENTS:,} events recorded in {record_s:.2f} s, and replayed in {replay_s:.2f} s, "
+            f"with at most {_peak_mb() - before:.0f} MB more than before",
+            flush=True,
+        )
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def _timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
@@ -104,16 +152,15 @@ def _timed(work: Callable[[], object]) -> float:
 def main() -> None:
     """Run what the command line names, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    names = [*_CASES, "start", "commit"]
+    others = {"start": start_over_records, "commit": commits, "events": events}
+    names = [*_CASES, *others]
     parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all if none is named")
     parser.add_argument("--runs", type=int, default=3, help="of each, apart from a cold one")
     parser.add_argument("--size", type=int, help="instead of each case's own")
     arguments = parser.parse_args()
     for name in arguments.names or names:
-        if name == "start":
-            start_over_records()
-        elif name == "commit":
-            commits()
+        if name in others:
+            others[name]()
         else:
             on_and_off(name, arguments.size or CASES[name].size, arguments.runs)
 

@@ -48,7 +48,17 @@ ROOMS = {
         "values",
         "",
     ),
-    "job": ("server", "client", "export", "run", "files", "watching", "prepare", ""),
+    "job": (
+        "server",
+        "client",
+        "export",
+        "run",
+        "files",
+        "event_store",
+        "watching",
+        "prepare",
+        "",
+    ),
 }
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PURE = {"observing", "scheduling", "recovery", "plan", "graph", "core", "_generated", "import_hook"}

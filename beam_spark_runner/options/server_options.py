@@ -15,6 +15,8 @@ from beam_spark_runner.options.values import (
     archive_folder,
     at_least_one,
     master,
+    seconds,
+    size,
     spark_conf,
 )
 
@@ -24,6 +26,8 @@ DEFAULT_MAX_WAITING = 1_000
 _MAX_JOBS = 100_000
 DEFAULT_WAITING_BYTES = 1 << 30
 DEFAULT_ARTIFACT_BYTES = 4 << 30
+DEFAULT_EVENT_BUFFER_BYTES = 1 << 20
+DEFAULT_EVENT_FLUSH_S = 1.0
 DEFAULT_PREPARE_S = 300  # pipelines take some seconds at most; hashing staged files may take longer
 
 
@@ -50,6 +54,8 @@ class ServerConfig:
     job_name: str | None = "beam job server"  # the name of the Spark application
     session_idle_s: float = 0.0  # its Spark ends with it
     class_archive: str | None = None  # --spark_class_archive: a folder. None: off
+    event_buffer_bytes: int = DEFAULT_EVENT_BUFFER_BYTES  # --job_event_store_write_buffer_size
+    event_flush_s: float = DEFAULT_EVENT_FLUSH_S  # --job_event_store_flush_interval
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
 
 
@@ -107,6 +113,13 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         shared_storage=values.temp_location or None,
         environment_overrides=values.environment_config or "",
         access=access,
+        event_buffer_bytes=size(
+            "job_event_store_write_buffer_size", values.job_event_store_write_buffer_size
+        )
+        or DEFAULT_EVENT_BUFFER_BYTES,
+        event_flush_s=seconds(
+            "job_event_store_flush_interval", values.job_event_store_flush_interval
+        ),
         metrics=metrics_address(values.metrics_port, values.metrics_host),
     )
 
@@ -194,6 +207,20 @@ def _parser() -> argparse.ArgumentParser:
         help="The maximum memory of jobs that wait and of prepared pipelines, together, estimated "
         "as three times the size of their pipelines and options; more are refused. Default: "
         "%(default)s.",
+    )
+    parser.add_argument(
+        "--job_event_store_write_buffer_size",
+        metavar="SIZE",
+        help="With --jobs_dir: states and messages of a job are recorded when they have this size, "
+        "such as 64k. Default: 1m.",
+    )
+    parser.add_argument(
+        "--job_event_store_flush_interval",
+        type=float,
+        metavar="SECONDS",
+        default=DEFAULT_EVENT_FLUSH_S,
+        help="With --jobs_dir: states and messages of a job are recorded after this time, even if "
+        "there are few; in an object store, after ten seconds at least. Default: %(default)s.",
     )
     parser.add_argument(
         "--metrics_port",

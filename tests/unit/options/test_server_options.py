@@ -22,6 +22,7 @@ def test_all_options() -> None:
             *("--metrics_port=0", "--metrics_host=::1"),
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
             *("--environment_config={}", "--spark_class_archive=off"),
+            *("--job_event_store_write_buffer_size=64k", "--job_event_store_flush_interval=0.5"),
         ]
     )
     assert given == ServerConfig(
@@ -38,6 +39,8 @@ def test_all_options() -> None:
         spark_conf=(("spark.a", "b"), ("spark.c", "d")),
         shared_storage="/t",
         environment_overrides="{}",
+        event_buffer_bytes=65_536,
+        event_flush_s=0.5,
         metrics=MetricsAddress(0, "::1"),
     )
 
@@ -51,6 +54,10 @@ def test_all_options() -> None:
         ("--max_artifact_bytes=-1", "max_artifact_bytes"),
         ("--max_waiting_jobs=0", "max_waiting_jobs"),
         ("--prepare_timeout=0", "prepare_timeout"),
+        ("--job_event_store_write_buffer_size=0", "job_event_store_write_buffer_size"),
+        ("--job_event_store_write_buffer_size=much", "job_event_store_write_buffer_size"),
+        ("--job_event_store_flush_interval=-1", "job_event_store_flush_interval"),
+        ("--job_event_store_flush_interval=nan", "job_event_store_flush_interval"),
         ("--metrics_port=65536", "metrics_port"),
         ("--metrics_host=0.0.0.0", "metrics_host"),
         ("--spark_master_url=nowhere", "spark_master_url"),
