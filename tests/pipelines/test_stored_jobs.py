@@ -54,6 +54,10 @@ def test_a_job_that_is_suspended_is_continued(tmp_path: Path, obstacle: Obstacle
         assert counters(again) == {"first": 10, "second": 3}
         assert again.submitted == job.submitted
         assert names_in(tmp_path) == [f"000000000001-{job.job_id}.ended"]
+        assert states_of(again) == [*states_of(job), "STOPPED", "STARTING", "RUNNING", "DONE"]
+        (said,) = again.record.messages.log.events()
+        assert said.message_id == "2.1"
+        assert said.message_text == "start 2 of the job continues after 3 of 4 Spark jobs"
 
 
 def test_how_a_job_has_ended_is_known_later(tmp_path: Path, obstacle: Obstacle) -> None:

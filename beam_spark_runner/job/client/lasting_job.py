@@ -146,7 +146,7 @@ class _Unseen:
                 return True
             is_new, self._last_id = id_ > self._last_id, max(id_, self._last_id)
             return is_new
-        at_ns = message.state_response.timestamp.ToNanoseconds()
+        at_ns = int(message.state_response.timestamp.ToNanoseconds())
         is_new, self._last_state_ns = at_ns > self._last_state_ns, max(at_ns, self._last_state_ns)
         return is_new
 

@@ -116,6 +116,21 @@ def files_of_start(folder: Folder, start: int) -> EventFiles:
     return NumberedObjects(folder, start)
 
 
+def last_start(folder: Folder) -> int:
+    """Return the number of the latest start of a job that has recorded events; 0: none has.
+
+    Args:
+        folder: The folder of the job.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    events = folder_of_events(folder)
+    names = events.names() if events.exists() else ()
+    found = (_NAME.fullmatch(name) for name in names)
+    return max((int(match[1]) for match in found if match), default=0)
+
+
 def in_order(names: Iterable[str], before: int | None) -> list[str]:
     """Return the names of files with events, in the order in which they were written.
 

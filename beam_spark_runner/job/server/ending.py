@@ -1,19 +1,26 @@
-"""The end of a job that a server stores: it is durable before clients hear of it."""
+"""The record and the end of a job that a server stores: ends are durable before clients hear."""
 
+import contextlib
 import time
 
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.rendering import MAX_TRACEBACK_LENGTH, message_of
+from beam_spark_runner.job.event_store.event_replay import replay
+from beam_spark_runner.job.event_store.job_event_store import JobEventStore
 from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
 from beam_spark_runner.job.server.stored_jobs import StoredJob
 from beam_spark_runner.job.watching.record import JobRecord, StateChange
 from beam_spark_runner.scheduling.patience import outlasting
 
+_RECORDS_WITHIN_S = 5.0
+
 
 class Ending:
-    """Stores the end of one job. Threads: any.
+    """Stores the states, messages and end of one job.
+
+    Threads: any; one calls ``begin``.
 
     Args:
         stored: The job.
@@ -25,6 +32,36 @@ class Ending:
         self.stored = stored
         self._submitted = submitted
         self._record = record
+        self._events: JobEventStore | None = None
+
+    def replay(self) -> None:
+        """Show what happened to the job on earlier servers."""
+        self._record.replay(replay(self.stored.root, self._record.messages.warn))
+
+    def begin(self) -> None:
+        """Begin to record what happens to the job on this server, unless it is recorded already.
+
+        Raises:
+            CheckpointStorageError: The folder cannot be read.
+        """
+        if self._events is not None:
+            return
+        start = self.stored.next_start()
+        self._record.messages.number_start(start)
+        self._events = self.stored.open_events(start, self._record.messages.warn)
+        self._record.record_in(self._events)
+
+    def suspend(self) -> None:
+        """Record what has happened so far, and no more."""
+        if self._events is not None:
+            self._events.close(timeout_s=_RECORDS_WITHIN_S)
+
+    def remove(self) -> None:
+        """Remove everything but the end. Errors are logged."""
+        if self._events is not None:
+            with contextlib.suppress(OSError):  # of what is removed with the rest
+                self._events.close(clear=True)
+        self.stored.remove()
 
     def end(self, state: str, error: BaseException | None = None, metrics: bytes = b"") -> str:
         """Store the last state, and remove everything else of the job.
@@ -50,7 +87,7 @@ class Ending:
                 f"continues it: {problem}"
             )
             return state
-        self.stored.remove()
+        self.remove()
         return state
 
     def cancel(self) -> None:

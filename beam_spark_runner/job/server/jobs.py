@@ -29,7 +29,7 @@ from beam_spark_runner.job.server.refusals import (
 from beam_spark_runner.job.server.served_job import ServedJob
 from beam_spark_runner.job.server.staging import StagedArtifacts, replace_artifacts
 from beam_spark_runner.job.server.staging_area import StagingArea, open_staging_area
-from beam_spark_runner.job.server.stored_jobs import FoundJob, StoredJob, StoredJobs
+from beam_spark_runner.job.server.stored_jobs import FoundJob, Recording, StoredJob, StoredJobs
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -69,7 +69,8 @@ class Jobs:
         self._open_session = open_session
         self._stored: StoredJobs | None = None
         if config.jobs_dir is not None:
-            self._stored = StoredJobs(config.jobs_dir, versions or {})
+            recording = Recording(config.event_buffer_bytes, config.event_flush_s)
+            self._stored = StoredJobs(config.jobs_dir, versions or {}, recording)
         self._area = open_staging_area(config.artifacts_dir)
         self._prepared: dict[str, Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}

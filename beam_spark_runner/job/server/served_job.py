@@ -121,6 +121,8 @@ class ServedJob:
 
     def wait_in_queue(self) -> None:
         """Note that the job is new, or is to be continued, and waits until it may begin."""
+        if self._ending is not None:
+            self._ending.replay()
         self.record.change_state(PipelineState.STOPPED)
 
     def show_end(self, ended: EndedJob) -> None:
@@ -187,13 +189,18 @@ class ServedJob:
             recovery: ServedRecovery | None = None
             try:
                 if self._ending is not None:
+                    self._ending.begin()
                     prepared = prepared.for_start(self._ending.stored.next_start())
                 session = open_session(prepared.config)
                 closing.callback(session.close)
                 if self._ending is not None:
                     began_s = self.submitted.began_s
                     recovery = ServedRecovery(
-                        self._ending, began_s, self.control, lambda: _has_ended(session)
+                        self._ending,
+                        began_s,
+                        self.control,
+                        lambda: _has_ended(session),
+                        self.record.messages.inform,
                     )
                 job = Job(
                     prepared,
@@ -232,6 +239,8 @@ class ServedJob:
 
     def _suspend(self, why: str) -> None:
         _LOGGER.info("%s is suspended: %s", self.job_id, why)
+        if self._ending is not None:
+            self._ending.suspend()
         self.record.suspend()
 
     def suspend(self) -> None:
@@ -241,8 +250,9 @@ class ServedJob:
 
     def drop(self) -> None:
         """End the job, which was cancelled before it began."""
-        self.store_cancel()
-        self.place.remove()
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending.remove()
         self.record.end(PipelineState.CANCELLED)
         self._forget()
 

@@ -1,15 +1,20 @@
 """A bounded job of a server that the next Spark application, or the next server, continues."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineState
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.driving.clock import Clock
+from beam_spark_runner.driving.cluster import Cluster
+from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.server.ending import Ending
+from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 
 STAYS = (CheckpointStorageError, IncompatibleCheckpointError)
@@ -24,6 +29,7 @@ class ServedRecovery(JobRecovery):
         began_s: When the client submitted the job, Unix time.
         control: Requests to cancel or suspend it.
         has_lost_spark: Returns whether the Spark application of the job has ended.
+        inform: Is called with what users may know.
 
     Attributes:
         starts_again: Whether the job continues in the next Spark application of this server.
@@ -35,6 +41,7 @@ class ServedRecovery(JobRecovery):
         began_s: float,
         control: JobControl,
         has_lost_spark: Callable[[], bool],
+        inform: Callable[[str], None],
     ) -> None:
         super().__init__(ending.stored.folder)
         self.starts_again = False
@@ -42,11 +49,30 @@ class ServedRecovery(JobRecovery):
         self._began_s = began_s
         self._control = control
         self._has_lost_spark = has_lost_spark
+        self._inform = inform
 
     @property
     @override
     def began_s(self) -> float:
         return self._began_s
+
+    @override
+    def run(
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        cluster: Cluster,
+        tally: RunMetrics,
+        clock: Clock,
+        control: JobControl,
+        cancel: Callable[[], None],
+    ) -> None:
+        settings = replace(settings, on_continue=self._show_progress)
+        super().run(plan, settings, cluster, tally, clock, control, cancel)
+
+    def _show_progress(self, done: str) -> None:
+        assert self.start is not None
+        self._inform(f"start {self.start.number} of the job continues after {done}")
 
     @override
     def _finish(self, outcome: Outcome) -> str | None:

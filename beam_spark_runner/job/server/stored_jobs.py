@@ -15,12 +15,14 @@ the job's Spark jobs have stored. A job that has a submission and no end is not 
 import itertools
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.job.event_store.event_files import last_start
+from beam_spark_runner.job.event_store.job_event_store import JobEventStore, open_event_store
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.job.files.identity import new_job_id
 from beam_spark_runner.job.files.job_folder import JobFolderAt
@@ -33,9 +35,14 @@ from beam_spark_runner.job.server.job_forms import (
     encode_submitted,
 )
 from beam_spark_runner.job.server.staging_area import StagingArea
+from beam_spark_runner.options.server_options import (
+    DEFAULT_EVENT_BUFFER_BYTES,
+    DEFAULT_EVENT_FLUSH_S,
+)
 from beam_spark_runner.recovery.batch_start import MAX_STARTS, CrashLoopError
 from beam_spark_runner.recovery.commit import highest_fence
 from beam_spark_runner.recovery.manifest import CorruptManifestError, IncompatibleCheckpointError
+from beam_spark_runner.storage.folder import Folder
 from beam_spark_runner.storage.folder_at import folder_at
 from beam_spark_runner.storage.urls import hadoop_url, is_url
 
@@ -49,6 +56,19 @@ _OTHER_VERSIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """When states and messages of jobs are written; see ``open_event_store``.
+
+    Attributes:
+        buffer_bytes: The size of the buffer.
+        flush_interval_s: The longest time in the buffer.
+    """
+
+    buffer_bytes: int = DEFAULT_EVENT_BUFFER_BYTES
+    flush_interval_s: float = DEFAULT_EVENT_FLUSH_S
+
+
 class StoredJob:
     """One job in ``--jobs_dir``. Threads: any.
 
@@ -59,11 +79,17 @@ class StoredJob:
         location: The path or URL of its subfolder.
     """
 
-    def __init__(self, root: str, number: int, job_id: str) -> None:
+    def __init__(self, root: str, number: int, job_id: str, recording: Recording) -> None:
         self.job_id = job_id
+        self._recording = recording
         self.location = f"{root}/{job_id}"
         self._storage = CheckpointStorage(folder_at(root), root)
         self._name = f"{number:012d}-{job_id}"
+
+    @property
+    def root(self) -> Folder:
+        """Its subfolder."""
+        return folder_at(self.location)
 
     @property
     def files(self) -> StagingArea:
@@ -76,8 +102,25 @@ class StoredJob:
         return JobFolderAt(self.location)
 
     def next_start(self) -> int:
-        """Return the number of the next start of the job; that of the first one is 1."""
-        return highest_fence(self.folder.storage) + 1
+        """Return the number of the next start of the job; that of the first one is 1.
+
+        No earlier start has recorded events under this number, nor claimed the job with it.
+        """
+        try:
+            recorded = last_start(self.root)
+        except OSError as error:
+            raise CheckpointStorageError(self.location, str(error)) from error
+        return max(highest_fence(self.folder.storage), recorded) + 1
+
+    def open_events(self, start: int, warn: Callable[[str], None]) -> JobEventStore:
+        """Begin to record the states and messages of a start; see ``open_event_store``."""
+        return open_event_store(
+            self.root,
+            start,
+            buffer_bytes=self._recording.buffer_bytes,
+            flush_interval_s=self._recording.flush_interval_s,
+            warn=warn,
+        )
 
     def expect_files(self) -> None:
         """Note that the client stages files, which are removed if no submission follows."""
@@ -166,13 +209,17 @@ class StoredJobs:
     Args:
         place: The value of ``--jobs_dir``.
         versions: The versions of this server; see ``encode_submitted``.
+        recording: When states and messages are written. None: by default.
 
     Raises:
         OptionsError: The folder cannot be used.
     """
 
-    def __init__(self, place: str, versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, place: str, versions: Mapping[str, str], recording: Recording | None = None
+    ) -> None:
         self._root = _root_of(place)
+        self._recording = recording or Recording()
         self._versions = versions
         self._storage = CheckpointStorage(folder_at(self._root), self._root)
         try:
@@ -190,7 +237,7 @@ class StoredJobs:
 
     def new(self) -> StoredJob:
         """Return a new job, of which nothing is stored yet."""
-        return StoredJob(self._root, next(self._numbers), new_job_id())
+        return StoredJob(self._root, next(self._numbers), new_job_id(), self._recording)
 
     def submit(self, stored: StoredJob, job: SubmittedJob) -> None:
         """See ``StoredJob.submit``."""
@@ -210,7 +257,7 @@ class StoredJobs:
 
     def _read(self, key: tuple[int, str], kinds: set[str]) -> FoundJob | None:
         number, job_id = key
-        stored = StoredJob(self._root, number, job_id)
+        stored = StoredJob(self._root, number, job_id, self._recording)
         name = f"{number:012d}-{job_id}"
         if "ended" in kinds:
             if kinds != {"ended"}:

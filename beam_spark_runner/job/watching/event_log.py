@@ -4,9 +4,18 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _T = TypeVar("_T")
+_In = TypeVar("_In", contravariant=True)
+
+
+class Sink(Protocol[_In]):
+    """Where events are appended, too."""
+
+    def append(self, event: _In) -> None:
+        """Append an event, without waiting."""
+        ...
 
 
 class EventLog(Generic[_T]):
@@ -32,7 +41,7 @@ class EventLog(Generic[_T]):
     def __init__(
         self,
         most: int | None = None,
-        also: "EventLog[Any] | None" = None,
+        also: Sink[_T] | None = None,
         *,
         most_bytes: int | None = None,
         size_of: Callable[[_T], int] = lambda _: 0,
@@ -60,6 +69,24 @@ class EventLog(Generic[_T]):
             if self._also is not None:
                 self._also.append(event)
             self._changed.notify_all()
+
+    @property
+    def appended(self) -> int:
+        """How many events were appended so far."""
+        return self._appended
+
+    def forward_to(self, sink: Sink[_T], first: int) -> None:
+        """Append all events from now on to another log, too, and some that this one has.
+
+        Args:
+            sink: The other log, in place of any earlier one.
+            first: The number of the first event that it gets, from 0, if it is still stored.
+        """
+        with self._changed:
+            missing = self._appended - len(self._events)
+            for event in list(self._events)[max(0, first - missing) :]:
+                sink.append(event)
+            self._also = sink
 
     @property
     def size_bytes(self) -> int:

@@ -24,7 +24,7 @@ from beam_spark_runner.core.rendering import (
     message_of,
     valid_text,
 )
-from beam_spark_runner.job.watching.event_log import EventLog
+from beam_spark_runner.job.watching.event_log import EventLog, Sink
 
 SDK_LOGGER = "beam_spark_runner.sdk"
 MAX_MESSAGES = 10_000
@@ -57,7 +57,7 @@ class JobMessages:
     def __init__(
         self,
         step_names: Mapping[TransformId, str],
-        also: EventLog[Any] | None = None,
+        also: Sink[beam_job_api_pb2.JobMessage] | None = None,
         job_id: str = "",
     ) -> None:
         self._step_names = step_names
@@ -66,12 +66,21 @@ class JobMessages:
             MAX_MESSAGES, also, most_bytes=MAX_BYTES, size_of=size_of
         )
         self._number = 0
+        self._of_start = ""
         self._left_out = 0
         self._rate_limiter = LogRateLimiter(
             time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE
         )
         self._lock = threading.Lock()
         self._warnings_given: dict[Any, Any] = {}
+
+    def number_start(self, start: int) -> None:
+        """Number the messages of a later start of the job: those of start 2 are 2.1, 2.2, ….
+
+        Args:
+            start: The number of the start; that of the first one is 1.
+        """
+        self._of_start = f"{start}." if start > 1 else ""
 
     def take_line(
         self, worker: str, entry: beam_fn_api_pb2.LogEntry, *, is_logged: bool = False
@@ -195,7 +204,7 @@ class JobMessages:
             self._number += 1
             self.log.append(
                 beam_job_api_pb2.JobMessage(
-                    message_id=str(self._number),
+                    message_id=f"{self._of_start}{self._number}",
                     time=at or datetime.now(timezone.utc).isoformat(),
                     importance=importance,
                     message_text=valid_text(text, MAX_TRACEBACK_LENGTH),

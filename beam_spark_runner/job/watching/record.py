@@ -10,7 +10,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.job.watching.event_log import EventLog
+from beam_spark_runner.job.watching.event_log import EventLog, Sink
 from beam_spark_runner.job.watching.messages import MAX_BYTES, MAX_MESSAGES, JobMessages, size_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -22,16 +22,13 @@ TRANSITIONS: Mapping[str | None, frozenset[str]] = {
     PipelineState.STOPPED: frozenset(
         {PipelineState.STARTING, PipelineState.FAILED, PipelineState.CANCELLED}
     ),
-    PipelineState.STARTING: frozenset(
-        {PipelineState.RUNNING, PipelineState.FAILED, PipelineState.STOPPED}
-    ),
-    # A bounded job whose Spark or server has ended starts again.
+    PipelineState.STARTING: frozenset({PipelineState.RUNNING, PipelineState.FAILED}),
     PipelineState.RUNNING: _LAST
     | {PipelineState.DRAINING, PipelineState.DRAINED}
-    | {PipelineState.STOPPED, PipelineState.STARTING},
+    | {PipelineState.STARTING},  # a job that can be continued, in another Spark application
     PipelineState.DRAINING: _LAST | {PipelineState.DRAINED},
 }
-"""The states that may follow each state of a job; None: before the first one."""
+"""The states that may follow each state of a job; None: before the first one on this server."""
 
 
 class StateChange(NamedTuple):
@@ -60,6 +57,7 @@ class JobRecord:
     ) -> None:
         self._title = f"{job_id} {title}".rstrip()
         self._began_s: float | None = None
+        self._replayed = self._replayed_states = 0
         self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(
             MAX_MESSAGES, most_bytes=MAX_BYTES, size_of=_size_of
         )
@@ -87,7 +85,8 @@ class JobRecord:
         Raises:
             InvariantError: ``TRANSITIONS`` does not have this change.
         """
-        previous = self.states.events()[-1].state if self.states.events() else None
+        is_first = self.states.appended == self._replayed_states
+        previous = None if is_first else self.state
         if state not in TRANSITIONS.get(previous, ()):
             raise InvariantError(f"a job changed from {previous} to {state}")
         if self._title:
@@ -111,6 +110,11 @@ class JobRecord:
                 self.states.append(event)
             else:
                 self.messages.log.append(event)
+        self._replayed, self._replayed_states = self.events.appended, self.states.appended
+
+    def record_in(self, sink: Sink[StateChange | beam_job_api_pb2.JobMessage]) -> None:
+        """Append what happens to the job on this server to another log, too."""
+        self.events.forward_to(sink, self._replayed)
 
     def replay_end(self, states: Sequence[StateChange], error: str) -> None:
         """Record how the job has ended on an earlier server.

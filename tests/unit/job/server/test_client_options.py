@@ -135,7 +135,7 @@ def test_clients_without_this_package_are_told_its_options() -> None:
         ("update_compatibility_version", "latest", "'latest' is not a version of Beam"),
         ("checkpoint_dir", "./checkpoints", "must be an absolute path on the job server's machine"),
         ("savepoint_path", "savepoint", "must be an absolute path on the job server's machine"),
-        ("batch_job_recovery", True, "a job server does not support it yet"),
+        ("batch_job_recovery", True, "the job server has no --jobs_dir"),
     ],
 )
 def test_all_options_are_checked_before_a_pipeline_is_taken(

@@ -94,8 +94,8 @@ def test_a_preparation_runs_once(tmp_path: Path) -> None:
         id_ = jobs.prepare(request())
         job = jobs.run(id_)
         assert job != id_
-        with pytest.raises(UnknownIdError):
-            jobs.run(id_)
+        assert jobs.run(id_) == job
+        assert len(jobs.all()) == 1
         with pytest.raises(UnknownIdError):
             jobs.files_of(id_)
         with pytest.raises(UnknownIdError):
