@@ -54,13 +54,13 @@ SOON_S = 240.0
 class Server:
     """A server with two slots, for two jobs at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.program = Program(
             folder,
             _SCRIPT,
             *("--job_port=0", "--artifact_port=0", "--spark_master_url=local[2]"),
             *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.port=0"),
-            "--metrics_port=0",
+            *("--metrics_port=0", *flags),
             '--environment_config={"beam:env:docker:v1": {"environment_type": "PROCESS"}}',
             # Some of what the tests pickle is this module's, by its name.
             PYTHONPATH=os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
