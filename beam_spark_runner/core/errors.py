@@ -147,23 +147,21 @@ class JobServerLostError(RunnerError):
         endpoint: The endpoint of the server.
         job_id: The id of the job.
         reason: Why the server does not answer.
-        is_stored: Whether the next server with its ``--jobs_dir`` continues the job.
+        advice: What becomes of the job, if the server stores it. "": it does not.
     """
 
-    def __init__(self, endpoint: str, job_id: str, reason: str, *, is_stored: bool = False) -> None:
-        super().__init__(endpoint, job_id, reason)
+    def __init__(self, endpoint: str, job_id: str, reason: str, advice: str = "") -> None:
+        super().__init__(endpoint, job_id, reason, advice)
         self.endpoint, self.job_id, self.reason = endpoint, job_id, reason
-        self.is_stored = is_stored
+        self.advice = advice
 
     @override
     def __str__(self) -> str:
-        silence = f"the job server at {self.endpoint} no longer answers ({self.reason})."
-        if self.is_stored:
-            return f"{silence} Job {self.job_id} continues once the server is started again"
-        return (
-            f"{silence} If it has ended, so has job {self.job_id}; start the server and submit the "
-            "pipeline again"
+        advice = self.advice or (
+            f"If it has ended, so has job {self.job_id}; start the server and submit the pipeline "
+            "again"
         )
+        return f"the job server at {self.endpoint} no longer answers ({self.reason}). {advice}"
 
 
 class JobServerRefusedError(RunnerError):

@@ -124,7 +124,10 @@ class LastingJob:
                         )
                 elif now_s - lost_s >= self._patience_s:
                     raise JobServerLostError(
-                        self._endpoint, self._job_id, error.details(), is_stored=True
+                        self._endpoint,
+                        self._job_id,
+                        error.details(),
+                        f"Job {self._job_id} continues once the server is started again",
                     ) from error
             self._sleep(_TRIES_EVERY_S)
 
