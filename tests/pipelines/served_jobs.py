@@ -104,9 +104,10 @@ def state_of(job: ServedJob) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of all files in ``--jobs_dir``."""
+    """Return the names of all files of jobs in ``--jobs_dir``."""
     jobs = folder / "jobs"
-    return sorted(str(each.relative_to(jobs)) for each in jobs.rglob("*"))
+    found = (str(each.relative_to(jobs)) for each in jobs.rglob("*"))
+    return sorted(name for name in found if not name.endswith(".server"))
 
 
 def counters(job: ServedJob) -> dict[str, int]:

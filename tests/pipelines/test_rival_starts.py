@@ -10,6 +10,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.job.run import recovery
+from beam_spark_runner.recovery.batch_start import ENDED, BatchStart
 from beam_spark_runner.recovery.manifest import FencedError
 from tests.harness.processes import wait_for
 from tests.pipelines.dying_drivers import Deaths
@@ -67,3 +68,19 @@ def test_a_start_that_waits_for_user_code_notices_a_later_one(
     with pytest.raises(FencedError, match="has taken over"):
         job.start()
     rival.join()
+
+
+def test_a_job_that_ends_while_it_is_claimed_does_not_run_again(
+    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifests of a job are removed once its end is stored."""
+    job = Job(spark_session, tmp_path, groups_and_side_input)
+
+    def claim(storage: Any, *arguments: Any, **named: Any) -> BatchStart:
+        storage.create(ENDED, b"[]")
+        return BatchStart(storage, *arguments, **named)
+
+    monkeypatch.setattr(recovery, "BatchStart", claim)
+    with pytest.raises(FencedError):
+        job.start()
+    assert job.lines() == []

@@ -10,6 +10,7 @@ from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.job.server import jobs as jobs_module
 from beam_spark_runner.job.server.refusals import UnknownIdError
 from beam_spark_runner.job.server.served_job import ServedJob
+from beam_spark_runner.recovery.manifest import FencedError
 from tests.harness.processes import wait_for
 from tests.pipelines.served_jobs import (
     SOON_S,
@@ -174,6 +175,24 @@ def test_a_job_that_ends_its_servers_is_given_up(tmp_path: Path, obstacle: Obsta
         (reason,) = again.record.messages.log.events()
         assert "3 starts of this job have ended at the same place" in reason.message_text
     assert names_in(tmp_path) == [f"000000000001-{job.job_id}.ended"]
+
+
+def test_a_later_server_takes_the_jobs_over(tmp_path: Path, obstacle: Obstacle) -> None:
+    with serving(tmp_path) as older:
+        running, waiting = older.submit(obstacle.two_levels), older.submit(obstacle.two_levels)
+        obstacle.wait_for_user()
+        prepared = older.prepare(obstacle.two_levels)
+        with serving(tmp_path) as newer:
+            obstacle.let_through()
+            for job in (running, waiting):
+                assert job.wait(SOON_S)
+                assert not job.record.has_last_state
+                assert state_of(newer.jobs.job(job.job_id)) == "DONE"
+                assert counters(newer.jobs.job(job.job_id)) == {"first": 10, "second": 3}
+            with pytest.raises(FencedError):
+                older.jobs.run(prepared)
+            assert len(newer.jobs.all()) == 2
+    assert [name.rpartition(".")[2] for name in names_in(tmp_path)] == ["ended", "ended"]
 
 
 def test_what_is_left_of_a_preparation_is_removed(tmp_path: Path) -> None:

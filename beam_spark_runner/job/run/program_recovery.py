@@ -28,7 +28,14 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import ENDED, FILES, SUBMISSION, remove_ended
+from beam_spark_runner.recovery.batch_start import (
+    ENDED,
+    FILES,
+    SUBMISSION,
+    BatchStart,
+    remove_ended,
+)
+from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.folder_at import settings_of_tasks
 from beam_spark_runner.storage.urls import is_url
@@ -152,6 +159,14 @@ class ProgramRecovery(JobRecovery):
             tally.accepted[SegmentId(0)] = self._metrics
             return
         super().run(plan, settings, cluster, tally, clock, control, cancel)
+
+    @override
+    def _check_claimed(self, start: BatchStart) -> None:
+        # An earlier start stores the end before it removes what this one would have found, and
+        # removes the submission before the end.
+        names = self._storage.names()
+        if ENDED in names or SUBMISSION not in names:
+            raise FencedError(start.number, start.number + 1)
 
     @override
     def _finish(self, outcome: Outcome) -> str:

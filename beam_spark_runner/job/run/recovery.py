@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -111,7 +111,8 @@ class JobRecovery(ABC):
             control.wait(seconds)
             control.check()
 
-        with ThreadPoolExecutor(1, "beam-sweep") as background:
+        with ThreadPoolExecutor(1, "beam-sweep") as background, self._noticing_fences():
+            self._check_claimed(start)
             store = StoredSegments(
                 plan,
                 cluster,
@@ -124,12 +125,24 @@ class JobRecovery(ABC):
                     on_continue=settings.on_continue,
                 ),
             )
-            try:
-                with contextlib.closing(store):
-                    run_plan(plan, settings, cluster, tally, clock, store)
-            except FencedError:
-                self.is_fenced = True
-                raise
+            with contextlib.closing(store):
+                run_plan(plan, settings, cluster, tally, clock, store)
+
+    @contextlib.contextmanager
+    def _noticing_fences(self) -> Iterator[None]:
+        try:
+            yield
+        except FencedError:
+            self.is_fenced = True
+            raise
+
+    @abstractmethod
+    def _check_claimed(self, start: BatchStart) -> None:
+        """Check that the job was not over when ``start`` claimed it.
+
+        Raises:
+            FencedError: It was.
+        """
 
     def finish(self, outcome: Outcome) -> str | None:
         """End this start: remove the files of a job that is over.

@@ -23,6 +23,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.job.access import REFUSED_BY_US
+from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError, SavepointExistsError
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ _CODES: tuple[tuple[type[Exception], Any], ...] = (
     (TooManyJobsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (PrepareTimeoutError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),
+    (FencedError, grpc.StatusCode.UNAVAILABLE),
     (SuspendedJobError, grpc.StatusCode.UNAVAILABLE),
     (OptionsError, grpc.StatusCode.INVALID_ARGUMENT),
     (StagingError, grpc.StatusCode.INVALID_ARGUMENT),

@@ -27,6 +27,7 @@ from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
 from beam_spark_runner.job.watching.record import JobRecord
 from beam_spark_runner.job.watching.stream_watch import StepWatermarks
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 
@@ -217,8 +218,8 @@ class ServedJob:
                     job.start()
                     self._job = job
             except BaseException as error:
-                if isinstance(error, LostSparkError) and self._ending is not None:
-                    self._suspend(f"{error}")
+                if isinstance(error, (LostSparkError, FencedError)) and self._ending is not None:
+                    self._suspend(str(error))
                 else:
                     self._end_with(error)
                 return False

@@ -15,7 +15,8 @@ from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+from beam_spark_runner.recovery.batch_start import BatchStart
+from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError
 
 STAYS = (CheckpointStorageError, IncompatibleCheckpointError)
 """Errors that say nothing about the job: its folder stays, and the next server continues it."""
@@ -73,6 +74,12 @@ class ServedRecovery(JobRecovery):
     def _show_progress(self, done: str) -> None:
         assert self.start is not None
         self._inform(f"start {self.start.number} of the job continues after {done}")
+
+    @override
+    def _check_claimed(self, start: BatchStart) -> None:
+        # An earlier server stores the end before it removes what the start would have found.
+        if self._ending.stored.has_ended() and not self._control.is_cancelled:
+            raise FencedError(start.number, start.number + 1)
 
     @override
     def _finish(self, outcome: Outcome) -> str | None:

@@ -7,6 +7,7 @@ one listing finds all jobs:
     000000000007-0123456789ab.job           the submission: the job exists
     000000000007-0123456789ab.try-2         a server compiles the job for the second time
     000000000007-0123456789ab.ended         how it has ended, and what is known of it then
+    000000000003.server                     the third server has claimed the folder
 
 Everything else is in the subfolder ``0123456789ab``: the files that the client has staged, and what
 the job's Spark jobs have stored. A job that has a submission and no end is not over.
@@ -34,6 +35,7 @@ from beam_spark_runner.job.server.job_forms import (
     encode_ended,
     encode_submitted,
 )
+from beam_spark_runner.job.server.server_fence import ServerFence
 from beam_spark_runner.job.server.staging_area import StagingArea
 from beam_spark_runner.options.server_options import (
     DEFAULT_EVENT_BUFFER_BYTES,
@@ -41,7 +43,11 @@ from beam_spark_runner.options.server_options import (
 )
 from beam_spark_runner.recovery.batch_start import MAX_STARTS, CrashLoopError
 from beam_spark_runner.recovery.commit import highest_fence
-from beam_spark_runner.recovery.manifest import CorruptManifestError, IncompatibleCheckpointError
+from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
+    FencedError,
+    IncompatibleCheckpointError,
+)
 from beam_spark_runner.storage.folder import Folder
 from beam_spark_runner.storage.folder_at import folder_at
 from beam_spark_runner.storage.urls import hadoop_url, is_url
@@ -79,8 +85,11 @@ class StoredJob:
         location: The path or URL of its subfolder.
     """
 
-    def __init__(self, root: str, number: int, job_id: str, recording: Recording) -> None:
+    def __init__(
+        self, root: str, number: int, job_id: str, fence: ServerFence, recording: Recording
+    ) -> None:
         self.job_id = job_id
+        self._fence = fence
         self._recording = recording
         self.location = f"{root}/{job_id}"
         self._storage = CheckpointStorage(folder_at(root), root)
@@ -105,7 +114,11 @@ class StoredJob:
         """Return the number of the next start of the job; that of the first one is 1.
 
         No earlier start has recorded events under this number, nor claimed the job with it.
+
+        Raises:
+            FencedError: A later server has claimed the folder, and runs the job.
         """
+        self._fence.check()
         try:
             recorded = last_start(self.root)
         except OSError as error:
@@ -127,9 +140,18 @@ class StoredJob:
         self._storage.create(f"{self._name}.files", b"")
 
     def submit(self, job: SubmittedJob, versions: Mapping[str, str]) -> None:
-        """Store the submission, durably: the job exists from now on."""
+        """Store the submission, durably: the job exists from now on.
+
+        Raises:
+            FencedError: A later server has claimed the folder, and may not have seen the job.
+        """
         self.folder.storage.make_folder()
         self._storage.create(f"{self._name}.job", encode_submitted(job, versions))
+        try:
+            self._fence.check()
+        except FencedError:
+            self._storage.delete([f"{self._name}.job"])
+            raise
         self._storage.delete([f"{self._name}.files"])
 
     def begin_try(self, tries: int) -> None:
@@ -150,6 +172,10 @@ class StoredJob:
         if self._storage.create(name, encode_ended(job, ended)):
             return ended
         return decode_ended(self._storage.read(name), name)[1]
+
+    def has_ended(self) -> bool:
+        """Whether the end of the job is stored."""
+        return f"{self._name}.ended" in self._storage.names()
 
     def remove(self) -> None:
         """Remove everything but the end; the submission comes last. Errors are logged."""
@@ -204,7 +230,9 @@ class FoundJob:
 
 
 class StoredJobs:
-    """All jobs of one server. Two servers must not have the same folder. Threads: any.
+    """All jobs of one server. If another one claims the folder, this one runs none any more.
+
+    Threads: any.
 
     Args:
         place: The value of ``--jobs_dir``.
@@ -226,6 +254,7 @@ class StoredJobs:
             if not is_url(self._root):  # it has pickled code, and the values of options
                 Path(self._root).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._storage.make(_OPTION)
+            self._fence = ServerFence(self._storage)
             names = [match for name in self._storage.names() if (match := _NAME.fullmatch(name))]
         except (CheckpointStorageError, OSError) as error:
             raise OptionsError(_OPTION, f"{place} cannot be used: {error}") from error
@@ -237,7 +266,10 @@ class StoredJobs:
 
     def new(self) -> StoredJob:
         """Return a new job, of which nothing is stored yet."""
-        return StoredJob(self._root, next(self._numbers), new_job_id(), self._recording)
+        return self._job(next(self._numbers), new_job_id())
+
+    def _job(self, number: int, job_id: str) -> StoredJob:
+        return StoredJob(self._root, number, job_id, self._fence, self._recording)
 
     def submit(self, stored: StoredJob, job: SubmittedJob) -> None:
         """See ``StoredJob.submit``."""
@@ -257,7 +289,7 @@ class StoredJobs:
 
     def _read(self, key: tuple[int, str], kinds: set[str]) -> FoundJob | None:
         number, job_id = key
-        stored = StoredJob(self._root, number, job_id, self._recording)
+        stored = self._job(number, job_id)
         name = f"{number:012d}-{job_id}"
         if "ended" in kinds:
             if kinds != {"ended"}:
