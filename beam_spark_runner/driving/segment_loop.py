@@ -219,9 +219,14 @@ class _PlanRun:
         )
 
     def _run(self, segment: Segment, source: Source) -> Verdict:
-        restored = self._store.jobs_of(segment.id)
-        partitions = self._partitions(segment) if restored is None else restored.partitions
-        run = SegmentRun(self._runs, segment, source, self._gathered, partitions, restored)
+        run = SegmentRun(
+            self._runs,
+            segment,
+            source,
+            self._gathered,
+            self._partitions(segment),
+            self._store.jobs_of(segment.id),
+        )
         verdict = run.run()
         if isinstance(verdict, Ambiguous) and not verdict.runs.isdisjoint(run.numbers):
             self._store.forget([segment.id])  # rows between its own jobs are lost

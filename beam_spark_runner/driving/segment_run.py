@@ -144,7 +144,6 @@ class SegmentRun:
             self._segment,
             self.made,
             self._runs.tally.merged(self.infos),
-            partitions=self._partitions,
             is_last=is_last,
         )
         for reports in self._uncommitted:

@@ -155,6 +155,7 @@ class JobRecovery:
         clock: Clock,
         control: JobControl,
         cancel: Callable[[], None],
+        slots: Callable[[], int],
     ) -> None:
         """Run what earlier starts have not run; see ``run_plan``.
 
@@ -166,6 +167,7 @@ class JobRecovery:
             clock: Of this machine.
             control: Ends the job if another start has taken it over.
             cancel: Cancels the Spark jobs that run.
+            slots: Returns how many tasks run at a time.
 
         Raises:
             RunnerError: See ``BatchStart`` and ``run_plan``.
@@ -202,6 +204,7 @@ class JobRecovery:
                     wait=wait,
                     background=background,
                     on_continue=settings.on_continue,
+                    slots=slots,
                 ),
             )
             try:
