@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.storage.folder import Folder, Settings
-from beam_spark_runner.storage.folder_at import folder_at
+from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
+from beam_spark_runner.storage.urls import is_url
 
 _READS_AT_ONCE = 32
 
@@ -60,3 +62,14 @@ class JobFolderAt:
     def _storage_of(self, folder: str) -> CheckpointStorage:
         place = self.place(folder)
         return CheckpointStorage(folder_at(place, self.settings), place)
+
+
+def job_folder_of(checkpoint_dir: str, settings: Settings) -> JobFolderAt:
+    """Return the folder of a job.
+
+    Args:
+        checkpoint_dir: The value of the option.
+        settings: Settings of the store's client, see ``UrlFolder``.
+    """
+    root = checkpoint_dir if is_url(checkpoint_dir) else str(Path(checkpoint_dir).absolute())
+    return JobFolderAt(root, settings_of_tasks(root, settings))

@@ -21,7 +21,7 @@ from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.stored_segments import StoredSegments, Surroundings
 from beam_spark_runner.job.files import stored_submission
-from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.job.files.job_folder import job_folder_of
 from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
@@ -40,8 +40,6 @@ from beam_spark_runner.recovery.batch_start import (
 )
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.storage.folder_at import settings_of_tasks
-from beam_spark_runner.storage.urls import is_url
 
 _LOGGER = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 10.0
@@ -58,9 +56,7 @@ class JobRecovery:
 
     def __init__(self, config: RunnerConfig) -> None:
         assert config.checkpoint_dir is not None
-        root = config.checkpoint_dir
-        root = root if is_url(root) else str(Path(root).absolute())
-        self._folder = JobFolderAt(root, settings_of_tasks(root, config.store_settings))
+        self._folder = job_folder_of(config.checkpoint_dir, config.store_settings)
         self._storage = self._folder.storage
         self._restart = config.restart
         self._start: BatchStart | None = None
