@@ -1,8 +1,9 @@
 """What ``--batch_job_recovery`` costs and saves: ``python -m benchmarks.recovery [CASE …]``.
 
 ``on / off`` runs cases of ``benchmarks`` with and without the option in turn, in one session;
-``start`` reads finish records; ``commit`` writes manifests; ``events`` records and replays messages
-of a job. Machines are shared and noisy: only ratios of one run are meaningful.
+``start`` reads finish records in a local folder, and ``start_s3`` in an S3 server of this machine;
+``commit`` writes manifests; ``events`` records and replays messages of a job. Machines are shared
+and noisy: only ratios of one run are meaningful.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
@@ -23,15 +25,24 @@ from beam_spark_runner.job.event_store.event_replay import replay
 from beam_spark_runner.job.event_store.job_event_store import open_event_store
 from beam_spark_runner.job.files.job_folder import JobFolderAt
 from beam_spark_runner.job.watching.record import JobRecord, StateChange
+from beam_spark_runner.options.values import checkpoint_folder
 from beam_spark_runner.recovery.batch_manifest import BatchManifest, StoredPart, work_folder
 from beam_spark_runner.recovery.batch_start import BatchStart
-from beam_spark_runner.recovery.finishes import Finish, encode_record
+from beam_spark_runner.recovery.finishes import (
+    Finish,
+    decode_record,
+    encode_record,
+    finished_partitions,
+)
 from beam_spark_runner.spark.session.launch import start_classic
+from beam_spark_runner.storage.folder_at import folder_at
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 from benchmarks.cases import CASES
+from integration.started_store import start_store
 
 _CASES = ("word_count", "group_by_key", "three_elements")
 _RECORDS = 10_000
+_WRITERS = 16
 _COMMITS = 50
 _EVENTS = 100_000
 _EVENTS_AT_ONCE = 1_000  # more wait for a disk that is slow than the store keeps
@@ -67,23 +78,54 @@ def on_and_off(case: str, size: int, runs: int) -> None:
     )
 
 
-def start_over_records() -> None:
-    """Print the time that a start takes to list and read many finish records."""
+def start_over_local_records() -> None:
+    """Print the time that a start takes over many finish records in a local folder."""
     with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
-        folder, name = JobFolderAt(scratch), work_folder(1)
-        made = folder.make(name)
-        finishes = [Finish(number, _RECORDS, 1 << 40 | number) for number in range(_RECORDS)]
-        for finish in finishes:
-            report = reports_pb2.TaskReport(partition=finish.partition, attempt=finish.attempt)
-            path = Path(folder.place(name), finish.record_name)
-            path.write_bytes(encode_record(report.SerializeToString()))
-        assert len(made.names()) == _RECORDS
-        took_s = _timed(
-            lambda: folder.read(
-                name, [each for each in folder.names(name) if each.endswith(".done")]
-            )
-        )
-        print(f"{_RECORDS:,} finish records listed and read: {took_s:.2f} s", flush=True)
+
+        def write(place: str, name: str, content: bytes) -> None:
+            Path(place, name).write_bytes(content)
+
+        _start_over_records(JobFolderAt(scratch), write)
+
+
+def start_over_stored_records() -> None:
+    """Print the time that a start takes over many finish records in an S3 server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch,
+        start_store("S3", Path(scratch)) as store,
+    ):
+        root = checkpoint_folder("here", store.folder("job"))
+        assert root is not None
+
+        def write(place: str, name: str, content: bytes) -> None:
+            folder_at(place, store.settings).create(name, content)
+
+        _start_over_records(JobFolderAt(root, store.settings), write)
+
+
+def _start_over_records(folder: JobFolderAt, write: Callable[[str, str, bytes], None]) -> None:
+    name = work_folder(1)
+    folder.make(name)
+
+    def write_record(number: int) -> None:
+        finish = Finish(number, _RECORDS, 1 << 40 | number)
+        report = reports_pb2.TaskReport(partition=finish.partition, attempt=finish.attempt)
+        record = encode_record(report.SerializeToString())
+        write(folder.place(name), finish.record_name, record)
+
+    with ThreadPoolExecutor(_WRITERS) as threads:
+        list(threads.map(write_record, range(_RECORDS)))
+
+    def start() -> None:
+        BatchStart(folder.storage, folder, "plan")
+        (found,) = finished_partitions(folder.names(name)).values()
+        records = [each.record_name for attempts in found.values() for each in attempts]
+        reports = [decode_record(each) for each in folder.read(name, records)]
+        assert len(reports) == _RECORDS
+        assert all(reports)
+
+    took_s = _timed(start)
+    print(f"a start over {_RECORDS:,} finish records in {folder.root}: {took_s:.2f} s", flush=True)
 
 
 def commits() -> None:
@@ -152,7 +194,12 @@ def _timed(work: Callable[[], object]) -> float:
 def main() -> None:
     """Run what the command line names, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    others = {"start": start_over_records, "commit": commits, "events": events}
+    others = {
+        "start": start_over_local_records,
+        "start_s3": start_over_stored_records,
+        "commit": commits,
+        "events": events,
+    }
     names = [*_CASES, *others]
     parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all if none is named")
     parser.add_argument("--runs", type=int, default=3, help="of each, apart from a cold one")

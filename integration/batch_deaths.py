@@ -4,7 +4,9 @@ A module that Python workers import by its name.
 """
 
 import fcntl
+import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,43 +15,49 @@ from unittest import mock
 
 import apache_beam as beam
 
+from beam_spark_runner.storage.folder import UrlFolder
+from beam_spark_runner.storage.hdfs_folder import HdfsFolder
 from beam_spark_runner.storage.mounted_folder import MountedFolder
+from beam_spark_runner.storage.object_folder import ObjectFolder
 
 CHANGES = ("create", "delete", "new_file", "put", "put_content", "make", "remove")
-_DRIVER = "BATCH_DRIVER_PID"
+_DRIVER, _DEATH = "BATCH_DRIVER_PID", "BATCH_DEATH"
 
 
 class Death(NamedTuple):
     """When a driver dies.
 
     Attributes:
-        folder: The folder of the job.
+        folder: The path or URL of the folder of the job.
         counter: A file whose size is the number of changes so far, in all processes.
         nth: The number of the change, from 1. 0: it does not die.
         is_done: Whether the change is made before.
+        what: A regular expression of the changes that count, such as
+            ``create /work-000000000001/p00000of00002-0123456789abcdef.done``.
     """
 
     folder: str
     counter: str
     nth: int
     is_done: bool
+    what: str = ""
 
 
 def watch_in_driver(death: Death) -> None:
     """Watch the changes of this process, the driver."""
-    os.environ[_DRIVER] = str(os.getpid())  # Python workers have it from here
+    # Python workers have it from here: the pipeline is that of the first start.
+    os.environ[_DRIVER] = str(os.getpid())
+    os.environ[_DEATH] = json.dumps(death)
     _watch(death)
 
 
 class Watched(beam.DoFn):  # type: ignore[misc]
     """Passes elements on, and watches the changes of the process of its task from then on."""
 
-    def __init__(self, death: Death) -> None:
-        super().__init__()
-        self._death = death
-
     def setup(self) -> None:
-        _watch(self._death)
+        death = os.environ.get(_DEATH)
+        if death is not None:  # else it is no process of the driver's machine
+            _watch(Death(*json.loads(death)))
 
     def process(self, element: Any) -> Iterator[Any]:
         yield element
@@ -62,13 +70,19 @@ def _watch(death: Death) -> None:
     if os.getpid() in _watched:
         return
     _watched.add(os.getpid())
-    for name in CHANGES:
-        mock.patch.object(MountedFolder, name, _change(getattr(MountedFolder, name), death)).start()
+    for kind in (MountedFolder, ObjectFolder, HdfsFolder):
+        for name in CHANGES:
+            mock.patch.object(kind, name, _change(name, getattr(kind, name), death)).start()
 
 
-def _change(real: Callable[..., Any], death: Death) -> Callable[..., Any]:
-    def change(folder: MountedFolder, *arguments: Any, **named: Any) -> Any:
-        is_nth = folder.path.startswith(death.folder) and _count(death.counter) == death.nth
+def _change(name: str, real: Callable[..., Any], death: Death) -> Callable[..., Any]:
+    def change(folder: MountedFolder | UrlFolder, *arguments: Any, **named: Any) -> Any:
+        place = folder.path if isinstance(folder, MountedFolder) else folder.url
+        is_nth = False
+        if place.startswith(death.folder):
+            file = arguments[0] if arguments and isinstance(arguments[0], str) else ""
+            what = f"{name} {place.removeprefix(death.folder)}/{file}"
+            is_nth = bool(re.match(death.what, what)) and _count(death.counter) == death.nth
         if is_nth and not death.is_done:
             _kill()
         result = real(folder, *arguments, **named)

@@ -53,7 +53,7 @@ def main(options: Sequence[str], name: str, out: str, death: Death) -> None:
     """Run a pipeline; die, or print the committed counters."""
     watch_in_driver(death)
     pipeline = beam.Pipeline(argv=[*options])
-    PIPELINES[name](pipeline, Path(out), lambda step: f"watch {step}" >> beam.ParDo(Watched(death)))
+    PIPELINES[name](pipeline, Path(out), lambda step: f"watch {step}" >> beam.ParDo(Watched()))
     result = pipeline.run()
     result.wait_until_finish()
     print(counters(result))

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,28 +28,34 @@ class Runs:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
-        self._job, self._out = folder / "job", folder / "out"
+        self._out = folder / "out"
+        self.job = str(folder / "job")
+        self.flags: Sequence[str] = ()
+        self.environment: Mapping[str, str] = {}
+        self.leaves_copies = False  # whether a killed task leaves the local copy of its file
         self._out.mkdir(parents=True)
         self._starts = 0
 
-    def start(self, nth: int = 0, *, is_done: bool = False) -> Ended:
-        """Run the program until it dies at its nth change, or is done."""
+    def start(self, nth: int = 0, *, is_done: bool = False, what: str = "") -> Ended:
+        """Run the program until it dies at its nth change, or is done; see ``Death``."""
         self._starts += 1
         folder = self._folder / f"start-{self._starts}"
         folder.mkdir()
         count = folder / "changes"
         count.touch()
-        death = Death(str(self._job), str(count), nth, is_done)
+        death = Death(self.job, str(count), nth, is_done, what)
         program = Program(
             folder,
             _SCRIPT.format(self._name, str(self._out), death),
             "--spark_master_url=local[2]",
             "--spark_class_archive=off",
             "--batch_job_recovery",
-            f"--checkpoint_dir={self._job}",
+            f"--checkpoint_dir={self.job}",
             f"--parallelism={2 + self._starts % 2}",
+            *self.flags,
+            **self.environment,
         )
-        return program.end(600)
+        return program.end(600, jvm_was_killed=self.leaves_copies)
 
     @property
     def changes(self) -> int:
@@ -70,7 +77,11 @@ class Runs:
             assert set(lines.values()) == {2}
             assert ended.out.splitlines()[-1] == str({"elements": ELEMENTS})
         assert not [each for each in self._out.iterdir() if each.is_dir()]
-        assert not list(self._job.iterdir())
+        assert self.left() == []
+
+    def left(self) -> list[str]:
+        """Return the names of what is left in the folder of the job."""
+        return [each.name for each in Path(self.job).iterdir()]
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -1,6 +1,5 @@
 """Checkpoints in S3, Azure and HDFS: killed drivers, two drivers at once, a cluster, savepoints."""
 
-import contextlib
 import random
 import re
 import signal
@@ -16,15 +15,14 @@ from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.spark.session.launch import start_classic
-from integration.azure_store import start_azure_store
-from integration.checkpoint_store import CheckpointStore, environment_of, storage
+from integration.checkpoint_store import CheckpointStore, storage
 from integration.cluster import Cluster, end_jvm
 from integration.driver_programs import start_driver
-from integration.hdfs_server import start_hdfs
 from integration.killed_driver import Kind, Orders
-from integration.object_store import ObjectStore, start_object_store
+from integration.object_store import ObjectStore
 from integration.pipelines import counters
 from integration.running import run
+from integration.started_store import start_store
 from integration.streams import KEYS, check_files, windows_of_state
 from integration.waiting import wait_until
 from tests.cli.programs import Program
@@ -51,16 +49,7 @@ _NO_CONTAINER = "abfss://no-such-container@devstoreaccount1.dfs.core.windows.net
 def store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CheckpointStore]:
-    folder = tmp_path_factory.mktemp("store")
-    with contextlib.ExitStack() as stack:
-        running: CheckpointStore
-        if request.param == "S3":
-            running = stack.enter_context(start_object_store(folder / "log"))
-        elif request.param == "Azure":
-            running = stack.enter_context(start_azure_store(folder))
-        else:
-            running = stack.enter_context(start_hdfs(folder))
-        stack.enter_context(environment_of(running))
+    with start_store(request.param, tmp_path_factory.mktemp("store")) as running:
         yield running
 
 

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark.session import preflight, python_archive
+from beam_spark_runner.spark.session import preflight, python_archive, stored_folder
 from integration.cluster import Cluster, end_jvm
 from tests.connect_server import start_connect_server
 from tests.user_packages import wheel
@@ -168,6 +168,23 @@ def test_storage_that_executors_do_not_share(
     monkeypatch.setattr(preflight, "_probe", lambda path: probe(f"{path}-elsewhere"))
     with pytest.raises(OptionsError, match=r"--temp_location: .* is not storage that all"):
         run(cluster_session, f"--temp_location={tmp_path}")
+
+
+def test_a_checkpoint_folder_that_executors_do_not_share(
+    cluster_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = stored_folder._reading
+
+    def elsewhere(folder: Any, name: str, **named: Any) -> Any:
+        return reading(folder / "elsewhere", name, **named)
+
+    flags = ["--batch_job_recovery", f"--checkpoint_dir={tmp_path}"]
+    with monkeypatch.context() as patched:
+        patched.setattr(stored_folder, "_reading", elsewhere)
+        with pytest.raises(OptionsError, match=r"--checkpoint_dir: .* is not storage that all"):
+            run(cluster_session, *flags)
+    run(cluster_session, *flags)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
 @pytest.mark.usefixtures("fresh_checks")

@@ -160,6 +160,7 @@ class ProgramBuilder:
         *,
         job: range,
         round_budget_s: float | None,
+        longest_round_s: float | None = None,
         run: int = 0,
         fed: Sequence[pa.RecordBatch] = (),
         in_one_task: bool = False,
@@ -176,6 +177,7 @@ class ProgramBuilder:
             side_inputs: the gathered rows of side inputs.
             job: the indices of the levels in the Spark job.
             round_budget_s: the time for splittable DoFns; None: they process all restrictions.
+            longest_round_s: see ``BatchPart.longest_round_us``.
             run: number of the Spark job among all of the pipeline's.
             fed: see ``BatchPart``; none: the tasks read their input.
             in_one_task: see ``SegmentJob``.
@@ -201,7 +203,8 @@ class ProgramBuilder:
             batch=None
             if self._epoch is not None
             else BatchPart(
-                round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
+                round_budget_us=_us_or_none(round_budget_s),
+                longest_round_us=_us_or_none(longest_round_s),
                 may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
                 leaves_much=in_one_task and partitions > 1,
                 is_round=is_round,
@@ -253,3 +256,7 @@ class ProgramBuilder:
         # Other segments have materialised the input of the first level.
         is_first = index == 0 and not segment.levels[0].has_exchange and not is_round
         return frozenset(read if is_first else (*read, *map(int, segment.writes)))
+
+
+def _us_or_none(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e6)

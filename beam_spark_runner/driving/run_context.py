@@ -51,6 +51,7 @@ class RunSettings:
     check_cancelled: Callable[[], None]  # raises if the job is to end
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
+    longest_round_s: float | None = None  # the longest budget of a round; None: there is no limit
     single_task_budget_s: float  # see ``task.first_task``; 0: segments have no such task
     job_name: str | None = None  # the user's
     epoch: EpochPart | None = None  # set if the plan streams

@@ -203,6 +203,7 @@ class SegmentJobs:
                 job.side_inputs,
                 job=job.levels,
                 round_budget_s=job.round_budget_s,
+                longest_round_s=self._settings.longest_round_s,
                 run=job.run,
                 fed=job.fed if index == job.levels[0] else (),
                 in_one_task=job.in_one_task,

@@ -19,7 +19,7 @@ from beam_spark_runner.driving.segment_store import (
     SegmentStore,
 )
 from beam_spark_runner.driving.tables import results_for
-from beam_spark_runner.driving.triage import Attempt, attempt, raise_unless_lost
+from beam_spark_runner.driving.triage import Attempt, attempt, can_be_read
 from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.scheduling import segments
@@ -219,9 +219,14 @@ class _PlanRun:
         )
 
     def _run(self, segment: Segment, source: Source) -> Verdict:
-        restored = self._store.jobs_of(segment.id)
-        partitions = self._partitions(segment) if restored is None else restored.partitions
-        run = SegmentRun(self._runs, segment, source, self._gathered, partitions, restored)
+        run = SegmentRun(
+            self._runs,
+            segment,
+            source,
+            self._gathered,
+            self._partitions(segment),
+            self._store.jobs_of(segment.id),
+        )
         verdict = run.run()
         if isinstance(verdict, Ambiguous) and not verdict.runs.isdisjoint(run.numbers):
             self._store.forget([segment.id])  # rows between its own jobs are lost
@@ -256,17 +261,13 @@ class _PlanRun:
 
     def _is_complete(self, writer: SegmentId, rows: OutputRows) -> bool:
         """Whether the materialised output of a segment is still there."""
-        try:
-            with self._cluster.scope(f"Verify materialised output of segment {writer}"):
-                return rows.is_complete()
-        except Exception as error:
-            raise_unless_lost(
-                error,
+        with self._cluster.scope(f"Verify materialised output of segment {writer}"):
+            return can_be_read(
+                rows.is_complete,
                 self._cluster,
                 self._settings.check_cancelled,
                 lambda error: f"segment {writer}",
             )
-            return False
 
     def _source(self, segment: Segment) -> Source | None:
         """Return what a segment reads; None: no segment upstream has any rows for it."""

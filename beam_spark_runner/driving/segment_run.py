@@ -96,11 +96,7 @@ class SegmentRun:
         self.infos: list[bytes] = []
         self._uncommitted: list[Sequence[Report]] = []  # of accepted jobs
         self._restored = restored
-        self._budget_s: float | None = None
-        if self._builder.has_rounds(segment) and (
-            partitions > 1 or self._builder.finalizes(segment)
-        ):
-            self._budget_s = self._settings.round_budget_s
+        self._budget_s = self._round_budget_s()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -113,7 +109,9 @@ class SegmentRun:
         Raises:
             Exception: what the cluster raises; see ``Failures``.
         """
-        machine = rounds.Rounds(len(self._segment.levels), self._budget_s or 0.0)
+        machine = rounds.Rounds(
+            len(self._segment.levels), self._budget_s or 0.0, self._settings.longest_round_s
+        )
         action = machine.start()
         if self._restored is not None:
             self.infos += self._restored.infos
@@ -131,13 +129,21 @@ class SegmentRun:
             self._commit(is_last=isinstance(action, rounds.Finish))
         return Accepted()
 
+    def _round_budget_s(self) -> float | None:
+        """Return the budget of the first Spark job; None: no rounds."""
+        settings, builder = self._settings, self._builder
+        if settings.round_budget_s is None or not builder.has_rounds(self._segment):
+            return None
+        if self._partitions > 1 or builder.finalizes(self._segment):
+            return settings.round_budget_s
+        return settings.longest_round_s  # there is nobody who could help
+
     def _commit(self, *, is_last: bool) -> None:
         """Remember the accepted jobs; only then, bundles are finalized."""
         self._runs.store.accept(
             self._segment,
             self.made,
             self._runs.tally.merged(self.infos),
-            partitions=self._partitions,
             is_last=is_last,
         )
         for reports in self._uncommitted:

@@ -34,12 +34,10 @@ class RestoredJobs:
     """The Spark jobs of a segment that were accepted, before all of the segment has run.
 
     Attributes:
-        partitions: the number of partitions of its exchange.
         made: the results of the Spark jobs, in order.
         infos: their metrics.
     """
 
-    partitions: int
     made: Sequence[JobResult]
     infos: Sequence[bytes]
 
@@ -146,7 +144,6 @@ class SegmentStore(Protocol):
         made: Sequence[JobResult],
         metrics: tuple[bytes, ...],
         *,
-        partitions: int,
         is_last: bool,
     ) -> None:
         """Remember the accepted Spark jobs of a segment.
@@ -155,7 +152,6 @@ class SegmentStore(Protocol):
             segment: the segment.
             made: the results of all of its Spark jobs so far.
             metrics: their metrics.
-            partitions: the number of partitions of its exchange.
             is_last: whether all of the segment has run.
         """
         ...
@@ -211,7 +207,6 @@ class ForgetfulStore:
         made: Sequence[JobResult],
         metrics: tuple[bytes, ...],
         *,
-        partitions: int,
         is_last: bool,
     ) -> None:
         """See ``SegmentStore``."""

@@ -36,7 +36,9 @@ from beam_spark_runner.recovery.finishes import (
     Finish,
     decode_record,
     finished_partitions,
+    keeps_tasks,
     rows_name,
+    tasks_before,
 )
 from beam_spark_runner.scheduling.attempts import Accepted, Attempts, Consumed, Report
 from beam_spark_runner.scheduling.patience import outlasting
@@ -77,12 +79,14 @@ class Surroundings:
         wait: sleeps for so many seconds, or raises if the job is to end.
         background: removes files that a commit has superseded.
         on_continue: see ``RunSettings``.
+        slots: returns how many tasks run at a time.
     """
 
     clock: Clock
     wait: Callable[[float], None]
     background: Background
     on_continue: Callable[[str], None]
+    slots: Callable[[], int]
 
 
 class StoredSegments:
@@ -151,7 +155,7 @@ class StoredSegments:
             )
             for part in running.parts
         ]
-        return RestoredJobs(partitions=running.partitions, made=made, infos=running.metrics)
+        return RestoredJobs(made=made, infos=running.metrics)
 
     def released(self) -> frozenset[SegmentId]:
         """See ``SegmentStore``."""
@@ -170,18 +174,7 @@ class StoredSegments:
         """See ``SegmentStore``. The folder is made here, so that no task makes it again."""
         name = work_folder(run)
         self._folder.make(name)
-        tasks = source.partitions
-        if tasks is None:
-            tasks = 0 if source.sources is None else len(source.sources)
-        found: Mapping[int, Sequence[Finish]] = {}
-        if tasks:
-            found = finished_partitions(self._folder.names(name))
-            count = next(iter(found.values()))[0].partitions if found else tasks
-            if source.partitions is not None:
-                tasks = count  # those that are finished keep their numbers
-            elif count != tasks:
-                found = {}
-        finished = self._finished(name, found, source)
+        tasks, finished = self._kept(name, source)
         if finished:
             _LOGGER.info("%d of %d partitions have finished already", len(finished), tasks)
         place = OutputPlace(
@@ -213,7 +206,6 @@ class StoredSegments:
         made: Sequence[JobResult],
         metrics: tuple[bytes, ...],
         *,
-        partitions: int,
         is_last: bool,
     ) -> None:
         """See ``SegmentStore``."""
@@ -221,9 +213,7 @@ class StoredSegments:
         parts = tuple(map(_stored_part, made))
         number = int(segment.id)
         if not is_last:
-            running = RunningSegment(
-                segment=number, partitions=partitions, parts=parts, metrics=metrics
-            )
+            running = RunningSegment(segment=number, parts=parts, metrics=metrics)
             self._commit(replace(last, running=running))
             return
         outputs = dict(last.outputs)
@@ -307,6 +297,20 @@ class StoredSegments:
             outputs={n: parts for n, parts in manifest.outputs.items() if n in writers},
             side_inputs={n: each for n, each in manifest.side_inputs.items() if n in dests},
         )
+
+    def _kept(self, folder: str, source: JobInput) -> tuple[int, list[Report]]:
+        """Return the number of tasks of a Spark job, and the reports of those that are finished."""
+        found = finished_partitions(self._folder.names(folder))
+        wanted = source.partitions
+        if wanted is None:
+            tasks = 0 if source.sources is None else len(source.sources)
+            return tasks, self._finished(folder, found.get(tasks, {}), source)
+        before = tasks_before(found)
+        if before is not None and before != wanted:
+            kept = self._finished(folder, found[before], source)
+            if keeps_tasks(before, len(kept), min(wanted, self._surroundings.slots())):
+                return before, kept
+        return wanted, self._finished(folder, found.get(wanted, {}), source)
 
     def _finished(
         self, folder: str, found: Mapping[int, Sequence[Finish]], source: JobInput

@@ -102,7 +102,38 @@ def _of_lost_rows(error: LostRowsError) -> Ambiguous:
     return Ambiguous(frozenset({error.run}), str(error))
 
 
-def raise_unless_lost(
+def can_be_read(
+    is_complete: Callable[[], bool],
+    cluster: Failures,
+    check_cancelled: Callable[[], None],
+    blamed_for: Callable[[Exception], str],
+) -> bool:
+    """Whether materialised rows are still there.
+
+    Args:
+        is_complete: reads all of them, and returns whether they are those that were accepted.
+        cluster: see ``Attempt``, as for the others.
+        check_cancelled: see there.
+        blamed_for: see there.
+
+    Raises:
+        RunnerError: they cannot be read now, for a reason that does not mean that they are lost.
+    """
+    try:
+        return is_complete()
+    except LostRowsError:
+        return False
+    except RunnerError:
+        raise
+    except Exception as error:
+        if LostRowsError.found_in(str(error)) is None:
+            _raise_unless_lost(error, cluster, check_cancelled, blamed_for)
+        else:
+            check_cancelled()
+        return False
+
+
+def _raise_unless_lost(
     error: Exception,
     cluster: Failures,
     check_cancelled: Callable[[], None],
@@ -128,7 +159,7 @@ def raise_unless_lost(
 
 
 def _after_exception(this: Attempt, error: Exception) -> segments.Event:
-    raise_unless_lost(error, this.cluster, this.check_cancelled, this.blamed_for, this.reason_for)
+    _raise_unless_lost(error, this.cluster, this.check_cancelled, this.blamed_for, this.reason_for)
     if not this.may_run_again():
         reason = (this.reason_for or this.cluster.reason_of)(error)
         raise SparkJobError(this.blamed_for(error), reason) from error

@@ -242,6 +242,7 @@ class BatchPart:
 
     Attributes:
         round_budget_us: the time for splittable DoFns; None: they process all restrictions.
+        longest_round_us: see ``splittable.Budget.longest_us``.
         may_pass_on: its tasks pass their input on to a later Spark job, if a splittable DoFn
             upstream leaves residuals.
         leaves_much: several restrictions, or a large one, are left to other tasks.
@@ -253,6 +254,7 @@ class BatchPart:
     """
 
     round_budget_us: int | None = None
+    longest_round_us: int | None = None
     may_pass_on: bool = False
     leaves_much: bool = False
     is_round: bool = False

@@ -15,6 +15,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
+    DEFAULT_MIN_PAUSE_S,
     DEFAULT_ROUND_BUDGET_S,
     DEFAULT_SESSION_IDLE_S,
     DEFAULT_SINGLE_TASK_BUDGET_S,
@@ -42,6 +43,7 @@ from beam_spark_runner.options.values import (
     milliseconds,
     one_of,
     positive,
+    positive_seconds,
     seconds,
     size,
     spark_conf,
@@ -111,6 +113,7 @@ class RunnerConfig:
     checkpoint_dir: str | None = None  # a folder, or its URL
     recovers_batch: bool = False  # --batch_job_recovery
     server_folder: str | None = None  # of one job, in the --jobs_dir of a job server
+    snapshot_min_pause_s: float = DEFAULT_MIN_PAUSE_S  # --operator_coordinator_snapshot_min_pause
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
@@ -212,6 +215,10 @@ class RunnerConfig:
                 "checkpoint_dir", getattr(values, "checkpoint_dir", None)
             ),
             recovers_batch=bool(getattr(values, "batch_job_recovery", False)),
+            snapshot_min_pause_s=positive_seconds(
+                "operator_coordinator_snapshot_min_pause",
+                getattr(values, "operator_coordinator_snapshot_min_pause", DEFAULT_MIN_PAUSE_S),
+            ),
             store_settings=store_settings(values),
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(values, "savepoint_path", None)
@@ -339,10 +346,7 @@ def _environment_overrides(values: argparse.Namespace, job_endpoint: str | None)
 def _start_timeout_s(value: object) -> float:
     if value is None:
         return DEFAULT_START_TIMEOUT_S
-    timeout_s = seconds("environment_start_timeout", value)
-    if not timeout_s:
-        raise OptionsError("environment_start_timeout", "must be more than 0 seconds")
-    return timeout_s
+    return positive_seconds("environment_start_timeout", value)
 
 
 def _stuck_s(value: object) -> float | None:

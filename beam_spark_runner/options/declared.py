@@ -12,6 +12,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 DEFAULT_ROUND_BUDGET_S = 2
+DEFAULT_MIN_PAUSE_S = 180
 DEFAULT_SINGLE_TASK_BUDGET_S = 0.1
 DEFAULT_SESSION_IDLE_S = 600
 DEFAULT_BATCH_INTERVAL_MS = 500
@@ -151,6 +152,13 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "Store what the tasks of a batch pipeline have made in --checkpoint_dir, so that "
         "the same command continues from there after the program, Spark or a machine has died. On "
         "a job server, which needs --jobs_dir for it, the server continues the pipeline.",
+    },
+    "operator_coordinator_snapshot_min_pause": {
+        "default": str(DEFAULT_MIN_PAUSE_S),
+        "metavar": "SECONDS",
+        "help": "With --batch_job_recovery: the time after which a task ends its work on "
+        "splittable DoFns, so that what it has read is committed; another task continues. "
+        f"Default: {DEFAULT_MIN_PAUSE_S}.",
     },
     "hdfs_https": {
         "action": "store_true",

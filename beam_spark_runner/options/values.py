@@ -51,6 +51,14 @@ def seconds(option: str, value: Any) -> float:
     return number(option, value, MAX_SECONDS)
 
 
+def positive_seconds(option: str, value: Any) -> float:
+    """Parse a time in seconds that is not 0; see ``number``."""
+    parsed_s = seconds(option, value)
+    if not parsed_s:
+        raise OptionsError(option, "must be more than 0 seconds")
+    return parsed_s
+
+
 def milliseconds(option: str, value: Any) -> float:
     """Parse a time in milliseconds, and return it in seconds; see ``number``."""
     return number(option, value, MAX_SECONDS * 1000) / 1000

@@ -39,13 +39,11 @@ class RunningSegment:
 
     Attributes:
         segment: The number of the segment.
-        partitions: The number of partitions of its exchange.
         parts: What its Spark jobs have stored, in order.
         metrics: Serialised MonitoringInfos of these Spark jobs.
     """
 
     segment: int
-    partitions: int
     parts: tuple[StoredPart, ...]
     metrics: tuple[bytes, ...] = ()
 
@@ -147,7 +145,6 @@ def encode(manifest: BatchManifest) -> bytes:
         "running": running
         and [
             running.segment,
-            running.partitions,
             list(map(_coded_part, running.parts)),
             _hex(running.metrics),
         ],
@@ -175,9 +172,8 @@ def decode(data: bytes, name: str) -> BatchManifest:
     running = fields["running"]
     fields["running"] = running and RunningSegment(
         segment=running[0],
-        partitions=running[1],
-        parts=tuple(map(_part, running[2])),
-        metrics=_bytes(running[3]),
+        parts=tuple(map(_part, running[1])),
+        metrics=_bytes(running[2]),
     )
     fields["done"] = {segment: _bytes(infos) for segment, infos in fields["done"]}
     fields["outputs"] = {segment: tuple(map(_part, parts)) for segment, parts in fields["outputs"]}

@@ -35,6 +35,8 @@ SUBMISSION = "submission"
 ENDED = "ended"
 FILES = "files"
 """The subfolder of the files that the pipeline needs."""
+PROBE = "probe"
+"""The subfolder in which executors show that they share the folder with the driver."""
 KEPT = 2
 """The number of newest manifests that are not deleted."""
 MAX_STARTS = 3
@@ -238,6 +240,7 @@ def remove_ended(storage: DeletingStorage, work: WorkFolders) -> tuple[bytes, ..
     for run in range(1, max(numbers_in(storage, commits()), default=0) + 2):
         work.remove(work_folder(run))
     work.remove(FILES)
+    work.remove(PROBE)
     names = [name for name in storage.names() if name not in (ENDED, SUBMISSION)]
     storage.delete(sorted(names, key=lambda name: (fence_in(name) is not None, name)))
     storage.delete([SUBMISSION])

@@ -70,24 +70,44 @@ def _digest(report: bytes) -> bytes:
     return hashlib.blake2b(report, digest_size=_DIGEST_BYTES).digest()
 
 
-def finished_partitions(names: Iterable[str]) -> Mapping[int, list[Finish]]:
-    """Return the attempts that may be kept, by partition: those of one number of tasks.
+def finished_partitions(names: Iterable[str]) -> Mapping[int, Mapping[int, list[Finish]]]:
+    """Return the attempts that may be kept, by the number of tasks of their job, and by partition.
 
-    Starts of a driver may have run a Spark job with different numbers of tasks. Those are kept of
-    which most partitions are finished.
+    Starts of a driver may have run a Spark job with different numbers of tasks.
 
     Args:
         names: The names of the files of a Spark job.
 
     Returns:
-        By partition, attempts in the order of their ids. Nobody has read the rows of either before
-        the commit, so that it does not matter which is kept, as long as all starts choose the same.
+        For each partition, attempts in the order of their ids. Nobody has read the rows of either
+        before the commit, so that it does not matter which is kept, as long as all starts choose
+        the same.
     """
-    by_count: dict[int, dict[int, list[Finish]]] = {}
+    found: dict[int, dict[int, list[Finish]]] = {}
     for finish in sorted(finish for name in names if (finish := finish_in(name)) is not None):
         if finish.partition < finish.partitions:
-            by_partition = by_count.setdefault(finish.partitions, {})
+            by_partition = found.setdefault(finish.partitions, {})
             by_partition.setdefault(finish.partition, []).append(finish)
-    if not by_count:
-        return {}
-    return by_count[max(by_count, key=lambda count: (len(by_count[count]), count))]
+    return found
+
+
+def tasks_before(found: Mapping[int, Mapping[int, object]]) -> int | None:
+    """Return the number of tasks of which most partitions have finished. None: there are none.
+
+    Args:
+        found: See ``finished_partitions``.
+    """
+    return max(found, key=lambda tasks: (len(found[tasks]), tasks), default=None)
+
+
+def keeps_tasks(before: int, kept: int, slots: int) -> bool:
+    """Whether a Spark job runs with as many tasks as before, so that finished ones are kept.
+
+    Partitions of another number of tasks are other rows.
+
+    Args:
+        before: The number of tasks.
+        kept: How many of them are finished.
+        slots: How many tasks would run at a time, if there were enough.
+    """
+    return kept > 0 and (2 * kept >= before or slots <= 2 * before)

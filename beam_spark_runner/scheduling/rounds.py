@@ -57,19 +57,22 @@ class Rounds:
     """Decides which Spark jobs one segment needs: each event results in one action.
 
     Budgets double from round to round, so that there are few rounds however long the work takes.
+    They have a limit where each accepted Spark job is stored: a crash repeats little then.
 
     Args:
         levels: The number of levels of the segment.
         budget_s: The time after which a task leaves the rest of its restrictions as residuals.
+        longest_s: The longest budget. None: there is no limit.
 
     Example:
         levels 0 1 2, where 1 hosts a splittable DoFn that takes 10 s:
         levels from 0; rounds of 4 s and 8 s at level 1; levels from 2.
     """
 
-    def __init__(self, levels: int, budget_s: float) -> None:
+    def __init__(self, levels: int, budget_s: float, longest_s: float | None = None) -> None:
         self._levels = levels
-        self._budget_s = budget_s
+        self._longest_s = longest_s
+        self._budget_s = self._limited(budget_s)
         self._last: Action | None = None
 
     def start(self) -> Action:
@@ -89,17 +92,20 @@ class Rounds:
                     return self._do(Finish())
                 if not first <= left_by < self._levels:
                     raise InvariantError(f"residuals of level {left_by}, after {self._last}")
-                return self._do(RunRound(left_by, 1, 2 * self._budget_s))
+                return self._do(RunRound(left_by, 1, self._limited(2 * self._budget_s)))
             case RunRound(level=level, number=number, budget_s=budget_s):
                 if left_by is None:
                     return self._do(self._from(level + 1))
                 if left_by != level:
                     raise InvariantError(f"residuals of level {left_by}, after {self._last}")
-                return self._do(RunRound(level, number + 1, 2 * budget_s))
+                return self._do(RunRound(level, number + 1, self._limited(2 * budget_s)))
         raise InvariantError(f"unexpected {event} after {self._last}")
 
     def _from(self, level: int) -> Action:
         return Finish() if level == self._levels else RunLevels(level, self._budget_s)
+
+    def _limited(self, budget_s: float) -> float:
+        return budget_s if self._longest_s is None else min(budget_s, self._longest_s)
 
     def _do(self, action: Action) -> Action:
         self._last = action

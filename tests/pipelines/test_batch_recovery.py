@@ -1,5 +1,6 @@
 """Batch pipelines whose drivers die at any moment, and whose later starts continue."""
 
+import contextlib
 import errno
 import logging
 import random
@@ -20,8 +21,10 @@ from beam_spark_runner.core.errors import (
     BundleFailedError,
     OptionsError,
 )
+from beam_spark_runner.in_process.session import InProcessSession
 from beam_spark_runner.recovery.batch_start import CrashLoopError
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 from beam_spark_runner.transforms import WriteToSpark
 from tests.harness.processes import wait_for
@@ -152,6 +155,31 @@ def test_a_partition_that_has_finished_does_not_run_again(failed: Job, tmp_path:
     # Of what had run, only what the failed partition had done until then runs again.
     assert sum(lines.values()) - 7 < len(before)
     assert failed.lines() == sorted(lines)
+
+
+@pytest.mark.parametrize(("more", "keeps"), [(2, True), (3, False)])
+def test_a_much_larger_cluster_gets_more_tasks(
+    spark_session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    more: int,
+    keeps: bool,
+) -> None:
+    (obstacle := tmp_path / "obstacle").touch()
+    job = Job(spark_session, tmp_path / "failed", failing(obstacle))
+    with pytest.raises(BundleFailedError, match="not now"):
+        job.start("--parallelism=3")
+    obstacle.unlink()
+    _, *others = records(job)
+    for record in others:
+        record.unlink()
+    with contextlib.ExitStack() as patched, caplog.at_level(logging.INFO):
+        for session in (InProcessSession, SessionHandle):
+            slots = mock.Mock(return_value=more * 3)
+            patched.enter_context(mock.patch.object(session, "slots", slots))
+        job.start(f"--parallelism={more * 3}")
+    assert job.lines() == sorted(f"({x}, {sum(range(x, 70, 7))})" for x in range(7))
+    assert ("1 of 3 partitions have finished already" in caplog.text) is keeps
 
 
 def damage(file: Path) -> None:

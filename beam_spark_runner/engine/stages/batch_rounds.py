@@ -59,6 +59,7 @@ class Rounds(BundlesInTurn):
                 pieces=min(context.level.partitions, _MAX_PIECES),
                 leave=self._leave,
                 leaves_much=batch.leaves_much,
+                longest_us=batch.longest_round_us,
             ),
         )
 

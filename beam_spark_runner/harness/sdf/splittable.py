@@ -5,7 +5,7 @@ Each restriction is pushed by itself, so that a bundle can end between two of th
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from apache_beam.coders import WindowedValueCoder
@@ -41,12 +41,15 @@ class Budget:
             and its watermark hold in event time, both in microseconds.
         leaves_much: Several restrictions, or a large one, are left at once: other tasks can process
             them meanwhile.
+        longest_us: The time after which a task with many restrictions of similar sizes leaves the
+            rest, too; its current restriction is not cut into pieces. None: there is no limit.
     """
 
     duration_us: int
     pieces: int
     leave: Callable[[WindowedValue, int, int], None]
     leaves_much: bool = False
+    longest_us: int | None = None
 
 
 class SplittableInput(RestrictionInput):
@@ -102,9 +105,14 @@ class SplittableInput(RestrictionInput):
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
         leaves_much = self._budget is not None and self._budget.leaves_much
-        if len(self._ready) > _MAX_GATHERED and not leaves_much:
-            self._gathers, self._budget = False, None
-        if not self._gathers:
+        if self._gathers and len(self._ready) > _MAX_GATHERED and not leaves_much:
+            self._gathers = False
+            self._begin(is_skewed=False)
+        if self._gathers:
+            return
+        if self._is_over():
+            self._leave()
+        else:
             self._process()
 
     def push_later(self, element: WindowedValue, due_us: int) -> None:
@@ -133,7 +141,9 @@ class SplittableInput(RestrictionInput):
             if self._leaves_at_once():
                 self._leave()
                 return True
-            self._begin()
+            self._begin(
+                is_skewed=may_leave_work([float(element.value[1]) for element in self._ready])
+            )
         elif self._is_over() and len(self._timers):
             self._leave()
             return True
@@ -151,12 +161,17 @@ class SplittableInput(RestrictionInput):
             return False
         return self.pending() > 1 or any(element.value[1] > _LARGE for element in self._ready)
 
-    def _begin(self) -> None:
-        if self._budget is not None:
-            if may_leave_work([float(element.value[1]) for element in self._ready]):
-                self._ends_us = self._now_us() + self._budget.duration_us
-            else:
-                self._budget = None
+    def _begin(self, *, is_skewed: bool) -> None:
+        budget = self._budget
+        if budget is None:
+            return
+        if is_skewed:
+            self._ends_us = self._now_us() + budget.duration_us
+        elif budget.longest_us is not None:
+            self._budget = replace(budget, pieces=1)
+            self._ends_us = self._now_us() + budget.longest_us
+        else:
+            self._budget = None
 
     def _is_over(self) -> bool:
         return self._ends_us is not None and self._now_us() >= self._ends_us
@@ -165,6 +180,7 @@ class SplittableInput(RestrictionInput):
         """Push the elements that are ready; at least one, even if the time is over."""
         if not self._ready:
             return
+        is_new = self._bundle is None
         if self._bundle is None:
             self._bundle = self._start_bundle()
         self._bundle.enter()
@@ -174,8 +190,9 @@ class SplittableInput(RestrictionInput):
                 element = self._ready.popleft()
                 push([element.value], [element])
             return
-        left_s = (self._ends_us - self._now_us()) / 1e6
-        self._checkpoint = TimedSplit(self._bundle, max(0.0, left_s), self._budget.pieces)
+        if is_new:
+            left_s = (self._ends_us - self._now_us()) / 1e6
+            self._checkpoint = TimedSplit(self._bundle, max(0.0, left_s), self._budget.pieces)
         while self._ready:
             element = self._ready.popleft()
             push([element.value], [element])

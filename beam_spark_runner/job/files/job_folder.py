@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.storage.folder import Folder, Settings
-from beam_spark_runner.storage.folder_at import folder_at
+from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
+from beam_spark_runner.storage.urls import is_url
 
 _READS_AT_ONCE = 32
 
@@ -60,3 +63,16 @@ class JobFolderAt:
     def _storage_of(self, folder: str) -> CheckpointStorage:
         place = self.place(folder)
         return CheckpointStorage(folder_at(place, self.settings), place)
+
+
+def job_folder_of(config: RunnerConfig) -> JobFolderAt | None:
+    """Return where a batch job with ``--batch_job_recovery`` is stored; None: it has none."""
+    if not config.recovers_batch:
+        return None
+    if config.server_folder is not None:
+        return JobFolderAt(config.server_folder)
+    if config.checkpoint_dir is None:
+        return None
+    place = config.checkpoint_dir
+    root = place if is_url(place) else str(Path(place).absolute())
+    return JobFolderAt(root, settings_of_tasks(root, config.store_settings))

@@ -330,6 +330,7 @@ class Job:
             clock,
             self._control,
             lambda: self._session.cancel(self.job_id),
+            self._session.slots,
         )
 
     def _end_recovery(self) -> None:

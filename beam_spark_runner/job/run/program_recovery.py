@@ -18,7 +18,7 @@ from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.files import stored_submission
-from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.job.files.job_folder import job_folder_of
 from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
@@ -37,8 +37,6 @@ from beam_spark_runner.recovery.batch_start import (
 )
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.storage.folder_at import settings_of_tasks
-from beam_spark_runner.storage.urls import is_url
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,14 +49,10 @@ class ProgramRecovery(JobRecovery):
     """
 
     def __init__(self, config: RunnerConfig) -> None:
-        root = config.job_folder
-        assert root is not None
-        root = root if is_url(root) else str(Path(root).absolute())
+        folder = job_folder_of(config)
+        assert folder is not None
         self._restart = config.restart
-        super().__init__(
-            JobFolderAt(root, settings_of_tasks(root, config.store_settings)),
-            tries_again=self._restart == "resume",
-        )
+        super().__init__(folder, tries_again=self._restart == "resume")
         self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
         self._began_s = 0.0
 
@@ -153,12 +147,13 @@ class ProgramRecovery(JobRecovery):
         clock: Clock,
         control: JobControl,
         cancel: Callable[[], None],
+        slots: Callable[[], int],
     ) -> None:
         if self._metrics is not None:
             _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
             tally.accepted[SegmentId(0)] = self._metrics
             return
-        super().run(plan, settings, cluster, tally, clock, control, cancel)
+        super().run(plan, settings, cluster, tally, clock, control, cancel, slots)
 
     @override
     def _check_claimed(self, start: BatchStart) -> None:

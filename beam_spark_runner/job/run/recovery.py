@@ -82,6 +82,7 @@ class JobRecovery(ABC):
         clock: Clock,
         control: JobControl,
         cancel: Callable[[], None],
+        slots: Callable[[], int],
     ) -> None:
         """Run what earlier starts have not run; see ``run_plan``.
 
@@ -93,6 +94,7 @@ class JobRecovery(ABC):
             clock: Of this machine.
             control: Ends the job if another start has taken it over.
             cancel: Cancels the Spark jobs that run.
+            slots: Returns how many tasks run at a time.
 
         Raises:
             RunnerError: See ``BatchStart`` and ``run_plan``.
@@ -123,6 +125,7 @@ class JobRecovery(ABC):
                     wait=wait,
                     background=background,
                     on_continue=settings.on_continue,
+                    slots=slots,
                 ),
             )
             with contextlib.closing(store):

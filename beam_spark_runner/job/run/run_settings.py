@@ -57,6 +57,7 @@ def run_settings_of(
         check_cancelled=check_cancelled,
         observer=telemetry,
         round_budget_s=config.sdf_round_budget_s or None,
+        longest_round_s=config.snapshot_min_pause_s if config.recovers_batch else None,
         # The output of such a task would be nowhere but in the driver.
         single_task_budget_s=0.0 if config.recovers_batch else config.single_task_budget_s,
     )

@@ -67,9 +67,10 @@ class ServedRecovery(JobRecovery):
         clock: Clock,
         control: JobControl,
         cancel: Callable[[], None],
+        slots: Callable[[], int],
     ) -> None:
         settings = replace(settings, on_continue=self._show_progress)
-        super().run(plan, settings, cluster, tally, clock, control, cancel)
+        super().run(plan, settings, cluster, tally, clock, control, cancel, slots)
 
     def _show_progress(self, done: str) -> None:
         assert self.start is not None

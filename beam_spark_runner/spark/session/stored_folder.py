@@ -12,6 +12,8 @@ from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.folder import Folder
 
+_Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 _CONTENT = b"probe"
 _FILE = "file"
 
@@ -67,10 +69,7 @@ def _reason_against_files(session: SessionHandle, probe: Folder, url: str) -> st
     except (OSError, OptionsError) as error:
         reason = f"on this machine: {first_line(error)}"
     else:
-        slots = session.slots()
-        tasks = session.spark.range(0, slots, 1, slots)
-        answers = tasks.mapInArrow(_reading(probe), "reason string").collect()
-        reason = min({str(each) for (each,) in answers} - {""}, default="")
+        reason = _first_reason(session, _reading(probe, _FILE))
     try:
         remove_stored_folder(session, probe, url)
     except Exception as error:  # on Connect, where the client alone could
@@ -78,12 +77,68 @@ def _reason_against_files(session: SessionHandle, probe: Folder, url: str) -> st
     return reason
 
 
-def _reading(probe: Folder) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def check_shared_folder(session: SessionHandle, folder: Folder, place: str, option: str) -> None:
+    """Check that executors read and write in a folder; once for each application.
+
+    Nothing is done if tasks run on this machine.
+
+    Args:
+        session: The session of these executors.
+        folder: The folder, which may not exist yet. Empty files may remain in it if this process
+            is killed.
+        place: The path or URL to name in the error.
+        option: The option that has named it.
+
+    Raises:
+        OptionsError: This machine or an executor cannot use the folder, or they do not share it.
+    """
+    if session.is_local:
+        return
+    key = (session.application_id(), folder)
+    with _lock:
+        if key in _checked:
+            return
+        name = uuid.uuid4().hex
+        try:
+            folder.make()
+            folder.create(name, _CONTENT)
+            reason = _first_reason(session, _reading(folder, name, writes=True))
+            folder.delete([each for each in folder.names() if each.startswith(name)])
+        except OSError as error:
+            reason = f"on this machine: {first_line(error)}"
+        if reason:
+            raise OptionsError(
+                option,
+                f"{place} is not storage that all executors share with this machine: files in it "
+                f"could not be written and read ({reason}). Name a folder that is mounted at one "
+                "path everywhere, or one of an object store or HDFS which executors may use",
+            )
+        _checked[key] = ""
+
+
+def _first_reason(session: SessionHandle, task: _Task) -> str:
+    """Run a task in each slot, and return one of the reasons that they give; empty: none does."""
+    slots = session.slots()
+    answers = session.spark.range(0, slots, 1, slots).mapInArrow(task, "reason string").collect()
+    return min({str(each) for (each,) in answers} - {""}, default="")
+
+
+def _reading(probe: Folder, name: str, *, writes: bool = False) -> _Task:
+    """Return a task that says why it cannot read a file, or write another one.
+
+    Args:
+        probe: The folder of the file.
+        name: Its name.
+        writes: Whether it writes one whose name begins like that.
+    """
+
     def read_probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         try:
-            reason = "" if probe.read(_FILE) == _CONTENT else "a file has another content"
+            reason = "" if probe.read(name) == _CONTENT else "a file has another content"
+            if writes:
+                probe.create(f"{name}-{uuid.uuid4().hex}", b"")
         except Exception as error:
             reason = f"on an executor: {first_line(error)}"
         yield pa.RecordBatch.from_pylist([{"reason": reason}])

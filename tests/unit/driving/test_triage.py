@@ -9,12 +9,14 @@ import pytest
 from beam_spark_runner.core.errors import (
     BundleFailedError,
     CheckpointStorageError,
+    LostRowsError,
+    OutputStorageError,
     SparkJobError,
     StuckBundleError,
 )
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
-from beam_spark_runner.driving.triage import Attempt, attempt
+from beam_spark_runner.driving.triage import Attempt, attempt, can_be_read
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
@@ -152,3 +154,42 @@ def test_a_stuck_bundle_is_recognised_in_the_text_of_spark() -> None:
     stuck = StuckBundleError("Wait", 5, "in wait")
     with pytest.raises(StuckBundleError, match="Wait"):
         run(RuntimeError(f"StuckBundleError: {stuck}"))
+
+
+def read(outcome: bool | Exception, check_cancelled: Callable[[], None] = nothing) -> bool:
+    """Return whether rows can be read, of which reading has this outcome."""
+
+    def is_complete() -> bool:
+        return fail(outcome) if isinstance(outcome, Exception) else outcome
+
+    return can_be_read(is_complete, Spark(), check_cancelled, lambda error: "segment 0")
+
+
+MISSING = LostRowsError(7, "/job/p00000.rows is missing")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "can"),
+    [
+        pytest.param(True, True, id="complete"),
+        pytest.param(False, False, id="of other attempts"),
+        pytest.param(RuntimeError(LOST), False, id="lost with an executor"),
+        pytest.param(MISSING, False, id="a file is missing"),
+        pytest.param(RuntimeError(f"LostRowsError: {MISSING}"), False, id="a task has said so"),
+    ],
+)
+def test_whether_materialised_rows_can_be_read(outcome: bool | Exception, can: bool) -> None:
+    assert read(outcome) is can
+
+
+@pytest.mark.parametrize("is_of_task", [True, False])
+def test_a_folder_that_cannot_be_read_now_has_lost_nothing(is_of_task: bool) -> None:
+    error = OutputStorageError("/job", "unavailable")
+    with pytest.raises(OutputStorageError, match="unavailable"):
+        read(RuntimeError(f"OutputStorageError: {error}") if is_of_task else error)
+
+
+@pytest.mark.parametrize("error", [RuntimeError(LOST), RuntimeError(f"LostRowsError: {MISSING}")])
+def test_rows_of_a_job_that_was_cancelled_are_not_looked_for(error: Exception) -> None:
+    with pytest.raises(CancelledError):
+        read(error, lambda: fail(CancelledError()))

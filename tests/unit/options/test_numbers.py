@@ -144,6 +144,7 @@ def test_numbers_of_a_job_server(
         ("environment_start_timeout", "1e9"),
         ("sdf_round_budget", "1e9"),
         ("single_task_budget", "1e9"),
+        ("operator_coordinator_snapshot_min_pause", "1e9"),
         ("stuck_bundle_timeout", "1e9"),
         ("batch_interval_millis", "1e12"),
         ("group_memory_bytes", str(1 << 51)),

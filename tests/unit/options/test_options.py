@@ -107,6 +107,8 @@ def test_the_folder_of_class_archives(monkeypatch: pytest.MonkeyPatch) -> None:
             0.0,
         ),
         (["--environment_start_timeout=2.5"], "environment_start_timeout_s", 2.5),
+        ([], "snapshot_min_pause_s", 180.0),
+        (["--operator_coordinator_snapshot_min_pause=2.5"], "snapshot_min_pause_s", 2.5),
         (
             ["--spark_conf=spark.a=1", "--spark_conf", "spark.b=x=y", "--spark_conf=spark.a=2"],
             "spark_conf",
@@ -188,6 +190,10 @@ def test_reading_twice_gives_the_same() -> None:
         (["--sdk_worker_parallelism=1.5", "--environment_type=LOOPBACK"], "sdk_worker_parallelism"),
         (["--environment_cache_millis=-1"], "environment_cache_millis"),
         (["--environment_start_timeout=0"], "environment_start_timeout"),
+        (
+            ["--operator_coordinator_snapshot_min_pause=0"],
+            "operator_coordinator_snapshot_min_pause",
+        ),
         (["--environment_start_timeout=soon"], "environment_start_timeout"),
         (["--requirements_file=r.txt", "--environment_type=EMBEDDED"], "requirements_file"),
         (["--setup_file=./setup.py", "--environment_type=EMBEDDED"], "setup_file"),

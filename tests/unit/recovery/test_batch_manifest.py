@@ -33,7 +33,6 @@ PARTS = st.builds(
 RUNNING = st.builds(
     RunningSegment,
     segment=NUMBERS,
-    partitions=NUMBERS,
     parts=st.lists(PARTS, max_size=2).map(tuple),
     metrics=BYTES,
 )
@@ -96,7 +95,7 @@ def test_runs_are_those_whose_files_are_named() -> None:
         fence=1,
         plan="p",
         outputs={1: (PART, dataclasses.replace(PART, run=4))},
-        running=RunningSegment(segment=2, partitions=2, parts=(dataclasses.replace(PART, run=5),)),
+        running=RunningSegment(segment=2, parts=(dataclasses.replace(PART, run=5),)),
         side_inputs={
             1: GatheredSideInput(id="a", code=1, run=6, files=("f",)),
             2: GatheredSideInput(id="b", code=1, run=7, inline=b""),

@@ -130,6 +130,19 @@ def test_every_level_runs_and_it_ends(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
+    ("budget_s", "budgets"),
+    [
+        pytest.param(2.0, [2, 4, 5, 5, 2], id="rounds grow up to it"),
+        pytest.param(9.0, [5, 5, 5, 5, 5], id="it is less than the first budget"),
+    ],
+)
+def test_no_budget_exceeds_the_longest(budget_s: float, budgets: list[float]) -> None:
+    rounds = Rounds(2, budget_s, longest_s=5.0)
+    actions = [rounds.start(), *(rounds.on(Ran(left)) for left in (0, 0, 0, None))]
+    assert [each.budget_s for each in actions if isinstance(each, RunLevels | RunRound)] == budgets
+
+
+@pytest.mark.parametrize(
     ("sizes", "leaves"),
     [
         pytest.param([], True, id="only what is deferred"),

@@ -23,6 +23,7 @@ class ScriptedSdk:
         self.done: list[tuple[str, int, int]] = []  # element, position, when
         self.bundles: list[int] = []  # how many elements each got
         self.windows: list[Any] = []
+        self.fractions: list[float] = []  # at which bundles were split
         # The state of the watermark estimator and the size of what is deferred.
         self.estimates: Callable[[], tuple[int, float]] = lambda: (0, 1.0)
 
@@ -68,6 +69,7 @@ class ScriptedBundle:
         raise AssertionError("a splittable DoFn has no keys")
 
     def split(self, fraction_of_remainder: float) -> Any:
+        self._sdk.fractions.append(fraction_of_remainder)
         return ()  # nothing is ever under way for long
 
     def activity(self) -> Activity:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.sdf.splittable import Budget, SplittableInput, run_to_end
+from tests.harness.processes import wait_for
 from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
 from tests.unit.harness.sdf.scripted_sdk import Process, ScriptedSdk, three_times
 
@@ -19,7 +20,9 @@ class Sdk(ScriptedSdk):
         self.waits_us: list[int] = []
         self.input = self.open()
 
-    def give_budget(self, duration_us: int) -> list[tuple[str, int, int, int]]:
+    def give_budget(
+        self, duration_us: int, longest_us: int | None = None
+    ) -> list[tuple[str, int, int, int]]:
         """Let the input leave what it does not get to; returns the list where that goes."""
         left: list[tuple[str, int, int, int]] = []
 
@@ -27,7 +30,9 @@ class Sdk(ScriptedSdk):
             (name, (position, _)), _ = element.value
             left.append((name, position, due_us, hold_us))
 
-        self.input = self.open(Budget(duration_us=duration_us, pieces=2, leave=leave))
+        self.input = self.open(
+            Budget(duration_us=duration_us, pieces=2, leave=leave, longest_us=longest_us)
+        )
         return left
 
     def open(self, budget: Budget | None = None) -> SplittableInput:
@@ -220,6 +225,36 @@ def test_many_of_one_size_stay(count: int) -> None:
     assert len(sdk.done) == 3 * count
 
 
+@pytest.mark.parametrize("count", [3, 1_500])
+def test_many_of_one_size_are_left_after_the_longest_time(count: int) -> None:
+    sdk = Sdk(lambda *_: [])
+    sdk.process = _slow(sdk, 3_000_000, lambda *_: [])
+    left = sdk.give_budget(2_000_000, longest_us=4_000_000)
+    for number in range(count):
+        sdk.push(_sized(str(number), 5))
+    sdk.run()
+    assert [name for name, _, _ in sdk.done] == ["0", "1"]
+    assert [name for name, *_ in left] == [str(number) for number in range(2, count)]
+    assert sdk.input.pending() == 0
+
+
+@pytest.mark.parametrize(("sizes", "fractions"), [([9], [1 / 2, 0]), ([5, 5, 5], [0])])
+def test_only_what_others_should_help_with_is_cut_into_pieces(
+    sizes: list[float], fractions: list[float]
+) -> None:
+    sdk = Sdk(lambda *_: [])
+
+    def process(element: str, position: int) -> list[tuple[str, int, float, float]]:
+        wait_for(lambda: len(sdk.fractions) >= len(fractions))
+        return []
+
+    sdk.process = process
+    sdk.give_budget(0, longest_us=0)
+    sdk.push(*(_sized(str(number), size) for number, size in enumerate(sizes)))
+    sdk.run()
+    assert sdk.fractions[: len(fractions)] == fractions
+
+
 def test_a_budget_of_nothing_still_makes_progress() -> None:
     sdk = Sdk(three_times(0))
     left = sdk.give_budget(0)
@@ -292,9 +327,14 @@ def test_every_part_of_a_tree_is_processed_once_and_in_time(trees: list[Tree]) -
     step_us=st.sampled_from([0, 1, 300_000, 2_000_000]),
     budget_us=st.sampled_from([1_000, 100_000, 1_000_000, 10_000_000]),
     sizes=st.lists(st.sampled_from([1.0, 90.0]), min_size=4, max_size=4),
+    longest_us=st.sampled_from([None, 500_000]),
 )
 def test_every_part_of_a_tree_is_processed_once_in_whichever_round(
-    trees: list[Tree], step_us: int, budget_us: int, sizes: list[float]
+    trees: list[Tree],
+    step_us: int,
+    budget_us: int,
+    sizes: list[float],
+    longest_us: int | None,
 ) -> None:
     due: dict[tuple[str, int], int] = {}
     marks: dict[tuple[str, int], int] = {}
@@ -311,8 +351,8 @@ def test_every_part_of_a_tree_is_processed_once_in_whichever_round(
     sdk.process = _slow(sdk, step_us, process)
     left = [(str(number), 0, 0, MIN_US) for number in range(len(trees))]
     first = True
-    for _ in range(100):
-        pending, left = left, sdk.give_budget(budget_us)
+    for _ in range(200):
+        pending, left = left, sdk.give_budget(budget_us, longest_us)
         for name, position, due_us, hold_us in pending:
             assert hold_us <= marks.get((name, position), MIN_US)
             element = _sized(name, sizes[int(name)] if first else 1.0, position)
@@ -322,7 +362,7 @@ def test_every_part_of_a_tree_is_processed_once_in_whichever_round(
                 sdk.push(element)
         sdk.run()
         assert sdk.input.watermark_hold_us() == MAX_US
-        budget_us, first = 2 * budget_us, False
+        budget_us, first = min(2 * budget_us, longest_us or 2 * budget_us), False
         if not left:
             break
     assert not left
