@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import grpc
 import psutil
 import pytest
 from apache_beam.metrics import Metrics, MetricsFilter
@@ -16,7 +17,12 @@ from apache_beam.metrics import Metrics, MetricsFilter
 from tests.harness.processes import wait_for
 from tests.harness.test_job_server import CLIENTS, Server
 
-pytestmark = [pytest.mark.grpc, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.grpc,
+    pytest.mark.slow,
+    # Harnesses of a client with LOOPBACK, whose server is killed.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 RECOVERY = "--batch_job_recovery"
 
@@ -162,6 +168,7 @@ def test_a_job_outlives_its_spark(start: Callable[[], Server], tmp_path: Path) -
     assert server.program.end(60).code == 0
 
 
+@pytest.mark.rare
 def test_the_job_of_a_client_that_gives_up_ends(
     start: Callable[[], Server], tmp_path: Path
 ) -> None:
@@ -170,7 +177,7 @@ def test_the_job_of_a_client_that_gives_up_ends(
     result = server.submit(steps.build, RECOVERY, *CLIENTS["PortableRunner in PROCESS"])
     server.program.wait_for(steps.arrived)
     server.program.send(signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="UNAVAILABLE"):  # Beam's own client does
+    with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):  # Beam's own client does
         result.wait_until_finish()
     server.program.end(120, jvm_was_killed=True)
     steps.let_through()
