@@ -26,6 +26,7 @@ from beam_spark_runner.job.files.stored_files import with_fetched_files, with_st
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.control import JobControl
+from beam_spark_runner.job.run.previous_starts import client_of, end_previous
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.plan.fingerprint import fingerprint
@@ -34,12 +35,15 @@ from beam_spark_runner.recovery.batch_manifest import commit_in
 from beam_spark_runner.recovery.batch_start import (
     ENDED,
     FILES,
+    PROBE,
     SUBMISSION,
     BatchStart,
     remove_ended,
 )
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.stored_folder import check_shared_folder
+from beam_spark_runner.storage.folder_at import folder_at
 
 _LOGGER = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 10.0
@@ -59,9 +63,11 @@ class JobRecovery:
         self._folder = job_folder_of(config.checkpoint_dir, config.store_settings)
         self._storage = self._folder.storage
         self._restart = config.restart
+        self._waits_s = config.previous_worker_recovery_timeout_s
         self._start: BatchStart | None = None
         self._segments = 0  # how many the plan has
         self._is_fenced = False
+        self._has_run = False  # else the executors were refused, which is no crash
         self._ended = threading.Event()
         self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
         self.began_s = 0.0
@@ -142,6 +148,50 @@ class JobRecovery:
         except OSError as error:
             raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
 
+    def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
+        """Take the job over, before anything runs in the session.
+
+        Tasks of a client that has died may use all of its slots.
+
+        Args:
+            plan: The plan of the submission.
+            session: The session in which it runs.
+            tag: The tag of its Spark jobs.
+            control: Ends the job if another start has taken it over.
+
+        Raises:
+            RunnerError: See ``BatchStart``.
+        """
+        if self._metrics is not None:
+            return
+        self._segments = len(plan.segments)
+        start = self._start = BatchStart(
+            self._storage,
+            self._folder,
+            fingerprint(plan),
+            tries_again=self._restart == "resume",
+            client=client_of(session, tag),
+        )
+        watch = threading.Thread(
+            target=self._watch,
+            args=(start, control, lambda: session.cancel(tag)),
+            name="beam-fence",
+            daemon=True,
+        )
+        watch.start()
+        try:
+            end_previous(
+                start,
+                self._folder,
+                session,
+                self._waits_s,
+                time.monotonic,
+                lambda seconds: _wait(start, control, seconds),
+            )
+        except FencedError:
+            self._is_fenced = True
+            raise
+
     def run(
         self,
         plan: Plan,
@@ -150,10 +200,9 @@ class JobRecovery:
         tally: RunMetrics,
         clock: Clock,
         control: JobControl,
-        cancel: Callable[[], None],
-        slots: Callable[[], int],
+        session: Session,
     ) -> None:
-        """Run what earlier starts have not run; see ``run_plan``.
+        """Run what earlier starts have not run, after ``begin``; see ``run_plan``.
 
         Args:
             plan: The plan of the submission.
@@ -162,33 +211,22 @@ class JobRecovery:
             tally: Gets its metrics.
             clock: Of this machine.
             control: Ends the job if another start has taken it over.
-            cancel: Cancels the Spark jobs that run.
-            slots: Returns how many tasks run at a time.
+            session: The session in which it runs.
 
         Raises:
-            RunnerError: See ``BatchStart`` and ``run_plan``.
+            RunnerError: See ``check_shared_folder`` and ``run_plan``.
         """
         if self._metrics is not None:
             _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
             tally.accepted[SegmentId(0)] = self._metrics
             return
-        self._segments = len(plan.segments)
-        start = self._start = BatchStart(
-            self._storage,
-            self._folder,
-            fingerprint(plan),
-            tries_again=self._restart == "resume",
-        )
-        watch = threading.Thread(
-            target=self._watch, args=(start, control, cancel), name="beam-fence", daemon=True
-        )
-        watch.start()
-
-        def wait(seconds: float) -> None:
-            start.check_fence()
-            control.wait(seconds)
-            control.check()
-
+        start = self._start
+        assert start is not None  # it has begun
+        if isinstance(session, SessionHandle):
+            probe = folder_at(self._folder.place(PROBE), self._folder.settings)
+            with session.job_scope(settings.job_id, "Verify executors"):
+                check_shared_folder(session, probe, self._folder.root, "checkpoint_dir")
+        self._has_run = True
         with ThreadPoolExecutor(1, "beam-sweep") as background:
             store = StoredSegments(
                 plan,
@@ -197,10 +235,10 @@ class JobRecovery:
                 self._folder,
                 Surroundings(
                     clock=clock,
-                    wait=wait,
+                    wait=lambda seconds: _wait(start, control, seconds),
                     background=background,
                     on_continue=settings.on_continue,
-                    slots=slots,
+                    slots=session.slots,
                 ),
             )
             try:
@@ -230,8 +268,10 @@ class JobRecovery:
         if has_succeeded:
             start.end()
             return
-        if is_cancelled:
+        if is_cancelled or not self._has_run:
             start.stop()
+        else:
+            start.rest()
         done = f"{len(start.manifest.done)} of {self._segments} Spark jobs"
         warn(
             f"the same command continues after {done}, with the code that the first start has "
@@ -248,6 +288,12 @@ class JobRecovery:
                 return
             except CheckpointStorageError as error:
                 _LOGGER.debug("the fence cannot be read: %s", error)
+
+
+def _wait(start: BatchStart, control: JobControl, seconds: float) -> None:
+    start.check_fence()
+    control.wait(seconds)
+    control.check()
 
 
 def _spark_of(session: Session) -> str:
