@@ -16,6 +16,7 @@ from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_MIN_PAUSE_S,
+    DEFAULT_PREVIOUS_WORKER_S,
     DEFAULT_ROUND_BUDGET_S,
     DEFAULT_SESSION_IDLE_S,
     DEFAULT_SINGLE_TASK_BUDGET_S,
@@ -114,6 +115,7 @@ class RunnerConfig:
     recovers_batch: bool = False  # --batch_job_recovery
     server_folder: str | None = None  # of one job, in the --jobs_dir of a job server
     snapshot_min_pause_s: float = DEFAULT_MIN_PAUSE_S  # --operator_coordinator_snapshot_min_pause
+    previous_worker_recovery_timeout_s: float = DEFAULT_PREVIOUS_WORKER_S
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
@@ -218,6 +220,10 @@ class RunnerConfig:
             snapshot_min_pause_s=positive_seconds(
                 "operator_coordinator_snapshot_min_pause",
                 getattr(values, "operator_coordinator_snapshot_min_pause", DEFAULT_MIN_PAUSE_S),
+            ),
+            previous_worker_recovery_timeout_s=seconds(
+                "previous_worker_recovery_timeout",
+                getattr(values, "previous_worker_recovery_timeout", DEFAULT_PREVIOUS_WORKER_S),
             ),
             store_settings=store_settings(values),
             savepoint_path=checkpoint_folder(

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 DEFAULT_ROUND_BUDGET_S = 2
 DEFAULT_MIN_PAUSE_S = 180
+DEFAULT_PREVIOUS_WORKER_S = 30
 DEFAULT_SINGLE_TASK_BUDGET_S = 0.1
 DEFAULT_SESSION_IDLE_S = 600
 DEFAULT_BATCH_INTERVAL_MS = 500
@@ -159,6 +160,13 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --batch_job_recovery: the time after which a task ends its work on "
         "splittable DoFns, so that what it has read is committed; another task continues. "
         f"Default: {DEFAULT_MIN_PAUSE_S}.",
+    },
+    "previous_worker_recovery_timeout": {
+        "default": str(DEFAULT_PREVIOUS_WORKER_S),
+        "metavar": "SECONDS",
+        "help": "With --batch_job_recovery, on a Spark Connect server whose previous client has "
+        "died: the time for which the next one waits until the server has finished the Spark job, "
+        f"before it ends it. Default: {DEFAULT_PREVIOUS_WORKER_S}.",
     },
     "hdfs_https": {
         "action": "store_true",

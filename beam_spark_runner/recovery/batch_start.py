@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
 
@@ -43,6 +43,7 @@ MAX_STARTS = 3
 """How many starts may end at one place, before the job is refused: it might kill its driver."""
 
 _STOPPED = re.compile(r"(?P<fence>\d{12})\.stopped")
+_IDLE = re.compile(r"(?P<fence>\d{12})\.idle")
 _CHANGED = (
     "the job in --checkpoint_dir was started by another version of this pipeline, and cannot be "
     "continued by this one. Undo the change, or use another --checkpoint_dir (or remove that one) "
@@ -86,6 +87,20 @@ class CrashLoopError(RunnerError):
         )
 
 
+class SparkClient(NamedTuple):
+    """A client of Spark Connect: if it dies, the server continues its Spark job for a while.
+
+    Attributes:
+        application: The id of the server's Spark application.
+        session: The id of its session.
+        tag: The tag of its Spark jobs.
+    """
+
+    application: str
+    session: str
+    tag: str
+
+
 class _Place(NamedTuple):
     """Where a start found the job."""
 
@@ -103,10 +118,12 @@ class BatchStart:
         work: The folders of its Spark jobs.
         plan: The fingerprint of the plan.
         tries_again: Whether to start although earlier starts have ended at the same place.
+        client: Of this start. None: if its driver dies, no Spark job of it continues.
 
     Attributes:
         manifest: The newest manifest, with the fence of this start.
         number: The number of this start, its fence.
+        previous: The clients of earlier starts that have died, as far as their fences are kept.
 
     Raises:
         IncompatibleCheckpointError: The plan is another one.
@@ -122,8 +139,10 @@ class BatchStart:
         plan: str,
         *,
         tries_again: bool = False,
+        client: SparkClient | None = None,
     ) -> None:
         self._storage, self._work, self._form = storage, work, commits()
+        self._client = client
         found = newest(storage, self._form)
         last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
         if last.plan != plan:
@@ -132,6 +151,7 @@ class BatchStart:
         if not tries_again:
             self._check_progress(place)
         self.number = self._claim(place)
+        self.previous = self._clients_that_died()
         kept = newest(storage, self._form, KEPT, self.number)
         self._kept = kept
         last = kept[-1] if kept else last
@@ -174,7 +194,10 @@ class BatchStart:
         if highest_fence(self._storage) > self.number:
             return frozenset()
         old = self.number - MAX_STARTS
-        names = ((fence_in(name) or _stopped_in(name), name) for name in self._storage.names())
+        names = (
+            (fence_in(name) or _stopped_in(name) or _idle_in(name), name)
+            for name in self._storage.names()
+        )
         self._storage.delete([name for fence, name in names if fence is not None and fence < old])
         needed = frozenset().union(*(manifest.runs() for manifest in self._kept))
         unneeded = frozenset(runs) - needed
@@ -186,6 +209,11 @@ class BatchStart:
         """Note that this start ends in order: it does not count as one that has died."""
         self._storage.create(f"{self.number:012d}.stopped", b"")
 
+    def rest(self) -> None:
+        """Note that this start has failed, and that none of its Spark jobs continues."""
+        if self._client is not None:
+            self._storage.create(f"{self.number:012d}.idle", b"")
+
     def end(self) -> None:
         """Note that the job is done, with its metrics, and remove its files."""
         metrics = [info.hex() for infos in self.manifest.done.values() for info in infos]
@@ -194,7 +222,7 @@ class BatchStart:
 
     def _claim(self, place: _Place) -> int:
         fence = highest_fence(self._storage)
-        content = json.dumps(place._asdict()).encode()
+        content = json.dumps({**place._asdict(), "client": self._client}).encode()
         while True:
             fence += 1
             if self._storage.create(fence_name(fence), content):
@@ -216,12 +244,31 @@ class BatchStart:
             raise CrashLoopError(MAX_STARTS, *place)
 
     def _place_of(self, fence: int) -> _Place:
-        return _Place(**json.loads(self._storage.read(fence_name(fence))))
+        content = self._content_of(fence)
+        return _Place(content["commit"], content["finished"])
+
+    def _clients_that_died(self) -> tuple[SparkClient, ...]:
+        names = self._storage.names()
+        fences = {fence for name in names if (fence := fence_in(name)) is not None}
+        ended = {number for name in names for number in (_stopped_in(name), _idle_in(name))}
+        earlier = sorted(fence for fence in fences - ended if fence < self.number)
+        clients = [self._content_of(fence).get("client") for fence in earlier]
+        return tuple(SparkClient(*client) for client in clients if client is not None)
+
+    def _content_of(self, fence: int) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self._storage.read(fence_name(fence)))
+        return content
 
 
 def _stopped_in(name: str) -> int | None:
     """Return the start that has ended in order, by the name of a file; None: it is another file."""
     match = _STOPPED.fullmatch(name)
+    return int(match["fence"]) if match else None
+
+
+def _idle_in(name: str) -> int | None:
+    """Return the start that has no Spark jobs any more, see ``rest``; None: it is another file."""
+    match = _IDLE.fullmatch(name)
     return int(match["fence"]) if match else None
 
 

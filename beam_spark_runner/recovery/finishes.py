@@ -111,3 +111,12 @@ def keeps_tasks(before: int, kept: int, slots: int) -> bool:
         slots: How many tasks would run at a time, if there were enough.
     """
     return kept > 0 and (2 * kept >= before or slots <= 2 * before)
+
+
+def all_have_finished(found: Mapping[int, Mapping[int, object]]) -> bool:
+    """Whether all tasks of a Spark job have finished.
+
+    Args:
+        found: See ``finished_partitions``.
+    """
+    return any(len(by_partition) == tasks for tasks, by_partition in found.items())

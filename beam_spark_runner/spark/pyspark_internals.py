@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy as copied
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -182,8 +183,7 @@ def gauge(context: Any, name: str) -> Any:
 
     It is an accumulator, in the source ``AccumulatorSource``. A second one of a name has no effect.
 
-    Source: Spark ``org.apache.spark.metrics.source.DoubleAccumulatorSource``, which is for users,
-        and experimental.
+    Source: Spark ``org.apache.spark.metrics.source.DoubleAccumulatorSource``; experimental.
     """
     java: Any = jvm()
     accumulator = scala_context(context).doubleAccumulator(name)
@@ -262,8 +262,14 @@ def server_of(spark: Any) -> str:
     A custom channel builder may have no port: then its host is returned.
     """
     builder = spark.client._builder
-    address: str = getattr(builder, "endpoint", None) or builder.host
-    return address
+    return str(getattr(builder, "endpoint", None) or builder.host)
+
+
+def interrupt_in(spark: Any, session_id: str, tag: str) -> None:
+    """Interrupt what runs under a tag in another session of a user on a Spark Connect server."""
+    client = copied(spark.client)
+    client._session_id, client._server_session_id = session_id, None
+    client.interrupt_tag(tag)
 
 
 def plan_text(frame: Any) -> str:
@@ -329,10 +335,7 @@ def path_of_broadcast(broadcast: Any) -> str | None:
 
 
 def delete_path(spark: "SparkSession", url: str) -> None:
-    """Delete a file, or a folder with all that is in it, on a file system that Hadoop knows.
-
-    Nothing happens if it does not exist.
-    """
+    """Delete a file, or a folder with all that is in it, on a file system of Hadoop's, if any."""
     java: Any = jvm()
     path = java.org.apache.hadoop.fs.Path(url)
     path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).delete(path, True)

@@ -175,6 +175,7 @@ def test_sessions_and_plans_of_spark_connect(connect_server: str) -> None:
         another = pyspark_internals.new_connect_session(session)
         assert another.session_id != session.session_id
         assert another.range(2).count() == 2
+        pyspark_internals.interrupt_in(session, another.session_id, "no such tag")
         moved = pyspark_internals.in_session(session.range(3), another)
         assert moved.sparkSession is another
         assert moved.count() == 3

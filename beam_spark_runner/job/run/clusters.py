@@ -11,21 +11,17 @@ from beam_spark_runner.engine.rows.row_memory import ROW_SHARES, BlockFile, RowM
 from beam_spark_runner.engine.shared_file import share_file
 from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.cluster import InProcessCluster
-from beam_spark_runner.job.files.job_folder import job_folder_of
 from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.values import IN_PROCESS
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.recovery.batch_start import PROBE
 from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
-from beam_spark_runner.spark.session.stored_folder import check_shared_folder
-from beam_spark_runner.storage.folder_at import folder_at
 
 
 def cluster_of(
@@ -118,15 +114,6 @@ def tables_of(plan: Plan, session: Session) -> Tables:
 
 
 def check_tasks_can_run(session: Session, config: RunnerConfig) -> None:
-    """Check the executors of a Spark, and that they share the folder of a job to be continued.
-
-    Raises:
-        RunnerError: See ``check_executors`` and ``check_shared_folder``.
-    """
-    if not isinstance(session, SessionHandle):
-        return
-    check_executors(session, config.shared_storage, config.executor_environment)
-    if (folder := job_folder_of(config)) is not None:
-        place = folder.place(PROBE)
-        option = "checkpoint_dir" if config.server_folder is None else "jobs_dir"
-        check_shared_folder(session, folder_at(place, folder.settings), folder.root, option)
+    """Check the executors of a Spark, see ``check_executors``."""
+    if isinstance(session, SessionHandle):
+        check_executors(session, config.shared_storage, config.executor_environment)

@@ -273,6 +273,8 @@ class Job:
                 deferred=lambda: sum(each.number for each in self.deferrals().values()),
                 attempted=self.attempted,
             )
+        if self._recovery is not None:
+            self._recovery.begin(self.plan, self._session, self.job_id, self._control)
         with self._session.job_scope(self.job_id, "Verify executors"):
             check_tasks_can_run(self._session, self._config)
             self._control.check()
@@ -329,8 +331,7 @@ class Job:
             self.tally,
             clock,
             self._control,
-            lambda: self._session.cancel(self.job_id),
-            self._session.slots,
+            self._session,
         )
 
     def _end_recovery(self) -> None:

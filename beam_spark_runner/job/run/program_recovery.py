@@ -52,7 +52,12 @@ class ProgramRecovery(JobRecovery):
         folder = job_folder_of(config)
         assert folder is not None
         self._restart = config.restart
-        super().__init__(folder, tries_again=self._restart == "resume")
+        super().__init__(
+            folder,
+            "checkpoint_dir",
+            config.previous_worker_recovery_timeout_s,
+            tries_again=self._restart == "resume",
+        )
         self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
         self._began_s = 0.0
 
@@ -138,6 +143,11 @@ class ProgramRecovery(JobRecovery):
             raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
 
     @override
+    def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
+        if self._metrics is None:
+            super().begin(plan, session, tag, control)
+
+    @override
     def run(
         self,
         plan: Plan,
@@ -146,14 +156,13 @@ class ProgramRecovery(JobRecovery):
         tally: RunMetrics,
         clock: Clock,
         control: JobControl,
-        cancel: Callable[[], None],
-        slots: Callable[[], int],
+        session: Session,
     ) -> None:
         if self._metrics is not None:
             _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
             tally.accepted[SegmentId(0)] = self._metrics
             return
-        super().run(plan, settings, cluster, tally, clock, control, cancel, slots)
+        super().run(plan, settings, cluster, tally, clock, control, session)
 
     @override
     def _check_claimed(self, start: BatchStart) -> None:
@@ -170,8 +179,10 @@ class ProgramRecovery(JobRecovery):
         if outcome.state == PipelineState.DONE:
             self.start.end()
             return outcome.state
-        if outcome.state == PipelineState.CANCELLED:
+        if outcome.state == PipelineState.CANCELLED or not self.has_run:
             self.start.stop()
+        else:
+            self.start.rest()
         outcome.warn(
             f"the same command continues after {self.progress}, with the code that the first start "
             f"has stored in {self._folder.root}"

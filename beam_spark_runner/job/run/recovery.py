@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +14,18 @@ from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.stored_segments import StoredSegments, Surroundings
 from beam_spark_runner.job.files.job_folder import JobFolderAt
 from beam_spark_runner.job.run.control import JobControl
+from beam_spark_runner.job.run.previous_starts import client_of, end_previous
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.recovery.batch_start import BatchStart
+from beam_spark_runner.recovery.batch_start import PROBE, BatchStart
 from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.stored_folder import check_shared_folder
+from beam_spark_runner.storage.folder_at import folder_at
 
 _LOGGER = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 10.0
@@ -51,20 +57,27 @@ class JobRecovery(ABC):
 
     Args:
         folder: The folder of the job.
+        option: The option that names the folder, for errors.
+        waits_s: ``--previous_worker_recovery_timeout``.
         tries_again: Whether to start although earlier starts have ended at the same place.
 
     Attributes:
         start: The start, once it has claimed the job.
         is_fenced: Whether another start has taken the job over.
-        segments: How many Spark jobs the plan has; 0 before it runs.
+        has_run: Whether it has begun to run the plan; else the executors were refused.
+        segments: How many Spark jobs the plan has; 0 before it begins.
     """
 
-    def __init__(self, folder: JobFolderAt, *, tries_again: bool = False) -> None:
+    def __init__(
+        self, folder: JobFolderAt, option: str, waits_s: float, *, tries_again: bool = False
+    ) -> None:
         self.start: BatchStart | None = None
-        self.is_fenced = False
+        self.is_fenced = self.has_run = False
         self.segments = 0
         self._folder = folder
         self._storage = folder.storage
+        self._option = option
+        self._waits_s = waits_s
         self._tries_again = tries_again
         self._ended = threading.Event()
 
@@ -72,6 +85,46 @@ class JobRecovery(ABC):
     @abstractmethod
     def began_s(self) -> float:
         """When the first start of the job began, Unix time."""
+
+    def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
+        """Take the job over, before anything runs in the session.
+
+        Tasks of a client that has died may use all of its slots.
+
+        Args:
+            plan: The plan of the job.
+            session: The session in which it runs.
+            tag: The tag of its Spark jobs.
+            control: Ends the job if another start has taken it over.
+
+        Raises:
+            RunnerError: See ``BatchStart``.
+        """
+        self.segments = len(plan.segments)
+        start = self.start = BatchStart(
+            self._storage,
+            self._folder,
+            fingerprint(plan),
+            tries_again=self._tries_again,
+            client=client_of(session, tag),
+        )
+        watch = threading.Thread(
+            target=self._watch,
+            args=(start, control, lambda: session.cancel(tag)),
+            name="beam-fence",
+            daemon=True,
+        )
+        watch.start()
+        with self._noticing_fences():
+            self._check_claimed(start)
+            end_previous(
+                start,
+                self._folder,
+                session,
+                self._waits_s,
+                time.monotonic,
+                lambda seconds: _wait(start, control, seconds),
+            )
 
     def run(
         self,
@@ -81,10 +134,9 @@ class JobRecovery(ABC):
         tally: RunMetrics,
         clock: Clock,
         control: JobControl,
-        cancel: Callable[[], None],
-        slots: Callable[[], int],
+        session: Session,
     ) -> None:
-        """Run what earlier starts have not run; see ``run_plan``.
+        """Run what earlier starts have not run, after ``begin``; see ``run_plan``.
 
         Args:
             plan: The plan of the job.
@@ -93,28 +145,19 @@ class JobRecovery(ABC):
             tally: Gets its metrics.
             clock: Of this machine.
             control: Ends the job if another start has taken it over.
-            cancel: Cancels the Spark jobs that run.
-            slots: Returns how many tasks run at a time.
+            session: The session in which it runs.
 
         Raises:
-            RunnerError: See ``BatchStart`` and ``run_plan``.
+            RunnerError: See ``check_shared_folder`` and ``run_plan``.
         """
-        self.segments = len(plan.segments)
-        start = self.start = BatchStart(
-            self._storage, self._folder, fingerprint(plan), tries_again=self._tries_again
-        )
-        watch = threading.Thread(
-            target=self._watch, args=(start, control, cancel), name="beam-fence", daemon=True
-        )
-        watch.start()
-
-        def wait(seconds: float) -> None:
-            start.check_fence()
-            control.wait(seconds)
-            control.check()
-
+        start = self.start
+        assert start is not None  # it has begun
+        if isinstance(session, SessionHandle):
+            probe = folder_at(self._folder.place(PROBE), self._folder.settings)
+            with session.job_scope(settings.job_id, "Verify executors"):
+                check_shared_folder(session, probe, self._folder.root, self._option)
+        self.has_run = True
         with ThreadPoolExecutor(1, "beam-sweep") as background, self._noticing_fences():
-            self._check_claimed(start)
             store = StoredSegments(
                 plan,
                 cluster,
@@ -122,10 +165,10 @@ class JobRecovery(ABC):
                 self._folder,
                 Surroundings(
                     clock=clock,
-                    wait=wait,
+                    wait=lambda seconds: _wait(start, control, seconds),
                     background=background,
                     on_continue=settings.on_continue,
-                    slots=slots,
+                    slots=session.slots,
                 ),
             )
             with contextlib.closing(store):
@@ -179,3 +222,9 @@ class JobRecovery(ABC):
                 return
             except CheckpointStorageError as error:
                 _LOGGER.debug("the fence cannot be read: %s", error)
+
+
+def _wait(start: BatchStart, control: JobControl, seconds: float) -> None:
+    start.check_fence()
+    control.wait(seconds)
+    control.check()

@@ -202,6 +202,7 @@ class ServedJob:
                         self.control,
                         lambda: _has_ended(session),
                         self.record.messages.inform,
+                        prepared.config.previous_worker_recovery_timeout_s,
                     )
                 job = Job(
                     prepared,

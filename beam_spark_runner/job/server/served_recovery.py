@@ -1,5 +1,6 @@
 """A bounded job of a server that the next Spark application, or the next server, continues."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
+from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.server.ending import Ending
@@ -31,6 +33,7 @@ class ServedRecovery(JobRecovery):
         control: Requests to cancel or suspend it.
         has_lost_spark: Returns whether the Spark application of the job has ended.
         inform: Is called with what users may know.
+        waits_s: ``--previous_worker_recovery_timeout``.
 
     Attributes:
         starts_again: Whether the job continues in the next Spark application of this server.
@@ -43,8 +46,9 @@ class ServedRecovery(JobRecovery):
         control: JobControl,
         has_lost_spark: Callable[[], bool],
         inform: Callable[[str], None],
+        waits_s: float,
     ) -> None:
-        super().__init__(ending.stored.folder)
+        super().__init__(ending.stored.folder, "jobs_dir", waits_s)
         self.starts_again = False
         self._ending = ending
         self._began_s = began_s
@@ -66,11 +70,10 @@ class ServedRecovery(JobRecovery):
         tally: RunMetrics,
         clock: Clock,
         control: JobControl,
-        cancel: Callable[[], None],
-        slots: Callable[[], int],
+        session: Session,
     ) -> None:
         settings = replace(settings, on_continue=self._show_progress)
-        super().run(plan, settings, cluster, tally, clock, control, cancel, slots)
+        super().run(plan, settings, cluster, tally, clock, control, session)
 
     def _show_progress(self, done: str) -> None:
         assert self.start is not None
@@ -93,6 +96,7 @@ class ServedRecovery(JobRecovery):
             return None
         if state == PipelineState.FAILED:
             if isinstance(outcome.error, STAYS):
+                self._rest()
                 outcome.warn(
                     "nothing of the job is removed: the next start of the job server continues "
                     f"after {self.progress}"
@@ -101,8 +105,14 @@ class ServedRecovery(JobRecovery):
             # Without a start, the job has found no Spark at all.
             if self.start is not None and self._has_lost_spark():
                 self.starts_again = True
+                self._rest()
                 return None
         return self._ending.end(state, outcome.error, _metrics_of(outcome).SerializeToString())
+
+    def _rest(self) -> None:
+        with contextlib.suppress(CheckpointStorageError):  # another start waits in vain
+            if self.start is not None:
+                self.start.rest()
 
 
 def _metrics_of(outcome: Outcome) -> beam_job_api_pb2.MetricResults:

@@ -1,10 +1,13 @@
 """A Spark session that one pipeline runs on."""
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
+
+from pyspark.errors import PySparkException
 
 from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
@@ -14,6 +17,7 @@ from beam_spark_runner.spark.sent_files import BroadcastFile, SessionFile
 from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect, set_conf
 from beam_spark_runner.spark.versions import SparkVersion
 
+_LOGGER = logging.getLogger(__name__)
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
 _ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 _LOOPBACK = "127.0.0.1"
@@ -276,6 +280,20 @@ class SessionHandle:
             self.spark.interruptTag(tag)
         elif not pyspark_internals.is_stopped(self.spark.sparkContext):
             self.spark.sparkContext.cancelJobsWithTag(tag)
+
+    def session_id(self) -> str:
+        """Return the id of the session on its Spark Connect server."""
+        return str(self.spark.session_id)
+
+    def interrupt(self, session_id: str, tag: str) -> None:
+        """Stop the jobs under a tag in another session of this user, on the same Connect server.
+
+        Nothing happens if the server has closed that session.
+        """
+        try:
+            pyspark_internals.interrupt_in(self.spark, session_id, tag)
+        except PySparkException as error:
+            _LOGGER.info("nothing was interrupted in session %s: %s", session_id, error)
 
     def close(self) -> None:
         """Stop a Spark that the runner started; restore the settings of the user's session."""

@@ -14,6 +14,7 @@ from beam_spark_runner.recovery.batch_start import (
     SUBMISSION,
     BatchStart,
     CrashLoopError,
+    SparkClient,
     remove_ended,
 )
 from beam_spark_runner.recovery.finishes import Finish
@@ -128,6 +129,39 @@ def test_each_commit_is_progress(files: Files, work: Work) -> None:
 def test_a_start_that_ended_in_order_has_not_died(files: Files, work: Work) -> None:
     for _ in range(8):
         BatchStart(files, work, "plan").stop()
+
+
+def client(number: int) -> SparkClient:
+    return SparkClient("app-1", f"session {number}", f"beam-job-{number}")
+
+
+def test_clients_that_have_died_are_known_to_later_starts(files: Files, work: Work) -> None:
+    first = BatchStart(files, work, "plan", client=client(1))
+    assert first.previous == ()
+    BatchStart(files, work, "plan")  # its Spark jobs have ended with it
+    third = BatchStart(files, work, "plan", client=client(3))
+    assert third.previous == (client(1),)
+    commit(third)
+    assert BatchStart(files, work, "plan").previous == (client(1), client(3))
+
+
+def test_clients_that_have_ended_in_order_have_left_nothing(files: Files, work: Work) -> None:
+    BatchStart(files, work, "plan", client=client(1)).stop()
+    BatchStart(files, work, "plan", client=client(2)).rest()
+    assert BatchStart(files, work, "plan").previous == ()
+
+
+def test_starts_that_have_failed_are_counted_wherever_they_ran(files: Files, work: Work) -> None:
+    for number in range(3):
+        BatchStart(files, work, "plan", client=client(number)).rest()
+    with pytest.raises(CrashLoopError):
+        BatchStart(files, work, "plan", client=client(3))
+    start = BatchStart(files, work, "plan", tries_again=True)
+    commit(start)
+    for _ in range(4):
+        start = BatchStart(files, work, "plan", tries_again=True)
+    start.sweep(())
+    assert not [name for name in files.names() if name.endswith(".idle")]
 
 
 def test_few_fences_are_left(files: Files, work: Work) -> None:

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.recovery.finishes import (
     Finish,
+    all_have_finished,
     decode_record,
     encode_record,
     finish_in,
@@ -96,3 +97,16 @@ def test_whether_the_number_of_tasks_is_chosen_anew(
     before: int, kept: int, slots: int, keeps: bool
 ) -> None:
     assert keeps_tasks(before, kept, slots) is keeps
+
+
+@pytest.mark.parametrize(
+    ("found", "all_have"),
+    [
+        pytest.param([], False, id="nothing"),
+        pytest.param(names((0, 2, 1), (0, 2, 2)), False, id="one of two, twice"),
+        pytest.param(names((0, 2, 1), (1, 2, 2)), True, id="both"),
+        pytest.param(names((0, 3, 1), (0, 2, 1), (1, 2, 2)), True, id="all of one number of tasks"),
+    ],
+)
+def test_whether_all_tasks_have_finished(found: list[str], all_have: bool) -> None:
+    assert all_have_finished(finished_partitions(found)) is all_have
