@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.core.ids import SegmentId, TransformId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
@@ -30,7 +30,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.recovery.batch_manifest import commit_in
+from beam_spark_runner.recovery.batch_manifest import commit_in, commits
 from beam_spark_runner.recovery.batch_start import (
     ENDED,
     FILES,
@@ -38,6 +38,7 @@ from beam_spark_runner.recovery.batch_start import (
     BatchStart,
     remove_ended,
 )
+from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.folder_at import settings_of_tasks
@@ -69,6 +70,28 @@ class JobRecovery:
         self._ended = threading.Event()
         self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
         self.began_s = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether an earlier start has run the job to its end."""
+        return self._metrics is not None
+
+    def begun_writes(self, plan: Plan) -> frozenset[TransformId]:
+        """Return the steps whose writes of tables earlier starts have begun, or made.
+
+        Args:
+            plan: The plan of the submission.
+        """
+        begun = {
+            segment
+            for manifest in newest(self._storage, commits())
+            for segment in (*manifest.begun, *manifest.written)
+        }
+        return frozenset(
+            each.table_write
+            for each in plan.segments
+            if each.table_write is not None and int(each.id) in begun
+        )
 
     def submit(
         self,
