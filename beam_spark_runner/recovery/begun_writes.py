@@ -53,6 +53,7 @@ class BegunWrite:
         schema: The schema of the rows as the target has them, as Spark's JSON.
         rows: How many rows are written.
         before: The target before the write.
+        session: The id of the session of Spark Connect that writes. Empty: it is a classic one.
     """
 
     fence: int
@@ -60,6 +61,7 @@ class BegunWrite:
     schema: str
     rows: int
     before: TargetState
+    session: str = ""
 
 
 class Found(NamedTuple):

@@ -6,6 +6,7 @@ each of these functions with the oldest and the newest PySpark that is supported
 
 import atexit
 import contextlib
+import copy
 import functools
 import os
 import signal
@@ -256,11 +257,15 @@ def new_connect_session(spark: Any) -> Any:
     return type(spark)(connection=builder, userId=spark.client._user_id)
 
 
-def server_of(spark: Any) -> str:
-    """Return the address of the server of a session of Spark Connect, as HOST:PORT.
+def client_of_session(spark: Any, id_: str) -> Any:
+    """Return a client of another session of the same user on the server of Spark Connect."""
+    builder = copy.copy(spark.client._builder)
+    builder._params = {**builder._params, builder.PARAM_SESSION_ID: id_}
+    return type(spark.client)(builder, user_id=spark.client._user_id)
 
-    A custom channel builder may have no port: then its host is returned.
-    """
+
+def server_of(spark: Any) -> str:
+    """Return HOST:PORT of the server of a session of Spark Connect; some channels have no port."""
     builder = spark.client._builder
     address: str = getattr(builder, "endpoint", None) or builder.host
     return address

@@ -106,6 +106,8 @@ class OpenWrite:
 
     def outcome(self, begun: BegunWrite) -> Outcome:
         """See ``TableToWrite``."""
+        if begun.session:
+            self.session.interrupt(begun.session)  # a server may still run what its client began
         found = self._target.found(begun)
         result = outcome(self.write.mode, begun, found)
         if result == Outcome.UNKNOWN:
@@ -140,6 +142,7 @@ class OpenWrite:
             schema=self.schema,
             rows=rows,
             before=self._target.state(),
+            session=str(self.session.spark.session_id) if self.session.is_connect else "",
         )
 
     def _written(self, rows: RowsToWrite | None, begun: Begun) -> bytes:

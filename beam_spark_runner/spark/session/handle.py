@@ -277,6 +277,21 @@ class SessionHandle:
         elif not pyspark_internals.is_stopped(self.spark.sparkContext):
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
+    def interrupt(self, id_: str) -> None:
+        """Stop what an earlier session of this user still runs on this server of Spark Connect.
+
+        Nothing happens if the server does not know the session.
+        """
+        if self.is_connect and id_ != self.spark.session_id:
+            client = pyspark_internals.client_of_session(self.spark, id_)
+            try:
+                client.interrupt_all()
+            except Exception as error:
+                if "INVALID_HANDLE" not in str(error):  # the session was closed with all it ran
+                    raise
+            finally:
+                client.close()
+
     def close(self) -> None:
         """Stop a Spark that the runner started; restore the settings of the user's session."""
         if self._is_closed:

@@ -52,6 +52,7 @@ BEGUN = st.builds(
     mark=st.text(max_size=3),
     schema=st.text(max_size=3),
     rows=NUMBERS,
+    session=st.text(max_size=3),
     before=st.builds(
         TargetState,
         exists=st.none() | st.booleans(),
