@@ -14,6 +14,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
+from beam_spark_runner.driving.segment_store import CommittedByOtherError
 from beam_spark_runner.driving.triage import Attempt, attempt
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
@@ -152,3 +153,8 @@ def test_a_stuck_bundle_is_recognised_in_the_text_of_spark() -> None:
     stuck = StuckBundleError("Wait", 5, "in wait")
     with pytest.raises(StuckBundleError, match="Wait"):
         run(RuntimeError(f"StuckBundleError: {stuck}"))
+
+
+def test_a_commit_of_another_start_is_no_failure_of_the_segment() -> None:
+    with pytest.raises(CommittedByOtherError):
+        run(CommittedByOtherError())
