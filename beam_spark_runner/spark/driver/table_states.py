@@ -167,10 +167,11 @@ class WriteTarget:
         return list(reader.format(source).load(write.path).inputFiles())
 
     def _own_folder(self) -> str:
-        """Return the folder of a table, if it is where Spark would create the table."""
+        """Return the folder of a table that Spark drops, and creates there again."""
         with contextlib.suppress(Exception):
-            folder = self._folder()
-            if folder and _path(self._described("Location")) == _path(folder):
+            folder = self._folder() if self._write.mode == "overwrite" else ""
+            is_there = folder and _path(self._described("Location")) == _path(folder)
+            if is_there and self._described("Type") == "MANAGED":
                 return folder
         return ""
 
