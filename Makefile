@@ -202,7 +202,7 @@ $(READY_TABLES): setup.cfg pyproject.toml build_support/backend.py beam_spark_ru
 
 integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tables and partitions on clusters, also on Spark 3.5; Delta and Iceberg on Spark 4.1
 	$(PYTEST) $(TABLES)
-	$(VENV_TABLES)/bin/python -m pytest $(LAKES)
+	$(VENV_TABLES)/bin/python -m pytest $(LAKES) integration/test_lakes_recovered.py
 	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
 	$(VENV_35)/bin/python -m pytest $(addprefix tests/spark/test_,spark_tables.py refused_tables.py partitioned_tables.py shared_targets.py table_catalogs.py types_in_tables.py overwritten_sources.py) \
 		--on-spark tests/pipelines/test_map_partition.py $(wildcard tests/*/test_full_window_*.py)
@@ -247,7 +247,7 @@ fuzz: $(READY) ## A million messages of strangers, to the parts that take them. 
 kills: $(READY) $(SPARK_CLASSES) ## Over 800 runs in which a process is killed at an event of its task or of the driver; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
-	BATCH_KILLS=100 $(PYTEST) integration/test_batch_jobs_killed.py
+	BATCH_KILLS=100 $(PYTEST) integration/test_batch_jobs_killed.py integration/test_table_writes_killed.py
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py \
 		integration/test_file_sinks.py integration/test_migrations_killed.py
 

@@ -56,6 +56,9 @@ from beam_spark_runner.job.server.refusals import (
 from beam_spark_runner.recovery.batch_start import (
     CrashLoopError,
 )
+from beam_spark_runner.recovery.begun_writes import (
+    UnknownTableWriteError,
+)
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     FencedError,
@@ -129,5 +132,6 @@ __all__ = [
     "TooLargeError",
     "TooManyJobsError",
     "UnknownIdError",
+    "UnknownTableWriteError",
     "UnsupportedFeatureError",
 ]

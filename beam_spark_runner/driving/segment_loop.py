@@ -1,7 +1,7 @@
 """Runs a bounded plan: one job after another, each accepted before the next begins."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import SegmentId, TransformId
@@ -18,10 +18,11 @@ from beam_spark_runner.driving.segment_store import (
     ForgetfulStore,
     SegmentStore,
 )
-from beam_spark_runner.driving.tables import results_for
+from beam_spark_runner.driving.tables import Begun, results_for
 from beam_spark_runner.driving.triage import Attempt, attempt, can_be_read
 from beam_spark_runner.engine.rows.driver_rows import made_rows
 from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.recovery.begun_writes import BegunWrite, Outcome
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Consumed, Verdict
 from beam_spark_runner.scheduling.partition_counts import derive_partitions
@@ -97,6 +98,9 @@ class _PlanRun:
         self._done = restored.done.keys()
         self._gathered = dict(restored.gathered)
         tally.accepted.update(restored.done)
+        for each in plan.segments:
+            if each.table_write is not None and each.id in restored.written:
+                cluster.tables.results[each.table_write] = restored.written[each.id]
         for writer, stored in restored.outputs.items():
             self._outputs.add(writer, stored.output, stored.rows)
         self._jobs = SegmentJobs(plan, settings, cluster, self._builder, store)
@@ -141,6 +145,8 @@ class _PlanRun:
     def _gone(self, id_: SegmentId) -> frozenset[SegmentId]:
         """Return the segments whose output a segment reads, and which was released."""
         segment = next(each for each in self._plan.segments if each.id == id_)
+        if segment.table_write in self._cluster.tables.results:
+            return frozenset()  # it is not written again
         needed = {writer for writers in segment.reads.values() for writer in writers}
         needed |= {
             writer.id
@@ -181,26 +187,37 @@ class _PlanRun:
 
     def _write_table(self, segment: Segment, step: TransformId) -> segments.Event:
         """Write what other segments have materialised."""
-        tables = self._cluster.tables
-        if step in tables.results:
-            return segments.Ran(segment.id)  # its rows were computed again for others
-        write = tables.to_write(step)
-        title = segment_title(self._plan, segment)
-        if write.is_skipped:
-            tables.results[step] = write.skip()
+        tables, store = self._cluster.tables, self._store.writes
+        if step in tables.results:  # its rows were computed again for others, or it only ends
+            store.end(segment.id, tables.results[step])
             return segments.Ran(segment.id)
+        write = tables.to_write(step)
+        known = store.begun(segment.id)
+        if known is not None:
+            write = write.continued(known)
+        earlier = None if step in tables.begun else known
+        title = segment_title(self._plan, segment)
         parts = self._outputs.for_reader(segment.reads)
         (dest,) = segment.reads
 
-        def begin() -> bool:
-            is_again = step in tables.begun
+        def begin(make: Callable[[int], BegunWrite]) -> Begun:
+            is_again = step in tables.begun or earlier is not None
+            begun = store.begin(segment.id, lambda: make(store.start))
             tables.begun.add(step)
-            return is_again
+            store.check_fence()
+            return Begun(is_again, begun, store.start)
+
+        def result() -> bytes:
+            if earlier is None and write.is_skipped:
+                return write.skip()
+            if earlier is not None and write.outcome(earlier) == Outcome.IS_WRITTEN:
+                return write.written(earlier)
+            return write.run(OutputRows.union(parts) if parts else None, dest, begin)
 
         def run() -> Verdict:
             with self._cluster.scope(title):
-                rows = OutputRows.union(parts) if parts else None
-                tables.results[step] = write.run(rows, dest, begin)
+                tables.results[step] = result()
+            store.end(segment.id, tables.results[step])
             return Accepted()
 
         return attempt(

@@ -14,6 +14,7 @@ from beam_spark_runner.driving.cluster import JobResult
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.engine.program import OutputPlace, SideInputRows
 from beam_spark_runner.plan.model import Segment
+from beam_spark_runner.recovery.begun_writes import BegunWrite
 from beam_spark_runner.scheduling.attempts import Consumed, Report
 from beam_spark_runner.scheduling.segment_output import SegmentOutput
 from beam_spark_runner.storage.folder import Folder
@@ -50,11 +51,13 @@ class Restored:
         done: the metrics of segments that have run.
         outputs: their output, as far as it is still read.
         gathered: side inputs that were gathered.
+        written: the results of writes of tables, as JSON.
     """
 
     done: Mapping[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
     outputs: Mapping[SegmentId, RestoredOutput] = field(default_factory=dict)
     gathered: Mapping[DestinationId, SideInputRows] = field(default_factory=dict)
+    written: Mapping[SegmentId, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +95,52 @@ class CommittedByOtherError(Exception):
     """
 
 
+class WriteStore(Protocol):
+    """Remembers the writes of tables, before they begin and after they have ended.
+
+    Attributes:
+        start: the number of this start of the driver.
+    """
+
+    @property
+    def start(self) -> int: ...
+
+    def begun(self, segment: SegmentId) -> BegunWrite | None:
+        """Return the write of a segment, if it was begun and has not ended."""
+        ...
+
+    def begin(self, segment: SegmentId, make: Callable[[], BegunWrite]) -> BegunWrite | None:
+        """Remember that a write begins, before it does. None: nothing is remembered of it.
+
+        Args:
+            segment: the segment of the write.
+            make: looks at the target, and describes the write; is called if it was not begun.
+        """
+        ...
+
+    def check_fence(self) -> None:
+        """Check that this driver may write.
+
+        Raises:
+            FencedError: another driver has taken the job over.
+        """
+        ...
+
+    def end(self, segment: SegmentId, result: bytes) -> None:
+        """Remember the result of a write that has ended, or was skipped."""
+        ...
+
+
 class SegmentStore(Protocol):
     """Remembers Spark jobs whose output was accepted.
 
     Threads: one at a time.
     """
+
+    @property
+    def writes(self) -> WriteStore:
+        """Return what is remembered of writes of tables."""
+        ...
 
     @property
     def side_inputs(self) -> Folder | None:
@@ -169,6 +213,26 @@ class SegmentStore(Protocol):
         ...
 
 
+class _ForgetfulWrites:
+    """See ``WriteStore``."""
+
+    start = 0
+
+    def begun(self, segment: SegmentId) -> BegunWrite | None:
+        """See ``WriteStore``."""
+        return None
+
+    def begin(self, segment: SegmentId, make: Callable[[], BegunWrite]) -> BegunWrite | None:
+        """See ``WriteStore``."""
+        return None
+
+    def check_fence(self) -> None:
+        """See ``WriteStore``."""
+
+    def end(self, segment: SegmentId, result: bytes) -> None:
+        """See ``WriteStore``."""
+
+
 class ForgetfulStore:
     """See ``SegmentStore``: nothing is left of a driver that has died."""
 
@@ -176,6 +240,7 @@ class ForgetfulStore:
 
     def __init__(self) -> None:
         self._runs = itertools.count(1)
+        self.writes: WriteStore = _ForgetfulWrites()
 
     def restored(self) -> Restored:
         """See ``SegmentStore``."""

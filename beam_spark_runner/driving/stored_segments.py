@@ -18,7 +18,9 @@ from beam_spark_runner.driving.segment_store import (
     Restored,
     RestoredJobs,
     RestoredOutput,
+    WriteStore,
 )
+from beam_spark_runner.driving.stored_writes import StoredWrites
 from beam_spark_runner.engine.program import OutputPlace, SideInputRows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.shared_file import SharedFile, file_in, name_of
@@ -112,6 +114,7 @@ class StoredSegments:
         self._reads = reads_of(plan)
         self._start, self._folder = start, folder
         self._surroundings = surroundings
+        self.writes: WriteStore = StoredWrites(start, self._commit)
         self._sweep: Pending | None = None
         self._removable: set[int] = set(range(1, start.manifest.commit + 1))
         if start.manifest.commit:
@@ -137,6 +140,7 @@ class StoredSegments:
                 DestinationId(dest): self._side_input(gathered)
                 for dest, gathered in last.side_inputs.items()
             },
+            written={SegmentId(segment): result for segment, result in last.written.items()},
         )
 
     def jobs_of(self, segment: SegmentId) -> RestoredJobs | None:

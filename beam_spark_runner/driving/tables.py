@@ -1,11 +1,26 @@
 """The Spark tables of a pipeline, as the loop over its segments sees them."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from beam_spark_runner.core.ids import DestinationId, TransformId
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.plan.model import Segment
+from beam_spark_runner.recovery.begun_writes import BegunWrite, Outcome
+
+
+class Begun(NamedTuple):
+    """A write that begins now.
+
+    Attributes:
+        is_again: whether the same write was begun before.
+        write: what a later start knows of it. None: there is none.
+        start: the number of this start.
+    """
+
+    is_again: bool
+    write: BegunWrite | None
+    start: int
 
 
 class TableToWrite(Protocol):
@@ -25,14 +40,35 @@ class TableToWrite(Protocol):
         """Return JSON of the ``SparkWriteResult`` of a write that is skipped."""
         ...
 
-    def run(self, rows: OutputRows | None, dest: DestinationId, begin: Callable[[], bool]) -> bytes:
+    def continued(self, begun: BegunWrite) -> "TableToWrite":
+        """Return the write as it was when an earlier start has begun it."""
+        ...
+
+    def outcome(self, begun: BegunWrite) -> Outcome:
+        """Look what became of this write, which an earlier start has begun.
+
+        Raises:
+            UnknownTableWriteError: the rows may be there, or not.
+        """
+        ...
+
+    def written(self, begun: BegunWrite) -> bytes:
+        """Return what ``run`` would have returned for a write that an earlier start has made."""
+        ...
+
+    def run(
+        self,
+        rows: OutputRows | None,
+        dest: DestinationId,
+        begin: Callable[[Callable[[int], BegunWrite]], Begun],
+    ) -> bytes:
         """Write, and return JSON of a ``SparkWriteResult``.
 
         Args:
             rows: materialised rows, of all destinations. None: there are none.
             dest: the destination of the table.
-            begin: is called once the rows have been checked, before anything is written; returns
-                whether the same write has failed before.
+            begin: is called once the rows have been checked, before anything is written, with a
+                function that describes the write, by the number of this start.
 
         Raises:
             AmbiguousRowsError: tasks have read rows of other attempts; nothing was written.
@@ -53,7 +89,7 @@ class Tables(Protocol):
     """The tables that a pipeline reads and writes, by step.
 
     Attributes:
-        begun: the writes that have been tried.
+        begun: the writes that this program has tried.
         results: the results of writes that were done or skipped, as JSON.
     """
 

@@ -14,6 +14,7 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.cluster import Failures
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
+from beam_spark_runner.driving.segment_store import CommittedByOtherError
 from beam_spark_runner.engine.rows.reports import error_of
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
@@ -74,7 +75,7 @@ def attempt(this: Attempt) -> segments.Event:
         verdict = this.run()
     except LostRowsError as error:
         verdict = _of_lost_rows(error)
-    except RunnerError:
+    except (RunnerError, CommittedByOtherError):
         raise
     except AmbiguousRowsError as error:
         verdict = error.verdict

@@ -6,13 +6,14 @@ segment that has not run reads it.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from beam_spark_runner.recovery.begun_writes import BegunWrite, TargetState
 from beam_spark_runner.recovery.form import ManifestForm
 from beam_spark_runner.recovery.manifest import checked_fields, with_digest
 
-_FORMAT = 1
+_FORMAT = 2
 _NAME = re.compile(r"batch-(?P<commit>\d{12})\.manifest")
 
 
@@ -79,6 +80,8 @@ class BatchManifest:
         outputs: What each segment has stored, if a segment that has not run reads it.
         running: The segment that runs. None: no Spark job of the next one was accepted yet.
         side_inputs: The side inputs that were gathered, by destination.
+        begun: The writes of tables that were begun and have not ended, by segment.
+        written: The results of those that have ended or were skipped: JSON.
     """
 
     commit: int
@@ -88,6 +91,8 @@ class BatchManifest:
     outputs: Mapping[int, tuple[StoredPart, ...]] = field(default_factory=dict)
     running: RunningSegment | None = None
     side_inputs: Mapping[int, GatheredSideInput] = field(default_factory=dict)
+    begun: Mapping[int, BegunWrite] = field(default_factory=dict)
+    written: Mapping[int, bytes] = field(default_factory=dict)
 
     def runs(self) -> frozenset[int]:
         """Return the numbers of the commits whose folders have files that it names."""
@@ -152,6 +157,8 @@ def encode(manifest: BatchManifest) -> bytes:
             [dest, each.id, each.code, _hex_or_none(each.inline), each.run, each.files]
             for dest, each in sorted(manifest.side_inputs.items())
         ],
+        "begun": [[segment, asdict(write)] for segment, write in sorted(manifest.begun.items())],
+        "written": [[segment, each.decode()] for segment, each in sorted(manifest.written.items())],
     }
     return with_digest(fields)
 
@@ -187,6 +194,11 @@ def decode(data: bytes, name: str) -> BatchManifest:
         )
         for dest, id_, code, inline, run, files in fields["side_inputs"]
     }
+    fields["begun"] = {
+        segment: BegunWrite(**{**write, "before": TargetState(**write["before"])})
+        for segment, write in fields["begun"]
+    }
+    fields["written"] = {segment: result.encode() for segment, result in fields["written"]}
     return BatchManifest(**fields)
 
 

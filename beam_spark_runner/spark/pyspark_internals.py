@@ -257,19 +257,25 @@ def new_connect_session(spark: Any) -> Any:
 
 
 def server_of(spark: Any) -> str:
-    """Return the address of the server of a session of Spark Connect, as HOST:PORT.
-
-    A custom channel builder may have no port: then its host is returned.
-    """
+    """Return HOST:PORT of the server of a session of Spark Connect; some channels have no port."""
     builder = spark.client._builder
     return str(getattr(builder, "endpoint", None) or builder.host)
 
 
-def interrupt_in(spark: Any, session_id: str, tag: str) -> None:
-    """Interrupt what runs under a tag in another session of a user on a Spark Connect server."""
+def interrupt_in(spark: Any, session_id: str, tag: str | None) -> None:
+    """Interrupt what runs in another session of a user on a Spark Connect server.
+
+    Args:
+        spark: A session of the same user on the same server.
+        session_id: The id of the other session.
+        tag: Only what runs under this tag. None: everything.
+    """
     client = copied(spark.client)
     client._session_id, client._server_session_id = session_id, None
-    client.interrupt_tag(tag)
+    if tag is None:
+        client.interrupt_all()
+    else:
+        client.interrupt_tag(tag)
 
 
 def plan_text(frame: Any) -> str:

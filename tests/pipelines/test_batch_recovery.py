@@ -26,7 +26,6 @@ from beam_spark_runner.recovery.batch_start import CrashLoopError
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.mounted_folder import MountedFolder
-from beam_spark_runner.transforms import WriteToSpark
 from tests.harness.processes import wait_for
 from tests.harvest import counter_of
 from tests.pipelines.dying_drivers import Deaths, Died
@@ -274,18 +273,6 @@ def test_a_stream_refuses_the_folder_of_a_batch_job(failed: Job) -> None:
     with pytest.raises(OptionsError, match="has a batch job that can be continued"):
         failed.start("--streaming")
     failed.start()
-
-
-def writing_a_table(p: beam.Pipeline, out: Path) -> None:
-    rows = p | beam.Create([beam.Row(a=1)])
-    rows | "table" >> WriteToSpark(path=str(out / "table"), format="parquet", schema="a BIGINT")
-
-
-def test_writes_of_spark_tables_are_refused(spark_session: Any, tmp_path: Path) -> None:
-    job = Job(spark_session, tmp_path, writing_a_table)
-    with pytest.raises(OptionsError, match="table/Write writes a Spark table"):
-        job.start()
-    assert job.names() == []
 
 
 def changed(p: beam.Pipeline, out: Path) -> None:

@@ -172,13 +172,15 @@ def test_sessions_and_plans_of_spark_connect(connect_server: str) -> None:
     try:
         assert "Range" in pyspark_internals.plan_text(session.range(1))
         assert f"sc://{pyspark_internals.server_of(session)}" == connect_server
-        another = pyspark_internals.new_connect_session(session)
-        assert another.session_id != session.session_id
+        another: Any = pyspark_internals.new_connect_session(session)
+        id_ = another.session_id
+        assert id_ != session.session_id
         assert another.range(2).count() == 2
         pyspark_internals.interrupt_in(session, another.session_id, "no such tag")
         moved = pyspark_internals.in_session(session.range(3), another)
         assert moved.sparkSession is another
         assert moved.count() == 3
+        pyspark_internals.interrupt_in(session, id_, None)
         another.stop()
         pyspark_internals.default_connect_session(remote)  # raises if there is no such name
         if session.version >= "4":

@@ -148,7 +148,7 @@ def prepare(
     )
     if not plan.is_streaming:
         if config.recovers_batch:
-            check_can_be_recovered(plan, config)
+            check_can_be_recovered(config)
         else:
             _check_that_nothing_continues(config)
     if main_classes is None:

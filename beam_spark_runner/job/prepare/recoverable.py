@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.table_steps import WRITE_TABLE
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.plan.model import Plan
 
 _OPTION = "batch_job_recovery"
 _OF_PROGRAMS: Mapping[str, Callable[[RunnerConfig], bool]] = {
@@ -15,15 +13,11 @@ _OF_PROGRAMS: Mapping[str, Callable[[RunnerConfig], bool]] = {
 """Options that only programs with ``--batch_job_recovery`` use, and whether they are set."""
 
 
-def check_can_be_recovered(plan: Plan, config: RunnerConfig) -> None:
-    """Check that ``--batch_job_recovery`` supports all parts of a pipeline.
-
-    Args:
-        plan: The plan of the pipeline, which runs in batch.
-        config: Its options.
+def check_can_be_recovered(config: RunnerConfig) -> None:
+    """Check that the options of a pipeline in batch let it be continued.
 
     Raises:
-        OptionsError: It does not.
+        OptionsError: They do not.
     """
     if config.job_folder is None:
         raise OptionsError(
@@ -37,10 +31,3 @@ def check_can_be_recovered(plan: Plan, config: RunnerConfig) -> None:
                     "a job server stores what batch pipelines have run in its own --jobs_dir, and "
                     "continues them; leave the option out",
                 )
-    for step in plan.graph.transforms.values():
-        if step.urn == WRITE_TABLE:
-            raise OptionsError(
-                _OPTION,
-                f"{step.name} writes a Spark table, which the option does not support yet: a later "
-                "start might write it twice. Write files, or leave the option out",
-            )

@@ -13,6 +13,7 @@ from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.cluster import InProcessCluster
 from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.recovery import JobRecovery
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.values import IN_PROCESS
@@ -92,14 +93,21 @@ def cluster_of(
     )
 
 
-def tables_of(plan: Plan, session: Session) -> Tables:
+def tables_of(plan: Plan, session: Session, recovery: JobRecovery | None) -> Tables:
     """Open the Spark tables of a plan, see ``open_tables``.
+
+    Args:
+        plan: The plan of the job.
+        session: The session in which it will run.
+        recovery: Of a job that a later start can continue. None: it cannot.
 
     Raises:
         PipelineRefusedError: A table cannot be read or written, or there is no Spark.
     """
+    if recovery is not None and recovery.is_done:
+        return NoTables()  # nothing runs; targets that the job has made would be refused
     if isinstance(session, SessionHandle):
-        return open_tables(plan, session)
+        return open_tables(plan, session, () if recovery is None else recovery.begun_writes(plan))
     if problems := [
         TableError(
             f"it uses a Spark table, and --spark_master_url={IN_PROCESS} runs the pipeline without "

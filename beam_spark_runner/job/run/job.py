@@ -110,7 +110,7 @@ class Job:
         )
         self._live = LiveTasks()
         self._session = session
-        self._tables = tables_of(plan, session)
+        self._tables = tables_of(plan, session, recovery)
         self._storage = JobStorage(
             self.job_id,
             folder,

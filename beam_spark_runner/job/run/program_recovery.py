@@ -66,6 +66,11 @@ class ProgramRecovery(JobRecovery):
     def began_s(self) -> float:
         return self._began_s
 
+    @property
+    @override
+    def is_done(self) -> bool:
+        return self._metrics is not None
+
     def submit(
         self,
         pipeline: beam_runner_api_pb2.Pipeline,

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
@@ -21,7 +22,9 @@ from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.previous_starts import client_of, end_previous
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.recovery.batch_manifest import commits
 from beam_spark_runner.recovery.batch_start import PROBE, BatchStart
+from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.stored_folder import check_shared_folder
@@ -85,6 +88,28 @@ class JobRecovery(ABC):
     @abstractmethod
     def began_s(self) -> float:
         """When the first start of the job began, Unix time."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether an earlier start has run the job to its end."""
+        return False
+
+    def begun_writes(self, plan: Plan) -> frozenset[TransformId]:
+        """Return the steps whose writes of tables earlier starts have begun, or made.
+
+        Args:
+            plan: The plan of the job.
+        """
+        begun = {
+            segment
+            for manifest in newest(self._storage, commits())
+            for segment in (*manifest.begun, *manifest.written)
+        }
+        return frozenset(
+            each.table_write
+            for each in plan.segments
+            if each.table_write is not None and int(each.id) in begun
+        )
 
     def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
         """Take the job over, before anything runs in the session.

@@ -18,10 +18,11 @@ from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_start import BatchStart
+from beam_spark_runner.recovery.begun_writes import UnknownTableWriteError
 from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError
 
-STAYS = (CheckpointStorageError, IncompatibleCheckpointError)
-"""Errors that say nothing about the job: its folder stays, and the next server continues it."""
+STAYS = (CheckpointStorageError, IncompatibleCheckpointError, UnknownTableWriteError)
+"""Errors that somebody can mend: the folder of the job stays, and the next server continues it."""
 
 
 class ServedRecovery(JobRecovery):

@@ -6,9 +6,10 @@ one DataFrame reads and writes.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.table_steps import TableRead, database_of
 from beam_spark_runner.spark.driver.table_frames import OpenRead
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
@@ -23,17 +24,45 @@ def check_overwrites(reads: Iterable[OpenRead], writes: Iterable[OpenWrite]) -> 
     for write in writes:
         if not (write.write.mode == "overwrite" and write.is_there) or write.keeps_versions():
             continue
-        files = set(write.files())
-        for read in reads:
-            if _is_same(read.read, write) or not files.isdisjoint(_files_of(read)):
-                problem = (
-                    f"it would overwrite {write.write}, which {read.step} reads: if executors were "
-                    "lost while Spark replaces it, its rows would be lost. Write to another place, "
-                    "or keep the table in a format with versions, such as Delta or Iceberg"
-                )
-                errors.append(TableError(problem, write.step))
-                break
+        for read in _reads_of(write, reads):
+            problem = (
+                f"it would overwrite {write.write}, which {read.step} reads: if executors were "
+                "lost while Spark replaces it, its rows would be lost. Write to another place, "
+                "or keep the table in a format with versions, such as Delta or Iceberg"
+            )
+            errors.append(TableError(problem, write.step))
+            break
     return errors
+
+
+def changed_sources(
+    reads: Mapping[TransformId, OpenRead], begun: Iterable[OpenWrite]
+) -> Mapping[TransformId, TableError]:
+    """Return an error for each read of a target that an earlier start has begun to write.
+
+    The rows that this start would read are others than those that the pipeline has begun with.
+    """
+    errors = {}
+    for write in begun:
+        for read in _reads_of(write, reads.values()):
+            problem = (
+                f"it reads {read.read} again, since rows were lost or a step that reads it has not "
+                f"run; but an earlier start has begun to write it ({write.step}), so that it may "
+                "have other rows now. Use another --checkpoint_dir to start from the beginning"
+            )
+            (step,) = (id_ for id_, each in reads.items() if each is read)
+            errors[step] = TableError(problem, read.step)
+    return errors
+
+
+def _reads_of(write: OpenWrite, reads: Iterable[OpenRead]) -> Iterator[OpenRead]:
+    """Yield the reads of what a write writes."""
+    files = None
+    for read in reads:
+        if files is None:
+            files = set(write.files())
+        if _is_same(read.read, write) or not files.isdisjoint(_files_of(read)):
+            yield read
 
 
 def _is_same(read: TableRead, write: OpenWrite) -> bool:

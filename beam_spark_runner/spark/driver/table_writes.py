@@ -2,8 +2,9 @@
 
 import contextlib
 import json
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,7 +14,16 @@ from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_steps import WITHOUT_TYPES, TableWrite
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
 from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.tables import Begun
 from beam_spark_runner.engine.rows.table_rows import OtherAttemptError
+from beam_spark_runner.recovery.begun_writes import (
+    DELTA,
+    BegunWrite,
+    Outcome,
+    UnknownTableWriteError,
+    advice_for,
+    outcome,
+)
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite, rows_to_write
 from beam_spark_runner.spark.driver.table_reasons import (
@@ -24,12 +34,12 @@ from beam_spark_runner.spark.driver.table_reasons import (
     says_it_exists,
 )
 from beam_spark_runner.spark.driver.table_schemas import check_types, struct_type
+from beam_spark_runner.spark.driver.table_states import FILE_FORMATS, WriteTarget
 from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
 
-_FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
 _WITH_VERSIONS = ("delta", "iceberg", "hudi")
-_FILES_AT_ONCE = (*_FILES, "hive")
+_FILES_AT_ONCE = (*FILE_FORMATS, "hive")
 """Formats whose files readers see when the whole write has ended, if ``_COMMITTER`` is 1."""
 _COMMITTER = "mapreduce.fileoutputcommitter.algorithm.version"
 
@@ -52,21 +62,19 @@ class OpenWrite:
     is_there: bool
     session: SessionHandle
 
+    @property
+    def _target(self) -> WriteTarget:
+        return WriteTarget(self.write, self.session)
+
     def may_run_again(self) -> bool:
         """Whether a failed write has left no rows. Queries the catalog of a table."""
-        if self._is_missing_table():
+        if self._target.is_missing_table():
             return True
-        provider = self._provider()
+        provider = self._target.provider()
         if provider in _WITH_VERSIONS:
             return True
         is_at_once = self.write.mode != "append" or not self._has_tasks_that_commit()
         return provider in _FILES_AT_ONCE and is_at_once
-
-    def _is_missing_table(self) -> bool:
-        with contextlib.suppress(Exception), self.session.program_catalogs():
-            table = self.write.table
-            return bool(table) and not self.session.catalog.catalog.tableExists(table)
-        return False
 
     def _has_tasks_that_commit(self) -> bool:
         """Whether others see files once their task has ended, before the whole write has."""
@@ -76,18 +84,7 @@ class OpenWrite:
 
     def keeps_versions(self) -> bool:
         """Whether an overwrite leaves the old rows in place until it has committed."""
-        return self._provider() in _WITH_VERSIONS
-
-    def _provider(self) -> str:
-        """Return the data source of the target; empty: the catalog does not know it."""
-        write = self.write
-        if not write.table:
-            return write.format
-        with contextlib.suppress(Exception), self.session.program_catalogs():
-            described = self.session.catalog.sql(f"DESCRIBE TABLE EXTENDED {write.table}")
-            *_, found = described.filter("col_name = 'Provider'").collect()
-            return str(found["data_type"]).lower()
-        return ""
+        return self._target.provider() in _WITH_VERSIONS
 
     def reason_for(self, error: BaseException) -> str:
         """Say why Spark could not write."""
@@ -103,24 +100,75 @@ class OpenWrite:
         """See ``TableToWrite``."""
         return self._result(0, [])
 
-    def run(self, rows: OutputRows | None, dest: DestinationId, begin: Callable[[], bool]) -> bytes:
+    def continued(self, begun: BegunWrite) -> "OpenWrite":
+        """See ``TableToWrite``."""
+        return replace(self, schema=begun.schema, is_there=begun.before.exists is not False)
+
+    def outcome(self, begun: BegunWrite) -> Outcome:
+        """See ``TableToWrite``."""
+        if begun.session:
+            self.session.interrupt(begun.session)  # a server may still run what its client began
+        found = self._target.found(begun)
+        result = outcome(self.write.mode, begun, found)
+        if result == Outcome.UNKNOWN:
+            raise UnknownTableWriteError(
+                self.step,
+                str(self.write),
+                begun.rows,
+                begun.fence,
+                advice_for(begun.before, found.now),
+            )
+        return result
+
+    def written(self, begun: BegunWrite) -> bytes:
+        """See ``TableToWrite``."""
+        return self._result(begun.rows, self._new_files(begun))
+
+    def run(
+        self,
+        rows: OutputRows | None,
+        dest: DestinationId,
+        begin: Callable[[Callable[[int], BegunWrite]], Begun],
+    ) -> bytes:
         """See ``TableToWrite``."""
         checked = None if rows is None else rows_to_write(rows, dest)
-        return self._written(checked, is_again=begin())
+        count = 0 if checked is None else checked.count
+        return self._written(checked, begin(lambda start: self._beginning(start, count)))
 
-    def _written(self, rows: RowsToWrite | None, *, is_again: bool) -> bytes:
-        before = set(self.files()) if self.write.mode == "append" else set()
+    def _beginning(self, start: int, rows: int) -> BegunWrite:
+        return BegunWrite(
+            fence=start,
+            mark=uuid.uuid4().hex,
+            schema=self.schema,
+            rows=rows,
+            before=self._target.state(),
+            session=str(self.session.spark.session_id) if self.session.is_connect else "",
+        )
+
+    def _written(self, rows: RowsToWrite | None, begun: Begun) -> bytes:
+        before = self._files_before(begun.write)
         try:
             with self.session.program_catalogs():
-                self._save(self._empty() if rows is None else rows.frame(self.schema), is_again)
+                self._save(self._empty() if rows is None else rows.frame(self.schema), begun)
         except Exception as error:
             is_of_others = rows is not None and OtherAttemptError.is_in(error)
             if rows is None or not is_of_others or not self.may_run_again():
                 raise
             raise rows.ambiguous() from error
-        self._refresh()
+        self._target.refresh()
         files = [each for each in self.files() if each not in before]
         return self._result(0 if rows is None else rows.count, files)
+
+    def _new_files(self, begun: BegunWrite) -> list[str]:
+        before = self._files_before(begun)
+        return [each for each in self.files() if each not in before]
+
+    def _files_before(self, begun: BegunWrite | None) -> set[str]:
+        if self.write.mode != "append":
+            return set()
+        if begun is not None and begun.before.kind == DELTA:  # which may have the write already
+            return set(self._target.files_of_version(begun.before.version))
+        return set(self.files())
 
     def _result(self, rows: int, files: list[str]) -> bytes:
         write = self.write
@@ -134,13 +182,18 @@ class OpenWrite:
         empty: DataFrame = self.session.spark.createDataFrame([], schema)
         return empty
 
-    def _save(self, frame: DataFrame, is_again: bool) -> None:
-        write, mode = self.write, self.write.mode
-        if is_again and mode in ("error", "ignore"):
+    def _save(self, frame: DataFrame, begun: Begun) -> None:
+        write, mode, marks = self.write, self.write.mode, dict[str, str]()
+        if begun.write is not None:
+            marks.update(self._target.marks(begun.write))
+            self._target.set_apart(begun.start)
+            if begun.is_again:
+                self._target.remove_remains(begun.write)
+        if begun.is_again and mode in ("error", "ignore"):
             # There was no target. What is there now is what the failed write has left, such as an
             # empty folder: Spark would treat that as an error, or as nothing more to do.
             mode = "overwrite"
-        writer = frame.write.mode(mode).options(**write.options)
+        writer = frame.write.mode(mode).options(**{**write.options, **marks})
         if write.format:
             writer = writer.format(write.format)
         if write.partition_by:
@@ -152,26 +205,9 @@ class OpenWrite:
         else:
             writer.save()
 
-    def _refresh(self) -> None:
-        """Have the sessions of the pipeline and of the program forget which files they knew."""
-        for each in (self.session.catalog, self.session.program):
-            with contextlib.suppress(Exception):  # not each catalog and path has any to forget
-                if self.write.table:
-                    each.catalog.refreshTable(self.write.table)
-                elif self.write.path:
-                    each.catalog.refreshByPath(self.write.path)
-
     def files(self) -> list[str]:
         """Return the files of the target; none, if the format does not list them."""
-        write, reader = self.write, self.session.catalog.read
-        with contextlib.suppress(Exception):  # the rows are written, whatever is wrong here
-            if write.table:
-                return sorted(self.session.catalog.table(write.table).inputFiles())
-            if write.path and write.format in _FILES:
-                return sorted(reader.format("binaryFile").load(write.path).inputFiles())
-            if write.path:
-                return sorted(reader.format(write.format).load(write.path).inputFiles())
-        return []
+        return self._target.files()
 
 
 def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrite:
@@ -204,6 +240,19 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
     return OpenWrite(
         write=write, step=step, schema=schema_of(nullable), is_there=is_there, session=session
     )
+
+
+def begun_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrite:
+    """Return a write that an earlier start has begun; see ``OpenWrite.continued``.
+
+    What was checked then is not true any more: its target may exist.
+
+    Args:
+        write: the target and mode of the write.
+        session: the session of the pipeline.
+        step: the name of the step.
+    """
+    return OpenWrite(write=write, step=step, schema=write.schema, is_there=False, session=session)
 
 
 def _as_in(existing: str, write: TableWrite, step: str) -> str:
@@ -242,7 +291,8 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
         if write.table:
             frame = catalog.table(write.table)
         elif write.path and (
-            write.format in WITHOUT_TYPES or (write.format in _FILES and write.mode != "append")
+            write.format in WITHOUT_TYPES
+            or (write.format in FILE_FORMATS and write.mode != "append")
         ):
             # Files of another format may be overwritten, too: only that they are there matters.
             if write.format not in WITHOUT_TYPES:

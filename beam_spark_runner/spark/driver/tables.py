@@ -1,6 +1,6 @@
 """The Spark tables of a pipeline: opened and checked before anything runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -11,10 +11,13 @@ from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE, TableRea
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of
-from beam_spark_runner.spark.driver.overwritten_sources import check_overwrites
+from beam_spark_runner.spark.driver.overwritten_sources import (
+    changed_sources,
+    check_overwrites,
+)
 from beam_spark_runner.spark.driver.shared_targets import check_targets
 from beam_spark_runner.spark.driver.table_frames import OpenRead, open_frame, rows_of_tables
-from beam_spark_runner.spark.driver.table_writes import OpenWrite, open_write
+from beam_spark_runner.spark.driver.table_writes import OpenWrite, begun_write, open_write
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 
@@ -27,12 +30,14 @@ class OpenTables:
         writes: the writes, which have passed their checks.
         begun: the writes that have been tried.
         results: the results of writes that were done or skipped, as JSON.
+        changed: the reads of targets that an earlier start has begun to write.
     """
 
     frames: Mapping[TransformId, DataFrame] = field(default_factory=dict)
     writes: Mapping[TransformId, OpenWrite] = field(default_factory=dict)
     begun: set[TransformId] = field(default_factory=set)
     results: dict[TransformId, bytes] = field(default_factory=dict)
+    changed: Mapping[TransformId, TableError] = field(default_factory=dict)
 
     def to_write(self, step: TransformId) -> OpenWrite:
         """See ``Tables``."""
@@ -43,16 +48,22 @@ class OpenTables:
         tables = {dest: self.frames[step] for dest, step in segment.tables.items()}
         if not tables:
             return rows
+        for step in segment.tables.values():
+            if step in self.changed:
+                raise self.changed[step]
         frame = rows_of_tables(tables, None if rows is None else frame_of(rows.rows))
         return OutputRows(FrameRows(frame), {} if rows is None else rows.made_by)
 
 
-def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
+def open_tables(
+    plan: Plan, session: SessionHandle, begun: Collection[TransformId] = ()
+) -> OpenTables:
     """Find the tables of a plan, and check that they can be read and written.
 
     Args:
         plan: the plan of the pipeline.
         session: the session in which it will run.
+        begun: the steps whose writes earlier starts have begun, which have passed their checks.
 
     Raises:
         PipelineRefusedError: with a TableError for each problem.
@@ -66,7 +77,9 @@ def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
                 read = TableRead.from_payload(step.payload)
                 reads[id_] = OpenRead(read, step.name, open_frame(read, session, step.name))
             if step.urn == WRITE_TABLE:
-                writes[id_] = open_write(TableWrite.from_payload(step.payload), session, step.name)
+                write = TableWrite.from_payload(step.payload)
+                opened = begun_write if id_ in begun else open_write
+                writes[id_] = opened(write, session, step.name)
         except TableError as error:
             problems.append(error)
     problems += check_overwrites(reads.values(), writes.values())
@@ -75,4 +88,8 @@ def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
         raise PipelineRefusedError(problems)
     if writes:
         session.write_as_program()
-    return OpenTables({id_: each.frame for id_, each in reads.items()}, writes)
+    return OpenTables(
+        {id_: each.frame for id_, each in reads.items()},
+        writes,
+        changed=changed_sources(reads, [writes[id_] for id_ in writes if id_ in begun]),
+    )

@@ -285,11 +285,17 @@ class SessionHandle:
         """Return the id of the session on its Spark Connect server."""
         return str(self.spark.session_id)
 
-    def interrupt(self, session_id: str, tag: str) -> None:
-        """Stop the jobs under a tag in another session of this user, on the same Connect server.
+    def interrupt(self, session_id: str, tag: str | None = None) -> None:
+        """Stop the jobs in another session of this user, on the same Spark Connect server.
 
-        Nothing happens if the server has closed that session.
+        Nothing happens if the server does not know that session, or if it is this one.
+
+        Args:
+            session_id: The id of the session.
+            tag: Only the jobs under this tag. None: all.
         """
+        if not self.is_connect or session_id == self.spark.session_id:
+            return
         try:
             pyspark_internals.interrupt_in(self.spark, session_id, tag)
         except PySparkException as error:

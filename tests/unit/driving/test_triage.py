@@ -16,6 +16,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
+from beam_spark_runner.driving.segment_store import CommittedByOtherError
 from beam_spark_runner.driving.triage import Attempt, attempt, can_be_read
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
@@ -193,3 +194,8 @@ def test_a_folder_that_cannot_be_read_now_has_lost_nothing(is_of_task: bool) -> 
 def test_rows_of_a_job_that_was_cancelled_are_not_looked_for(error: Exception) -> None:
     with pytest.raises(CancelledError):
         read(error, lambda: fail(CancelledError()))
+
+
+def test_a_commit_of_another_start_is_no_failure_of_the_segment() -> None:
+    with pytest.raises(CommittedByOtherError):
+        run(CommittedByOtherError())

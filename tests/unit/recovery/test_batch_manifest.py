@@ -15,6 +15,7 @@ from beam_spark_runner.recovery.batch_manifest import (
     decode,
     encode,
 )
+from beam_spark_runner.recovery.begun_writes import BegunWrite, TargetState
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     IncompatibleCheckpointError,
@@ -44,6 +45,23 @@ SIDE_INPUTS = st.builds(
     run=NUMBERS,
     files=st.lists(st.text(max_size=3), max_size=2).map(tuple),
 )
+BEGUN = st.builds(
+    BegunWrite,
+    fence=NUMBERS,
+    mark=st.text(max_size=3),
+    schema=st.text(max_size=3),
+    rows=NUMBERS,
+    session=st.text(max_size=3),
+    before=st.builds(
+        TargetState,
+        exists=st.none() | st.booleans(),
+        kind=st.text(max_size=3),
+        files=NUMBERS,
+        digest=st.text(max_size=3),
+        version=st.text(max_size=3),
+        folder=st.text(max_size=3),
+    ),
+)
 MANIFESTS = st.builds(
     BatchManifest,
     commit=NUMBERS,
@@ -53,6 +71,8 @@ MANIFESTS = st.builds(
     outputs=st.dictionaries(NUMBERS, st.tuples(PARTS), max_size=2),
     running=st.none() | RUNNING,
     side_inputs=st.dictionaries(NUMBERS, SIDE_INPUTS, max_size=2),
+    begun=st.dictionaries(NUMBERS, BEGUN, max_size=2),
+    written=st.dictionaries(NUMBERS, st.text(max_size=3).map(str.encode), max_size=2),
 )
 PART = StoredPart(run=3, attempts=(7, 8), size_bytes=9)
 
