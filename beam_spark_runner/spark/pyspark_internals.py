@@ -263,13 +263,7 @@ def server_of(spark: Any) -> str:
 
 
 def interrupt_in(spark: Any, session_id: str, tag: str | None) -> None:
-    """Interrupt what runs in another session of a user on a Spark Connect server.
-
-    Args:
-        spark: A session of the same user on the same server.
-        session_id: The id of the other session.
-        tag: Only what runs under this tag. None: everything.
-    """
+    """Interrupt what runs in another session of a Connect server, under a tag unless it is None."""
     client = copied(spark.client)
     client._session_id, client._server_session_id = session_id, None
     if tag is None:

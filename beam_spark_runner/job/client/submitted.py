@@ -70,6 +70,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         if self._cleanup_callbacks:
             result._cleanup_callbacks = ()  # else both results would call them at exit
             atexit.register(functools.partial(self._cleanup, on_exit=True))
+        self._states = result._state_stream
         self._streaming_jobs = StreamingJobsStub(channel)
         self._endpoint, self._name = endpoint, name
         self.spark_ui_url = spark_ui_url
@@ -119,11 +120,9 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
                 if self._state == PipelineState.DRAINED:  # which Beam's result treats as a failure
                     return str(self._state)
                 raise
-
-    @override
-    def _observe_state(self, message_thread: threading.Thread) -> None:
-        super()._observe_state(message_thread)
-        self._state_stream.close()  # else the interpreter does it at its end, without modules
+            finally:
+                if PipelineState.is_terminal(self._state):
+                    self._states.close()  # else the interpreter does it at its end, without modules
 
     def _begin_to_drain(self) -> None:
         """Drain in a thread: the signal may have interrupted gRPC while it holds locks."""
