@@ -157,7 +157,8 @@ def test_a_job_outlives_its_spark(start: Callable[[], Server], tmp_path: Path) -
             each.kill()
     ended = server.program.end(120, jvm_was_killed=True)
     assert ended.code == 1
-    assert "the job continues after 3 of 5 Spark jobs in another one" in ended.err
+    lost = "the Spark application has ended, and another one is started"
+    assert f"{lost}: the job continues after 3 of 5 Spark jobs" in ended.err
     assert f"{result.job_id} is suspended" in ended.err
 
     steps.let_through()

@@ -48,6 +48,7 @@ class Server:
     Attributes:
         sessions: All sessions that its jobs have opened.
         on_open: Is called before another one than the first is opened.
+        before_open: Is called before each is opened.
     """
 
     def __init__(self, folder: Path, versions: dict[str, str] | None = None, jobs: int = 1) -> None:
@@ -58,10 +59,12 @@ class Server:
         )
         self.sessions: list[ServedSession] = []
         self.on_open: Callable[[], None] = lambda: None
+        self.before_open: Callable[[], object] = lambda: None
         self.jobs = Jobs(config, self._open, versions or VERSIONS)
         self.jobs.resume()
 
     def _open(self, _: Any, __: str) -> Any:
+        self.before_open()
         if self.sessions:
             self.on_open()
         self.sessions.append(ServedSession())

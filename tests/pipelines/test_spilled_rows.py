@@ -169,6 +169,8 @@ def test_nothing_is_left_after_control_c(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(
         "import os, signal, time, apache_beam as beam\n"
+        # A shell starts what runs in its background with SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def interrupt(_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    while True:\n"

@@ -1,19 +1,31 @@
 """Jobs of a server that the next server continues."""
 
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError, PipelineRefusedError
+from beam_spark_runner.job.run import recovery
 from beam_spark_runner.job.server import jobs as jobs_module
-from beam_spark_runner.job.server.refusals import UnknownIdError
+from beam_spark_runner.job.server.api import JobApi
+from beam_spark_runner.job.server.job_forms import EndedJob
+from beam_spark_runner.job.server.jobs import Jobs
+from beam_spark_runner.job.server.refusals import ServerIsEndingError, UnknownIdError
 from beam_spark_runner.job.server.served_job import ServedJob
+from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
+from beam_spark_runner.job.watching.record import StateChange
+from beam_spark_runner.options.server_options import ServerConfig
+from beam_spark_runner.recovery.batch_start import BatchStart
 from beam_spark_runner.recovery.manifest import FencedError
 from tests.harness.processes import wait_for
 from tests.pipelines.served_jobs import (
     SOON_S,
+    VERSIONS,
     Obstacle,
     Server,
     counters,
@@ -193,6 +205,116 @@ def test_a_later_server_takes_the_jobs_over(tmp_path: Path, obstacle: Obstacle) 
                 older.jobs.run(prepared)
             assert len(newer.jobs.all()) == 2
     assert [name.rpartition(".")[2] for name in names_in(tmp_path)] == ["ended", "ended"]
+
+
+def test_a_fenced_start_does_not_end_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it notices that a later server has taken the job over."""
+
+    def claim(*_: Any, **__: Any) -> Any:
+        newer = StoredJobs(str(tmp_path / "jobs"), VERSIONS)
+        newer._fence.claim()
+        raise FencedError(1, 2)
+
+    with serving(tmp_path) as server:
+        monkeypatch.setattr(recovery, "BatchStart", claim)
+        job = server.submit(lambda p: p | beam.Impulse())
+        assert job.wait(SOON_S)
+        assert not job.record.has_last_state
+    monkeypatch.undo()
+    with serving(tmp_path) as server:
+        assert state_of(server.jobs.job(job.job_id)) == "DONE"
+
+
+def test_what_another_server_has_ended_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = BatchStart
+
+    def claim(*arguments: Any, **named: Any) -> BatchStart:
+        states = (StateChange("RUNNING", 1.0), StateChange("FAILED", 2.0))
+        ended = EndedJob(states=states, error="the other's reason", coded_metrics=b"")
+        assert isinstance(job.place, StoredJob)
+        job.place.end(job.submitted, ended)
+        return real(*arguments, **named)
+
+    with serving(tmp_path) as server:
+        monkeypatch.setattr(recovery, "BatchStart", claim)
+        id_ = server.prepare(lambda p: p | beam.Impulse())
+        opened = threading.Event()
+        server.before_open = opened.wait
+        job = server.jobs.job(server.jobs.run(id_))
+        opened.set()
+        assert state_of(job) == "FAILED"
+    assert [name.rpartition(".")[2] for name in names_in(tmp_path)] == ["ended"]
+
+
+def test_a_job_whose_storage_fails_stays_and_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise CheckpointStorageError("there", "unavailable")
+
+    with serving(tmp_path) as server:
+        monkeypatch.setattr(recovery, "BatchStart", fail)
+        jobs = [server.submit(lambda p: p | beam.Impulse()) for _ in range(2)]
+        assert [state_of(job) for job in jobs] == ["FAILED", "FAILED"]
+        server.jobs.cancel(jobs[0].job_id)
+    monkeypatch.undo()
+    with serving(tmp_path) as server:
+        assert server.jobs.job(jobs[0].job_id).record.state == "CANCELLED"
+        again = server.jobs.job(jobs[1].job_id)
+        assert state_of(again) == "DONE"
+        # Clients end at the first last state that they see.
+        assert states_of(again).count("FAILED") == 0
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_server_that_ends_while_run_is_called_cancels_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+) -> None:
+    arrived, may_go_on = threading.Event(), threading.Event()
+    real = ServedJob.store
+
+    def store(job: ServedJob, jobs: StoredJobs) -> None:
+        if is_stored:
+            real(job, jobs)
+        arrived.set()
+        may_go_on.wait(SOON_S)
+        if not is_stored:
+            real(job, jobs)
+
+    monkeypatch.setattr(ServedJob, "store", store)
+    with serving(tmp_path) as server:
+        id_ = server.prepare(lambda p: p | beam.Impulse())
+        with ThreadPoolExecutor(2) as threads:
+            answer = threads.submit(server.jobs.run, id_)
+            assert arrived.wait(SOON_S)
+            ending = threads.submit(server.jobs.end, SOON_S)
+            (job,) = server.jobs.all()
+            wait_for(lambda: job.control.is_suspended)
+            may_go_on.set()
+            with pytest.raises(ServerIsEndingError):
+                answer.result()
+            assert ending.result()
+    monkeypatch.undo()
+    with serving(tmp_path) as server:
+        assert state_of(server.jobs.job(server.jobs.run(id_))) == "DONE"
+
+
+def test_a_server_that_does_not_start_claims_nothing(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = ServerConfig(
+            jobs_dir=str(tmp_path / "jobs"), job_port=taken.getsockname()[1], artifact_port=0
+        )
+        jobs = Jobs(config, lambda *_: None, VERSIONS)  # type: ignore[arg-type]
+        with pytest.raises(OptionsError, match="is the port in use"):
+            JobApi(config, jobs, before_start=jobs.resume)
+        jobs.close()
+    assert list((tmp_path / "jobs").iterdir()) == []
 
 
 def test_what_is_left_of_a_preparation_is_removed(tmp_path: Path) -> None:

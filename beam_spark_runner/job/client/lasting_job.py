@@ -9,9 +9,10 @@ import grpc
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from beam_spark_runner.core.errors import JobServerLostError
+from beam_spark_runner.job.client.submitted import LOST
 
 _LOGGER = logging.getLogger(__name__)
-_LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_ERROR = beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR
 _PATIENCE_S = 300.0
 _TRIES_EVERY_S = 1.0
 _Answer = TypeVar("_Answer")
@@ -51,7 +52,9 @@ class LastingJob:
             JobServerLostError: It has not answered for too long.
         """
         request = beam_job_api_pb2.RunJobRequest(preparation_id=preparation_id)
-        (answer,) = self._outlasting(lambda: iter([self._stub.Run(request)]), may_be_unknown=False)
+        ((answer, _),) = self._outlasting(
+            lambda: iter([self._stub.Run(request)]), lambda _: True, may_be_unknown=False
+        )
         self._job_id = str(answer.job_id)
         return self._job_id
 
@@ -62,7 +65,8 @@ class LastingJob:
             RpcError, JobServerLostError: See ``run``.
         """
         request = beam_job_api_pb2.GetJobStateRequest(job_id=self._job_id)
-        return self._outlasting(lambda: self._stub.GetStateStream(request))
+        for state, _ in self._outlasting(lambda: self._stub.GetStateStream(request), _Later()):
+            yield state
 
     def messages(self) -> Iterator[Any]:
         """Yield the messages of the job, and its states, until it has ended or the server is lost.
@@ -70,12 +74,11 @@ class LastingJob:
         Each is yielded once, although a restarted server sends them again.
         """
         request = beam_job_api_pb2.JobMessagesRequest(job_id=self._job_id)
-        is_new = _Unseen()
         try:
-            for message in self._outlasting(
-                lambda: self._stub.GetMessageStream(request), warns=False
+            for message, is_new in self._outlasting(
+                lambda: self._stub.GetMessageStream(request), _Unseen(), warns=False
             ):
-                if is_new(message):
+                if is_new:
                     yield message
         except JobServerLostError:
             return  # which ``states`` raises, too
@@ -83,14 +86,17 @@ class LastingJob:
     def _outlasting(
         self,
         open_: Callable[[], Iterator[_Answer]],
+        is_new: Callable[[_Answer], bool],
         *,
         may_be_unknown: bool = True,
         warns: bool = True,
-    ) -> Iterator[_Answer]:
-        """Yield what a call returns; make it again if the server was lost.
+    ) -> Iterator[tuple[_Answer, bool]]:
+        """Yield what a call returns, and whether it is new; call again if the server was lost.
 
         Args:
             open_: Makes the call.
+            is_new: Whether an answer says that the job continues: a server that has suspended the
+                job sends what it knows of it, before it says so.
             may_be_unknown: Whether a server that does not know the job is waited for after the
                 loss: it may be the old one, which is closing.
             warns: Whether to log that the server is lost.
@@ -99,15 +105,15 @@ class LastingJob:
         while True:
             try:
                 for answer in open_():
-                    if lost_s is not None:
+                    if (shows_life := is_new(answer)) and lost_s is not None:
                         lost_s = None
                         if warns:
                             _LOGGER.warning("the job server at %s answers again", self._endpoint)
-                    yield answer
+                    yield answer, shows_life
                 return
             except grpc.RpcError as error:
                 is_unknown = error.code() is grpc.StatusCode.NOT_FOUND
-                if error.code() not in _LOST and not (
+                if error.code() not in LOST and not (
                     is_unknown and may_be_unknown and lost_s is not None
                 ):
                     raise
@@ -132,6 +138,18 @@ class LastingJob:
             self._sleep(_TRIES_EVERY_S)
 
 
+class _Later:
+    """Whether a state is later than all before: a restarted server begins from the first one."""
+
+    def __init__(self) -> None:
+        self._last_ns = -1
+
+    def __call__(self, state: beam_job_api_pb2.JobStateEvent) -> bool:
+        at_ns = int(state.timestamp.ToNanoseconds())
+        is_later, self._last_ns = at_ns > self._last_ns, max(at_ns, self._last_ns)
+        return is_later
+
+
 class _Unseen:
     """Whether a message of a stream is new, although a restarted server begins from the first one.
 
@@ -140,18 +158,17 @@ class _Unseen:
 
     def __init__(self) -> None:
         self._last_id = (0, 0)
-        self._last_state_ns = -1
+        self._is_later = _Later()
 
     def __call__(self, message: Any) -> bool:
         if message.HasField("message_response"):
             id_ = _numbers_of(message.message_response.message_id)
-            if id_ is None:  # of another server
+            # Of another server; or the reason of a failure, which comes last.
+            if id_ is None or message.message_response.importance == _ERROR:
                 return True
             is_new, self._last_id = id_ > self._last_id, max(id_, self._last_id)
             return is_new
-        at_ns = int(message.state_response.timestamp.ToNanoseconds())
-        is_new, self._last_state_ns = at_ns > self._last_state_ns, max(at_ns, self._last_state_ns)
-        return is_new
+        return self._is_later(message.state_response)
 
 
 def _numbers_of(message_id: str) -> tuple[int, int] | None:

@@ -56,7 +56,7 @@ class Outcome:
 class JobRecovery(ABC):
     """One start of a job.
 
-    Threads: those of the job, one at a time.
+    Threads: those of the job, one at a time; and one that it starts, which looks at the fence.
 
     Args:
         folder: The folder of the job.
@@ -126,10 +126,14 @@ class JobRecovery(ABC):
             RunnerError: See ``BatchStart``.
         """
         self.segments = len(plan.segments)
+        with self._noticing_fences():
+            self._begin(fingerprint(plan), session, tag, control)
+
+    def _begin(self, plan: str, session: Session, tag: str, control: JobControl) -> None:
         start = self.start = BatchStart(
             self._storage,
             self._folder,
-            fingerprint(plan),
+            plan,
             tries_again=self._tries_again,
             client=client_of(session, tag),
         )
@@ -140,16 +144,15 @@ class JobRecovery(ABC):
             daemon=True,
         )
         watch.start()
-        with self._noticing_fences():
-            self._check_claimed(start)
-            end_previous(
-                start,
-                self._folder,
-                session,
-                self._waits_s,
-                time.monotonic,
-                lambda seconds: _wait(start, control, seconds),
-            )
+        self._check_claimed(start)
+        end_previous(
+            start,
+            self._folder,
+            session,
+            self._waits_s,
+            time.monotonic,
+            lambda seconds: _wait(start, control, seconds),
+        )
 
     def run(
         self,
@@ -242,6 +245,7 @@ class JobRecovery(ABC):
             try:
                 start.check_fence()
             except FencedError as error:
+                self.is_fenced = True  # whatever error ends the job now
                 control.end_with(error)
                 cancel()
                 return

@@ -49,6 +49,7 @@ class JobApi:
         config: The configuration of the server.
         jobs: The jobs of the server.
         spark_ui_url: See ``JobService``.
+        before_start: Is called once the ports are this server's, before clients are served.
 
     Attributes:
         url: HOST:PORT at which clients reach the job service.
@@ -63,6 +64,7 @@ class JobApi:
         config: ServerConfig,
         jobs: Jobs,
         spark_ui_url: Callable[[], str | None] = lambda: None,
+        before_start: Callable[[], None] = lambda: None,
     ) -> None:
         check_files(config.access)
         self._credentials = server_credentials(config.access)
@@ -91,6 +93,7 @@ class JobApi:
             LegacyRetrievalService(), self._server
         )
         add_to_server(StreamingJobsService(jobs), self._server)
+        before_start()
         self._server.start()
 
     def _listen(self, option: str, config: ServerConfig, port: int) -> str:

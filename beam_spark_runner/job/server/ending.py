@@ -5,16 +5,24 @@ import time
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.core.errors import CheckpointStorageError, PipelineError
 from beam_spark_runner.core.rendering import MAX_TRACEBACK_LENGTH, message_of
 from beam_spark_runner.job.event_store.event_replay import replay
 from beam_spark_runner.job.event_store.job_event_store import JobEventStore
 from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
 from beam_spark_runner.job.server.stored_jobs import StoredJob
 from beam_spark_runner.job.watching.record import JobRecord, StateChange
+from beam_spark_runner.recovery.batch_start import CrashLoopError
+from beam_spark_runner.recovery.begun_writes import UnknownTableWriteError
+from beam_spark_runner.recovery.manifest import CorruptManifestError, IncompatibleCheckpointError
 from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.storage.mounted_folder import NotDurableError
 
 _RECORDS_WITHIN_S = 5.0
+_MENDABLE = (
+    *(CheckpointStorageError, NotDurableError, CorruptManifestError),
+    *(IncompatibleCheckpointError, UnknownTableWriteError),
+)
 
 
 class Ending:
@@ -86,16 +94,46 @@ class Ending:
                 f"the end of the job cannot be stored, so that the next start of the job server "
                 f"continues it: {problem}"
             )
+            self.suspend()
             return state
         self.remove()
         return state
 
-    def cancel(self) -> None:
-        """Store that the job is cancelled, before it is: no later server continues it."""
+    def cancel(self) -> bool:
+        """Store that the job is cancelled, before it is: no later server continues it.
+
+        Returns:
+            Whether it is stored.
+        """
         try:
             self._store(PipelineState.CANCELLED, None, b"")
         except CheckpointStorageError as problem:
-            self._record.messages.warn(f"that the job is cancelled cannot be stored yet: {problem}")
+            self._record.messages.warn(f"that the job is cancelled is not stored yet: {problem}")
+            return False
+        return True
+
+    def found(self) -> EndedJob | None:
+        """Return the end that another server has stored, or a cancellation; None: there is none."""
+        try:
+            return self.stored.ended()
+        except (CheckpointStorageError, CorruptManifestError):
+            return None
+
+    def keeps(self, error: BaseException, *, has_run: bool) -> bool:
+        """Whether an error says nothing about the job, so that the next server continues it.
+
+        Args:
+            error: The error with which the job has ended on this server.
+            has_run: Whether the job has begun to run on it.
+        """
+        if isinstance(error, _MENDABLE):
+            return True
+        if has_run or isinstance(error, (CrashLoopError, PipelineError)):
+            return False
+        try:
+            return self.stored.has_commits()
+        except CheckpointStorageError:
+            return True
 
     def _store(self, state: str, error: BaseException | None, metrics: bytes) -> str:
         text = "" if error is None else message_of(error, MAX_TRACEBACK_LENGTH)

@@ -65,8 +65,10 @@ class JobQueue:
     def _run(self, job: ServedJob, pool: str) -> None:
         try:
             self._run_job(job, pool)
-        except Exception:
+        except Exception as error:
             _LOGGER.exception("job %s", job.job_id)
+            if not job.has_ended:
+                job.fail(error)
         finally:
             self._release(pool)
             self._has_ended(job)

@@ -68,8 +68,7 @@ class JobServer:
         try:
             if config.metrics is not None:
                 self._metrics = MetricsPort(config.metrics, self._jobs.measured)
-            self._jobs.resume()
-            self._api = JobApi(config, self._jobs, lambda: self._spark_ui_url)
+            self._api = JobApi(config, self._jobs, lambda: self._spark_ui_url, self._jobs.resume)
         except BaseException:
             self._jobs.end(0.0)
             self._jobs.close()

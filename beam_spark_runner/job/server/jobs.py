@@ -134,6 +134,8 @@ class Jobs:
             ]
             check_room(made, waiting, self._config)
             self._prepared[id_] = made
+        if isinstance(made.place, StoredJob) and not made.files.is_complete:
+            made.place.expect_files()
         return id_
 
     def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
@@ -143,10 +145,7 @@ class Jobs:
         if config.recovers_batch:
             assert self._stored is not None  # else the option is refused
             place = self._stored.new()
-        made = Preparation.of(request, given, place, self._config.max_artifact_bytes)
-        if isinstance(place, StoredJob) and not made.files.is_complete:
-            place.expect_files()
-        return made
+        return Preparation.of(request, given, place, self._config.max_artifact_bytes)
 
     def drop_abandoned(self) -> None:
         """Drop preparations whose clients have neither staged anything for an hour nor called Run.
@@ -240,18 +239,25 @@ class Jobs:
                     raise JobCancelledError
                 self._check_open()
             self._queue.add([job])
-        except JobCancelledError:
+        except JobCancelledError as error:
+            if job.control.is_suspended:
+                self._end_new(job)
+                raise ServerIsEndingError(_ENDING) from error
             job.drop()
             self._has_ended(job)
-        except ServerIsEndingError as error:
-            if job.is_stored:
-                job.suspend()
-            else:
-                job.fail(error)
+        except ServerIsEndingError:
+            self._end_new(job)
             raise
         except BaseException as error:
             job.fail(error)
             raise
+
+    def _end_new(self, job: ServedJob) -> None:
+        """End a job that the server, which is ending, does not add to the queue any more."""
+        if job.is_stored:
+            job.suspend()
+        else:
+            job.fail(ServerIsEndingError(_ENDING))
 
     def _compile(self, job: ServedJob) -> PreparedJob:
         submitted, place = job.submitted, job.place
@@ -276,17 +282,16 @@ class Jobs:
             found.check()
             stored.begin_try(found.tries + 1)
             job.prepare(lambda: self._compile(job), self._config.prepare_timeout_s)
+            stored.end_tries()
+            return True
         except JobCancelledError:
             if job.control.is_suspended:
-                stored.end_tries()
+                stored.forget_tries()
                 job.suspend()
             else:
                 job.drop()
         except BaseException as error:
             job.fail(error)
-        else:
-            stored.end_tries()
-            return True
         return False
 
     def _has_ended(self, job: ServedJob) -> None:
@@ -338,7 +343,9 @@ class Jobs:
         return job
 
     def _cancel(self, job: ServedJob) -> None:
-        if self._queue.take(job):
+        if job.stays:
+            job.drop_what_stays()
+        elif self._queue.take(job):
             job.drop()
             self._has_ended(job)
         elif not job.has_ended:
@@ -366,7 +373,7 @@ class Jobs:
         deadline = time.monotonic() + timeout_s
         jobs = self.all()
         for job in jobs:
-            if job.is_stored:
+            if job.may_be_continued:
                 self._suspend(job)
             else:
                 self._cancel(job)

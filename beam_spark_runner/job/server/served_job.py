@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
+from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.runner import PipelineState
 from google.protobuf import struct_pb2
 
@@ -18,10 +18,11 @@ from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
+from beam_spark_runner.job.server.metric_results import metric_results
 from beam_spark_runner.job.server.preparation import waiting_bytes_of
 from beam_spark_runner.job.server.preparing import Preparing
 from beam_spark_runner.job.server.refusals import JobHasEndedError, LostSparkError
-from beam_spark_runner.job.server.served_recovery import STAYS, ServedRecovery
+from beam_spark_runner.job.server.served_recovery import ServedRecovery, is_lost
 from beam_spark_runner.job.server.staging_area import StagingArea
 from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
 from beam_spark_runner.job.watching.record import JobRecord
@@ -61,6 +62,7 @@ class ServedJob:
         waiting_bytes: The estimated memory of the job before its end, in bytes.
         place: Where its files are: a staging area, or the job in ``--jobs_dir`` if the client asks
             for recovery.
+        stays: Whether it has failed on this server only, and the next one continues it.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class ServedJob:
         self.record = JobRecord(self._step_names, job_id, submitted.title)
         self.control = JobControl()
         self.preparing = Preparing(self.control)
+        self.stays = False
         self._ending: Ending | None = None
         if is_stored:
             assert isinstance(place, StoredJob)
@@ -173,6 +176,12 @@ class ServedJob:
         if self._ending is not None:
             self._ending.stored.forget()
 
+    @property
+    def may_be_continued(self) -> bool:
+        """Whether the job is stored, or will be once it is prepared."""
+        will_be = isinstance(self.place, StoredJob) and not self.record.has_begun
+        return self.is_stored or (will_be and (self._prepared is None or self.is_recoverable))
+
     def run(self, open_session: OpenSession) -> None:
         """Run the job, and return after its end. Its errors are in the record."""
         try:
@@ -200,7 +209,7 @@ class ServedJob:
                         self._ending,
                         began_s,
                         self.control,
-                        lambda: _has_ended(session),
+                        lambda: is_lost(session),
                         self.record.messages.inform,
                         prepared.config.previous_worker_recovery_timeout_s,
                     )
@@ -219,7 +228,8 @@ class ServedJob:
                     job.start()
                     self._job = job
             except BaseException as error:
-                if isinstance(error, (LostSparkError, FencedError)) and self._ending is not None:
+                lost = isinstance(error, (LostSparkError, FencedError))
+                if self._ending is not None and (lost or self.control.is_suspended):
                     self._suspend(str(error))
                 else:
                     self._end_with(error)
@@ -229,11 +239,14 @@ class ServedJob:
         self._coded_metrics = _metrics_of(job).SerializeToString()
         self._last_watermarks = job.watch.watermarks()
         if job.is_over:
+            if recovery is not None:
+                self.stays = recovery.stays
+                if recovery.found is not None:
+                    self._coded_metrics = recovery.found.coded_metrics
             return False
         if recovery is not None and recovery.starts_again:
             self.record.messages.warn(
-                f"the Spark application has ended: the job continues after {recovery.progress} in "
-                "another one"
+                f"{recovery.why}: the job continues after {recovery.progress}"
             )
             return True
         self._suspend(str(job.error) if job.error is not None else _ENDING)
@@ -250,10 +263,15 @@ class ServedJob:
         self._suspend(_ENDING)
         self._forget()
 
+    def drop_what_stays(self) -> None:
+        """Cancel for good a job that has failed on this server only."""
+        if self._ending is not None and self._ending.cancel():
+            self._ending.remove()
+            self.stays = False
+
     def drop(self) -> None:
         """End the job, which was cancelled before it began."""
-        if self._ending is not None:
-            self._ending.cancel()
+        if self._ending is not None and self._ending.cancel():
             self._ending.remove()
         self.record.end(PipelineState.CANCELLED)
         self._forget()
@@ -264,11 +282,16 @@ class ServedJob:
         self._forget()
 
     def _end_with(self, error: BaseException) -> None:
-        # Other errors say nothing about the job: the next server continues it.
-        if self._ending is not None and not isinstance(error, STAYS):
-            self._ending.end(PipelineState.FAILED, error)
-        self.record.messages.fail(error)
-        self.record.end(PipelineState.FAILED)
+        state: str = PipelineState.FAILED
+        if self._ending is not None:
+            self.stays = self._ending.keeps(error, has_run=False)
+            if self.stays:
+                self._ending.suspend()
+            else:
+                state = self._ending.end(state, error)
+        if state == PipelineState.FAILED:
+            self.record.messages.fail(error)
+        self.record.end(state)
 
     def _forget(self) -> None:
         """Drop the plan, which may have megabytes, and all else that clients do not query later."""
@@ -372,17 +395,5 @@ class ServedJob:
 
 
 def _metrics_of(job: Job) -> beam_job_api_pb2.MetricResults:
-    parse = metrics_pb2.MonitoringInfo.FromString
     # Beam's Job API has no call for watermarks; as metrics, clients of any SDK can read them.
-    watermarks = job.watch.watermark_gauges()
-    return beam_job_api_pb2.MetricResults(
-        attempted=[*map(parse, job.attempted()), *watermarks],
-        committed=[*map(parse, job.tally.committed), *watermarks],
-    )
-
-
-def _has_ended(session: SessionHandle) -> bool:
-    try:
-        return session.has_ended()
-    except Exception:  # of Py4J: the JVM does not answer
-        return True
+    return metric_results(job.attempted(), job.tally.committed, [*job.watch.watermark_gauges()])

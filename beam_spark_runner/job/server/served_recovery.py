@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineState
 from typing_extensions import override
 
@@ -16,13 +15,12 @@ from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.server.ending import Ending
+from beam_spark_runner.job.server.job_forms import EndedJob
+from beam_spark_runner.job.server.metric_results import metric_results
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_start import BatchStart
-from beam_spark_runner.recovery.begun_writes import UnknownTableWriteError
-from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError
-
-STAYS = (CheckpointStorageError, IncompatibleCheckpointError, UnknownTableWriteError)
-"""Errors that somebody can mend: the folder of the job stays, and the next server continues it."""
+from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.spark.session.handle import SessionHandle
 
 
 class ServedRecovery(JobRecovery):
@@ -38,6 +36,9 @@ class ServedRecovery(JobRecovery):
 
     Attributes:
         starts_again: Whether the job continues in the next Spark application of this server.
+        why: Why it starts again.
+        stays: Whether the job has failed on this server only, and the next one continues it.
+        found: How the job has ended on another server.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class ServedRecovery(JobRecovery):
         waits_s: float,
     ) -> None:
         super().__init__(ending.stored.folder, "jobs_dir", waits_s)
-        self.starts_again = False
+        self.starts_again = self.stays = False
+        self.why = ""
+        self.found: EndedJob | None = None
         self._ending = ending
         self._began_s = began_s
         self._control = control
@@ -82,33 +85,53 @@ class ServedRecovery(JobRecovery):
 
     @override
     def _check_claimed(self, start: BatchStart) -> None:
+        self._ending.stored.check_server()
         # An earlier server stores the end before it removes what the start would have found.
-        if self._ending.stored.has_ended() and not self._control.is_cancelled:
+        if self._ending.found() is not None and not self._control.is_cancelled:
             raise FencedError(start.number, start.number + 1)
 
     @override
     def _finish(self, outcome: Outcome) -> str | None:
         state = outcome.state
-        if self.is_fenced:
+        if state != PipelineState.DONE and (found := self._ending.found()) is not None:
+            self.found = found
+            self._ending.remove()
+            return found.states[-1].state
+        if self.is_fenced or isinstance(outcome.error, FencedError):
+            self.starts_again = self._is_owner()
+            self.why = "an earlier job server has claimed the job, which this one claims again"
             return None
         if state == PipelineState.CANCELLED and self._control.is_suspended:
-            if self.start is not None:
-                self.start.stop()
+            with contextlib.suppress(CheckpointStorageError):  # it counts as one that has died
+                if self.start is not None:
+                    self.start.stop()
             return None
-        if state == PipelineState.FAILED:
-            if isinstance(outcome.error, STAYS):
+        if outcome.error is not None:
+            # Without a start, the job has found no Spark at all.
+            if self.start is not None and self._has_lost_spark():
+                self.starts_again = True
+                self.why = "the Spark application has ended, and another one is started"
+                self._rest()
+                return None
+            if self._ending.keeps(outcome.error, has_run=self.has_run):
+                self.stays = True
                 self._rest()
                 outcome.warn(
                     "nothing of the job is removed: the next start of the job server continues "
                     f"after {self.progress}"
                 )
+                self._ending.suspend()
                 return state
-            # Without a start, the job has found no Spark at all.
-            if self.start is not None and self._has_lost_spark():
-                self.starts_again = True
-                self._rest()
-                return None
-        return self._ending.end(state, outcome.error, _metrics_of(outcome).SerializeToString())
+        metrics = metric_results(outcome.attempted(), outcome.committed())
+        return self._ending.end(state, outcome.error, metrics.SerializeToString())
+
+    def _is_owner(self) -> bool:
+        """Whether a start of an earlier server has taken the job over, which may not run it."""
+        try:
+            self._ending.stored.check_server()
+        except (CheckpointStorageError, FencedError):
+            return False
+        return True
 
     def _rest(self) -> None:
         with contextlib.suppress(CheckpointStorageError):  # another start waits in vain
@@ -116,8 +139,9 @@ class ServedRecovery(JobRecovery):
                 self.start.rest()
 
 
-def _metrics_of(outcome: Outcome) -> beam_job_api_pb2.MetricResults:
-    parse = metrics_pb2.MonitoringInfo.FromString
-    return beam_job_api_pb2.MetricResults(
-        attempted=map(parse, outcome.attempted()), committed=map(parse, outcome.committed())
-    )
+def is_lost(session: SessionHandle) -> bool:
+    """Whether the Spark application of a session has ended, or its JVM does not answer."""
+    try:
+        return session.has_ended()
+    except Exception:  # of Py4J
+        return True

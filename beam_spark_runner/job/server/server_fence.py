@@ -13,13 +13,19 @@ class ServerFence:
 
     Args:
         storage: The folder.
-
-    Raises:
-        CheckpointStorageError: The folder cannot be read or written.
     """
 
     def __init__(self, storage: DeletingStorage) -> None:
         self._storage = storage
+        self._number = 0
+
+    def claim(self) -> None:
+        """Claim the folder.
+
+        Raises:
+            CheckpointStorageError: The folder cannot be read or written.
+        """
+        storage = self._storage
         self._number = self._highest() + 1
         while not storage.create(_name_of(self._number), b""):
             self._number += 1

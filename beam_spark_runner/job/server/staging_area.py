@@ -28,13 +28,15 @@ class StagingArea:
     Attributes:
         location: A folder of this machine, or a URL in the form of Hadoop's connectors. It need
             not exist before a file is received.
+        is_durable: Whether a crash of the machine leaves the files.
     """
 
     location: str
+    is_durable: bool = False
 
     def of(self, name: str) -> "StagingArea":
         """Return the area of one job, which is a part of this one."""
-        return StagingArea(f"{self.location}/{name}")
+        return StagingArea(f"{self.location}/{name}", self.is_durable)
 
     @contextlib.contextmanager
     def receive(self) -> Iterator[Any]:
@@ -66,10 +68,10 @@ class StagingArea:
             OSError: The file cannot be written to the area.
         """
         kept = f"{self.location}/{name}"
-        if not is_url(self.location):
+        if is_url(self.location) or self.is_durable:
+            self._folder.put(name, Path(path))
+        else:
             os.replace(path, kept)
-            return kept
-        self._folder.put(name, Path(path))
         return kept
 
     def remove(self) -> None:

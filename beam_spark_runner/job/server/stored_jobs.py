@@ -13,10 +13,11 @@ Everything else is in the subfolder ``0123456789ab``: the files that the client 
 the job's Spark jobs have stored. A job that has a submission and no end is not over.
 """
 
+import contextlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ from beam_spark_runner.options.server_options import (
     DEFAULT_EVENT_BUFFER_BYTES,
     DEFAULT_EVENT_FLUSH_S,
 )
+from beam_spark_runner.recovery.batch_manifest import commit_in
 from beam_spark_runner.recovery.batch_start import MAX_STARTS, CrashLoopError
 from beam_spark_runner.recovery.commit import highest_fence
 from beam_spark_runner.recovery.manifest import (
@@ -103,7 +105,7 @@ class StoredJob:
     @property
     def files(self) -> StagingArea:
         """Where the files are that the client stages."""
-        return StagingArea(f"{self.location}/files")
+        return StagingArea(f"{self.location}/files", is_durable=True)
 
     @property
     def folder(self) -> JobFolderAt:
@@ -162,6 +164,11 @@ class StoredJob:
         """Note that compiling the job has not ended this process."""
         self._storage.delete(self._tries())
 
+    def forget_tries(self) -> None:
+        """As ``end_tries``, but errors are logged."""
+        with self._logging_errors():
+            self.end_tries()
+
     def end(self, job: SubmittedJob, ended: EndedJob) -> EndedJob:
         """Store the end of the job, unless one is stored already.
 
@@ -171,28 +178,49 @@ class StoredJob:
         name = f"{self._name}.ended"
         if self._storage.create(name, encode_ended(job, ended)):
             return ended
-        return decode_ended(self._storage.read(name), name)[1]
+        return self.ended() or ended
 
-    def has_ended(self) -> bool:
-        """Whether the end of the job is stored."""
-        return f"{self._name}.ended" in self._storage.names()
+    def check_server(self) -> None:
+        """Check that this server may run the job.
+
+        Raises:
+            FencedError: A later server has claimed the folder.
+        """
+        self._fence.check()
+
+    def ended(self) -> EndedJob | None:
+        """Return the end of the job, if it is stored."""
+        name = f"{self._name}.ended"
+        data = self._storage.read_if_there(name)
+        return decode_ended(data, name)[1] if data else None
 
     def remove(self) -> None:
         """Remove everything but the end; the submission comes last. Errors are logged."""
-        try:
+        with self._logging_errors():
             self.folder.storage.remove()
             self._storage.delete([*self._tries(), f"{self._name}.files"])
             self._storage.delete([f"{self._name}.job"])
+
+    def forget(self) -> None:
+        """Remove the end of a job that has ended long ago. Errors are logged."""
+        with self._logging_errors():
+            self._storage.delete([f"{self._name}.ended"])
+
+    def has_commits(self) -> bool:
+        """Whether a Spark job of it was committed, whose rows would be lost with the job."""
+        storage = self.folder.storage
+        return storage.exists() and any(map(commit_in, storage.names()))
+
+    @contextlib.contextmanager
+    def _logging_errors(self) -> Iterator[None]:
+        try:
+            yield
         except CheckpointStorageError as error:
             _LOGGER.warning(
                 "what job %s has stored remains until the next start of the server: %s",
                 self.job_id,
                 error,
             )
-
-    def forget(self) -> None:
-        """Remove the end of a job that has ended long ago."""
-        self._storage.delete([f"{self._name}.ended"])
 
     def _tries(self) -> list[str]:
         return [f"{self._name}.try-{each}" for each in range(1, MAX_STARTS + 1)]
@@ -254,18 +282,18 @@ class StoredJobs:
             if not is_url(self._root):  # it has pickled code, and the values of options
                 Path(self._root).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._storage.make(_OPTION)
-            self._fence = ServerFence(self._storage)
-            names = [match for name in self._storage.names() if (match := _NAME.fullmatch(name))]
         except (CheckpointStorageError, OSError) as error:
             raise OptionsError(_OPTION, f"{place} cannot be used: {error}") from error
-        self._kinds: dict[tuple[int, str], set[str]] = {}
-        for match in names:
-            self._kinds.setdefault((int(match["number"]), match["id"]), set()).add(match["kind"])
-        last = max((number for number, _ in self._kinds), default=0)
-        self._numbers = itertools.count(last + 1)
+        self._fence = ServerFence(self._storage)
+        self._numbers = itertools.count(1)
 
     def new(self) -> StoredJob:
-        """Return a new job, of which nothing is stored yet."""
+        """Return a new job, of which nothing is stored yet.
+
+        Raises:
+            FencedError: A later server has claimed the folder.
+        """
+        self._fence.check()
         return self._job(next(self._numbers), new_job_id())
 
     def _job(self, number: int, job_id: str) -> StoredJob:
@@ -276,35 +304,35 @@ class StoredJobs:
         stored.submit(job, self._versions)
 
     def found(self) -> Sequence[FoundJob]:
-        """Read the jobs that earlier servers have stored, in the order of their submission.
+        """Claim the folder, and read the jobs that earlier servers have stored, in their order.
 
         What is left of those that were never submitted, and of those that have ended, is removed.
 
         Raises:
             CheckpointStorageError: The folder cannot be read or written.
         """
+        self._fence.claim()
+        kinds: dict[tuple[int, str], set[str]] = {}
+        for name in self._storage.names():
+            if match := _NAME.fullmatch(name):
+                kinds.setdefault((int(match["number"]), match["id"]), set()).add(match["kind"])
+        last = max((number for number, _ in kinds), default=0)
+        self._numbers = itertools.count(last + 1)
+        keys = sorted(kinds)
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            jobs = list(threads.map(self._read, *zip(*sorted(self._kinds.items()), strict=True)))
+            jobs = list(threads.map(self._read, keys, map(kinds.__getitem__, keys)))
         return [job for job in jobs if job is not None]
 
     def _read(self, key: tuple[int, str], kinds: set[str]) -> FoundJob | None:
         number, job_id = key
         stored = self._job(number, job_id)
         name = f"{number:012d}-{job_id}"
-        if "ended" in kinds:
+        # An earlier server may still end the job, and remove its submission.
+        data = self._storage.read_if_there(f"{name}.job")
+        if (ended := self._storage.read_if_there(f"{name}.ended")) or not data:
             if kinds != {"ended"}:
                 stored.remove()
-            data = self._storage.read(f"{name}.ended")
-            try:
-                submitted, ended = decode_ended(data, f"{name}.ended")
-            except (CorruptManifestError, IncompatibleCheckpointError) as error:
-                _LOGGER.error("how job %s has ended cannot be read: %s", job_id, error)
-                return None
-            return FoundJob(stored=stored, submitted=submitted, ended=ended)
-        if "job" not in kinds:
-            stored.remove()
-            return None
-        data = self._storage.read(f"{name}.job")
+            return _ended_job(stored, ended, f"{name}.ended") if ended else None
         try:
             submitted, versions = decode_submitted(data, f"{name}.job")
         except (CorruptManifestError, IncompatibleCheckpointError) as error:
@@ -323,6 +351,15 @@ class StoredJobs:
             for name, before in versions.items()
             if self._versions.get(name) != before
         )
+
+
+def _ended_job(stored: StoredJob, data: bytes, name: str) -> FoundJob | None:
+    try:
+        submitted, ended = decode_ended(data, name)
+    except (CorruptManifestError, IncompatibleCheckpointError) as error:
+        _LOGGER.error("how job %s has ended cannot be read: %s", stored.job_id, error)
+        return None
+    return FoundJob(stored=stored, submitted=submitted, ended=ended)
 
 
 def _root_of(place: str) -> str:

@@ -79,10 +79,10 @@ def state_message(name: str, at_s: int) -> Any:
 def test_states_go_on_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     stub = Stub(
-        [state("RUNNING"), lost()],
+        [state("RUNNING", 1), lost()],
         [lost()],
         [lost(grpc.StatusCode.NOT_FOUND)],  # of the old server, which is closing
-        [state("RUNNING"), state("STOPPED"), state("DONE")],
+        [state("RUNNING", 1), state("STOPPED", 2), state("DONE", 3)],
     )
     found = [each.state for each in job(stub).states()]
     assert found == [STATE.RUNNING, STATE.RUNNING, STATE.STOPPED, STATE.DONE]
@@ -101,6 +101,14 @@ def test_a_server_that_stays_away_is_given_up(timeout_s: float, waited_s: float)
     assert list(job(Stub(*([lost()] for _ in range(2_000)))).messages()) == []
 
 
+def test_a_server_that_has_suspended_the_job_is_given_up() -> None:
+    """It sends what it knows, and then says that another one continues the job."""
+    clock, calls = Clock(), [[state("RUNNING", 3), lost()] for _ in range(2_000)]
+    with pytest.raises(JobServerLostError):
+        list(job(Stub(*calls), clock).states())
+    assert clock.now_s == 300.0
+
+
 def test_a_server_that_comes_back_again_and_again_is_waited_for_each_time() -> None:
     clock = Clock()
 
@@ -109,7 +117,7 @@ def test_a_server_that_comes_back_again_and_again_is_waited_for_each_time() -> N
             clock.now_s += 200.0
             return self._next(request)
 
-    calls = [[state("RUNNING"), lost()]] * 5 + [[state("DONE")]]
+    calls = [[state("RUNNING", n), lost()] for n in range(5)] + [[state("DONE", 5)]]
     assert len(list(job(Slow(*calls), clock).states())) == 6
 
 

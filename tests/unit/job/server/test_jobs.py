@@ -22,6 +22,7 @@ from beam_spark_runner.job.server.refusals import (
     TooManyJobsError,
     UnknownIdError,
 )
+from beam_spark_runner.job.server.served_job import ServedJob
 from beam_spark_runner.options.server_options import ServerConfig
 from tests.unit.job.server.served import SOON_S, request, served, states_of
 from tests.unit.job.server.test_staging import Client, artifact
@@ -296,3 +297,17 @@ def test_a_job_that_has_no_thread_fails(tmp_path: Path, monkeypatch: pytest.Monk
         assert message.message_text == "can't start new thread"
         gate.let_through(1)  # the pool is free again
         assert jobs.job(jobs.run(jobs.prepare(request()))).wait(SOON_S)
+
+
+def test_a_job_ends_whatever_its_thread_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(ServedJob, "run", fail)
+    with served(config(tmp_path)) as (jobs, _):
+        job = jobs.job(jobs.run(jobs.prepare(request())))
+        assert states_of(job) == ["STOPPED", "FAILED"]
+        (reason,) = job.record.messages.log.events()
+        assert reason.message_text == "a defect"
