@@ -131,16 +131,15 @@ def last_start(folder: Folder) -> int:
     return max((int(match[1]) for match in found if match), default=0)
 
 
-def in_order(names: Iterable[str], before: int | None) -> list[str]:
+def in_order(names: Iterable[str]) -> list[str]:
     """Return the names of files with events, in the order in which they were written.
 
     Args:
         names: The names of all files in the folder of events.
-        before: Only files of starts with smaller numbers than this; None: of all.
     """
     found = []
     for name in names:
         match = _NAME.fullmatch(name)
-        if match is not None and (before is None or int(match[1]) < before):
+        if match is not None:
             found.append((int(match[1]), int(match[2] or 0), name))
     return [name for _, _, name in sorted(found)]

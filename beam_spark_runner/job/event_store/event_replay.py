@@ -16,9 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 _OPENED_AT_ONCE = 16  # each object is copied to a local file first
 
 
-def replay(
-    folder: Folder, warn: Callable[[str], None], *, before: int | None = None
-) -> Iterator[Event]:
+def replay(folder: Folder, warn: Callable[[str], None]) -> Iterator[Event]:
     """Yield the recorded events of a job, from the oldest one.
 
     They are read while the caller takes them, so that a ``JobRecord`` to which they are appended
@@ -28,11 +26,10 @@ def replay(
     Args:
         folder: The folder of the job.
         warn: Is called at most once, with a warning for the user: files cannot be read.
-        before: Only the events of starts with smaller numbers; None: of all.
     """
     events = folder_of_events(folder)
     try:
-        names = in_order(events.names(), before) if events.exists() else []
+        names = in_order(events.names()) if events.exists() else []
     except OSError as error:
         warn(f"states and messages of earlier starts cannot be shown: {error}")
         return
