@@ -247,6 +247,8 @@ def test_what_another_server_has_ended_is_shown(
         job = server.jobs.job(server.jobs.run(id_))
         opened.set()
         assert state_of(job) == "FAILED"
+        (reason,) = job.record.messages.log.events()
+        assert reason.message_text == "the other's reason"
     assert [name.rpartition(".")[2] for name in names_in(tmp_path)] == ["ended"]
 
 

@@ -345,7 +345,7 @@ class Job:
             committed=lambda: self.tally.committed,
         )
         state = self._recovery.finish(outcome)
-        self.is_over = state is not None
+        self.is_over, self._error = state is not None, self._recovery.error
         self._final_state = state or self._final_state
 
     def _stop_events(self) -> None:

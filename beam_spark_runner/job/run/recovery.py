@@ -68,6 +68,7 @@ class JobRecovery(ABC):
         start: The start, once it has claimed the job.
         is_fenced: Whether another start has taken the job over.
         has_run: Whether it has begun to run the plan; else the executors were refused.
+        error: After ``finish``: why the job has failed. None: it has not.
         segments: How many Spark jobs the plan has; 0 before it begins.
     """
 
@@ -77,6 +78,7 @@ class JobRecovery(ABC):
         self.start: BatchStart | None = None
         self.is_fenced = self.has_run = False
         self.segments = 0
+        self.error: BaseException | None = None
         self._folder = folder
         self._storage = folder.storage
         self._option = option
@@ -228,6 +230,7 @@ class JobRecovery(ABC):
             CheckpointStorageError: The folder cannot be read or written.
         """
         self._ended.set()
+        self.error = outcome.error
         return self._finish(outcome)
 
     @abstractmethod

@@ -241,7 +241,7 @@ class ServedJob:
         if job.is_over:
             if recovery is not None:
                 self.stays = recovery.stays
-                if recovery.found is not None:
+                if recovery.found is not None and recovery.found.coded_metrics:
                     self._coded_metrics = recovery.found.coded_metrics
             return False
         if recovery is not None and recovery.starts_again:

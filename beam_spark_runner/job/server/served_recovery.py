@@ -95,6 +95,7 @@ class ServedRecovery(JobRecovery):
         state = outcome.state
         if state != PipelineState.DONE and (found := self._ending.found()) is not None:
             self.found = found
+            self.error = RuntimeError(found.error) if found.error else None
             self._ending.remove()
             return found.states[-1].state
         if self.is_fenced or isinstance(outcome.error, FencedError):
