@@ -198,7 +198,8 @@ def test_a_later_server_takes_the_jobs_over(tmp_path: Path, obstacle: Obstacle) 
             obstacle.let_through()
             for job in (running, waiting):
                 assert job.wait(SOON_S)
-                assert not job.record.has_last_state
+                # If the newer server was faster, the older one shows how the job has ended there.
+                assert not job.record.has_last_state or job.record.state == "DONE"
                 assert state_of(newer.jobs.job(job.job_id)) == "DONE"
                 assert counters(newer.jobs.job(job.job_id)) == {"first": 10, "second": 3}
             with pytest.raises(FencedError):
