@@ -104,7 +104,7 @@ def tables_of(plan: Plan, session: Session, recovery: JobRecovery | None) -> Tab
     Raises:
         PipelineRefusedError: A table cannot be read or written, or there is no Spark.
     """
-    if recovery is not None and recovery.is_done:
+    if recovery is not None and recovery.done_metrics is not None:
         return NoTables()  # nothing runs; targets that the job has made would be refused
     if isinstance(session, SessionHandle):
         return open_tables(plan, session, () if recovery is None else recovery.begun_writes(plan))

@@ -12,21 +12,15 @@ from apache_beam.runners.runner import PipelineState
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.core.ids import SegmentId
-from beam_spark_runner.driving.clock import Clock
-from beam_spark_runner.driving.cluster import Cluster
-from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.files import stored_submission
 from beam_spark_runner.job.files.job_folder import job_folder_of
 from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
-from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
-from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_manifest import commit_in
 from beam_spark_runner.recovery.batch_start import (
     ENDED,
@@ -56,20 +50,9 @@ class ProgramRecovery(JobRecovery):
             folder,
             "checkpoint_dir",
             config.previous_worker_recovery_timeout_s,
+            time.time(),
             tries_again=self._restart == "resume",
         )
-        self._metrics: tuple[bytes, ...] | None = None  # of a job that is done already
-        self._began_s = 0.0
-
-    @property
-    @override
-    def began_s(self) -> float:
-        return self._began_s
-
-    @property
-    @override
-    def is_done(self) -> bool:
-        return self._metrics is not None
 
     def submit(
         self,
@@ -102,9 +85,8 @@ class ProgramRecovery(JobRecovery):
             raise OptionsError(
                 "checkpoint_dir", "has the checkpoint of a streaming pipeline; name another folder"
             )
-        self._began_s = time.time()
         if ENDED in names:
-            self._metrics = remove_ended(self._storage, self._folder)
+            self.done_metrics = remove_ended(self._storage, self._folder)
             return None
         is_new = SUBMISSION not in names
         if not is_new and self._restart == "fresh":
@@ -120,13 +102,13 @@ class ProgramRecovery(JobRecovery):
             options=users_own_options(options),
             main_classes=prepared.main_classes,
             versions=stored_submission.versions_of(_spark_of(session)),
-            began_s=self._began_s,
+            began_s=self.began_s,
         )
         if is_new and self._storage.create(SUBMISSION, stored_submission.encode(own)):
             return None  # else another start was faster
         stored = stored_submission.decode(self._storage.read(SUBMISSION), SUBMISSION)
         stored_submission.check_alike(stored, own)
-        self._began_s = stored.began_s
+        self.began_s = stored.began_s
         return replace(stored, pipeline=self._with_fetched_files(stored.pipeline, scratch))
 
     def _with_stored_files(
@@ -146,28 +128,6 @@ class ProgramRecovery(JobRecovery):
             return with_fetched_files(pipeline, self._folder.make(FILES), scratch())
         except OSError as error:
             raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
-
-    @override
-    def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
-        if self._metrics is None:
-            super().begin(plan, session, tag, control)
-
-    @override
-    def run(
-        self,
-        plan: Plan,
-        settings: RunSettings,
-        cluster: Cluster,
-        tally: RunMetrics,
-        clock: Clock,
-        control: JobControl,
-        session: Session,
-    ) -> None:
-        if self._metrics is not None:
-            _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
-            tally.accepted[SegmentId(0)] = self._metrics
-            return
-        super().run(plan, settings, cluster, tally, clock, control, session)
 
     @override
     def _check_claimed(self, start: BatchStart) -> None:

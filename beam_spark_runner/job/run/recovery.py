@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import CheckpointStorageError
-from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.ids import SegmentId, TransformId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
@@ -62,9 +62,13 @@ class JobRecovery(ABC):
         folder: The folder of the job.
         option: The option that names the folder, for errors.
         waits_s: ``--previous_worker_recovery_timeout``.
+        began_s: When the first start of the job began, Unix time.
         tries_again: Whether to start although earlier starts have ended at the same place.
 
     Attributes:
+        began_s: See the argument.
+        done_metrics: The metrics of a job that an earlier start has run to its end. None: it has
+            not.
         start: The start, once it has claimed the job.
         is_fenced: Whether another start has taken the job over.
         has_run: Whether it has begun to run the plan; else the executors were refused.
@@ -73,8 +77,16 @@ class JobRecovery(ABC):
     """
 
     def __init__(
-        self, folder: JobFolderAt, option: str, waits_s: float, *, tries_again: bool = False
+        self,
+        folder: JobFolderAt,
+        option: str,
+        waits_s: float,
+        began_s: float,
+        *,
+        tries_again: bool = False,
     ) -> None:
+        self.began_s = began_s
+        self.done_metrics: tuple[bytes, ...] | None = None
         self.start: BatchStart | None = None
         self.is_fenced = self.has_run = False
         self.segments = 0
@@ -85,16 +97,6 @@ class JobRecovery(ABC):
         self._waits_s = waits_s
         self._tries_again = tries_again
         self._ended = threading.Event()
-
-    @property
-    @abstractmethod
-    def began_s(self) -> float:
-        """When the first start of the job began, Unix time."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether an earlier start has run the job to its end."""
-        return False
 
     def begun_writes(self, plan: Plan) -> frozenset[TransformId]:
         """Return the steps whose writes of tables earlier starts have begun, or made.
@@ -114,7 +116,7 @@ class JobRecovery(ABC):
         )
 
     def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
-        """Take the job over, before anything runs in the session.
+        """Take the job over, unless it is done, before anything runs in the session.
 
         Tasks of a client that has died may use all of its slots.
 
@@ -127,6 +129,8 @@ class JobRecovery(ABC):
         Raises:
             RunnerError: See ``BatchStart``.
         """
+        if self.done_metrics is not None:
+            return
         self.segments = len(plan.segments)
         with self._noticing_fences():
             self._begin(fingerprint(plan), session, tag, control)
@@ -180,6 +184,10 @@ class JobRecovery(ABC):
         Raises:
             RunnerError: See ``check_shared_folder`` and ``run_plan``.
         """
+        if self.done_metrics is not None:
+            _LOGGER.warning("an earlier start has run this job to its end: nothing is left to do")
+            tally.accepted[SegmentId(0)] = self.done_metrics
+            return
         start = self.start
         assert start is not None  # it has begun
         if isinstance(session, SessionHandle):
@@ -197,12 +205,16 @@ class JobRecovery(ABC):
                     clock=clock,
                     wait=lambda seconds: _wait(start, control, seconds),
                     background=background,
-                    on_continue=settings.on_continue,
+                    on_continue=lambda done: self._continues(settings, done),
                     slots=session.slots,
                 ),
             )
             with contextlib.closing(store):
                 run_plan(plan, settings, cluster, tally, clock, store)
+
+    def _continues(self, settings: RunSettings, done: str) -> None:
+        """Show after how many Spark jobs the job continues; see ``RunSettings.on_continue``."""
+        settings.on_continue(done)
 
     @contextlib.contextmanager
     def _noticing_fences(self) -> Iterator[None]:

@@ -2,22 +2,17 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 
 from apache_beam.runners.runner import PipelineState
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError
-from beam_spark_runner.driving.clock import Clock
-from beam_spark_runner.driving.cluster import Cluster
-from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
-from beam_spark_runner.driving.session import Session
+from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.job.server.job_forms import EndedJob
 from beam_spark_runner.job.server.metric_results import metric_results
-from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_start import BatchStart
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -50,36 +45,17 @@ class ServedRecovery(JobRecovery):
         inform: Callable[[str], None],
         waits_s: float,
     ) -> None:
-        super().__init__(ending.stored.folder, "jobs_dir", waits_s)
+        super().__init__(ending.stored.folder, "jobs_dir", waits_s, began_s)
         self.starts_again = self.stays = False
         self.why = ""
         self.found: EndedJob | None = None
         self._ending = ending
-        self._began_s = began_s
         self._control = control
         self._has_lost_spark = has_lost_spark
         self._inform = inform
 
-    @property
     @override
-    def began_s(self) -> float:
-        return self._began_s
-
-    @override
-    def run(
-        self,
-        plan: Plan,
-        settings: RunSettings,
-        cluster: Cluster,
-        tally: RunMetrics,
-        clock: Clock,
-        control: JobControl,
-        session: Session,
-    ) -> None:
-        settings = replace(settings, on_continue=self._show_progress)
-        super().run(plan, settings, cluster, tally, clock, control, session)
-
-    def _show_progress(self, done: str) -> None:
+    def _continues(self, settings: RunSettings, done: str) -> None:
         assert self.start is not None
         self._inform(f"start {self.start.number} of the job continues after {done}")
 
