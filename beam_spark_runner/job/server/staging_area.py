@@ -106,16 +106,7 @@ def open_staging_area(location: str | None) -> StagingArea:
         except OSError as error:
             folder = location or tempfile.gettempdir()
             raise OptionsError("artifacts_dir", f"{folder}: {error.strerror}") from error
-    try:
-        url = hadoop_url(location)
-    except ValueError as error:
-        raise OptionsError("artifacts_dir", str(error)) from error
-    if url.startswith("hdfs:"):
-        raise OptionsError(
-            "artifacts_dir",
-            f"{location}: clients of HDFS find the namenode in options of a pipeline, which a "
-            "server does not have; name an object store, or a folder",
-        )
+    url = store_url("artifacts_dir", location)
     area = StagingArea(f"{url}/beam-staged-{uuid.uuid4().hex[:12]}")
     try:
         probed = folder_at(area.location)
@@ -129,3 +120,26 @@ def open_staging_area(location: str | None) -> StagingArea:
             "AWS_ACCESS_KEY_ID and so on)",
         ) from error
     return area
+
+
+def store_url(option: str, url: str) -> str:
+    """Return the URL of a server's folder in the form of Hadoop's connectors.
+
+    Args:
+        option: The option that names the folder, for errors.
+        url: Its value, a URL.
+
+    Raises:
+        OptionsError: It is no object store.
+    """
+    try:
+        found = hadoop_url(url)
+    except ValueError as error:
+        raise OptionsError(option, str(error)) from error
+    if found.startswith("hdfs:"):
+        raise OptionsError(
+            option,
+            f"{url}: clients of HDFS find the namenode in options of a pipeline, which a "
+            "server does not have; name an object store, or a folder",
+        )
+    return found

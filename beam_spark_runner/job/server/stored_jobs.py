@@ -37,7 +37,7 @@ from beam_spark_runner.job.server.job_forms import (
     encode_submitted,
 )
 from beam_spark_runner.job.server.server_fence import ServerFence
-from beam_spark_runner.job.server.staging_area import StagingArea
+from beam_spark_runner.job.server.staging_area import StagingArea, store_url
 from beam_spark_runner.options.server_options import (
     DEFAULT_EVENT_BUFFER_BYTES,
     DEFAULT_EVENT_FLUSH_S,
@@ -52,7 +52,7 @@ from beam_spark_runner.recovery.manifest import (
 )
 from beam_spark_runner.storage.folder import Folder
 from beam_spark_runner.storage.folder_at import folder_at
-from beam_spark_runner.storage.urls import hadoop_url, is_url
+from beam_spark_runner.storage.urls import is_url
 
 _LOGGER = logging.getLogger(__name__)
 _OPTION = "jobs_dir"
@@ -274,7 +274,7 @@ class StoredJobs:
     def __init__(
         self, place: str, versions: Mapping[str, str], recording: Recording | None = None
     ) -> None:
-        self._root = _root_of(place)
+        self._root = store_url(_OPTION, place) if is_url(place) else str(Path(place).absolute())
         self._recording = recording or Recording()
         self._versions = versions
         self._storage = CheckpointStorage(folder_at(self._root), self._root)
@@ -360,19 +360,3 @@ def _ended_job(stored: StoredJob, data: bytes, name: str) -> FoundJob | None:
         _LOGGER.error("how job %s has ended cannot be read: %s", stored.job_id, error)
         return None
     return FoundJob(stored=stored, submitted=submitted, ended=ended)
-
-
-def _root_of(place: str) -> str:
-    if not is_url(place):
-        return str(Path(place).absolute())
-    try:
-        url = hadoop_url(place)
-    except ValueError as error:
-        raise OptionsError(_OPTION, str(error)) from error
-    if url.startswith("hdfs:"):
-        raise OptionsError(
-            _OPTION,
-            f"{place}: clients of HDFS find the namenode in options of a pipeline, which a server "
-            "does not have; name an object store, or a folder",
-        )
-    return url
