@@ -81,9 +81,10 @@ class CrashLoopError(RunnerError):
         return (
             f"{self.starts} starts of this job have ended at the same place, after {self.commit} "
             f"commits and with {self.finished} partitions of the next Spark job finished. A "
-            "corrected program needs an empty --checkpoint_dir, since starts run the code of the "
-            "first one. If each partition takes long, more of them (--parallelism) are finished "
-            "sooner. --restart=resume tries once more"
+            "corrected program has to begin again, since starts run the code of the first one: "
+            "with an empty --checkpoint_dir, or as another job of a job server. If each partition "
+            "takes long, more of them (--parallelism) are finished sooner. In a program, "
+            "--restart=resume tries once more"
         )
 
 
