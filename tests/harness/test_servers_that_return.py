@@ -117,6 +117,13 @@ class Waiting:
         return self._state
 
 
+def check_the_end(server: Server, steps: Steps, result: Any, folder: Path) -> None:
+    """Check what the last server has done, and end it."""
+    steps.check(result, folder / "jobs")
+    server.program.send(signal.SIGTERM)
+    assert server.program.end(60).code == 0
+
+
 def test_a_client_waits_for_the_next_server(start: Callable[[], Server], tmp_path: Path) -> None:
     steps = Steps(tmp_path)
     server = start()
@@ -137,9 +144,7 @@ def test_a_client_waits_for_the_next_server(start: Callable[[], Server], tmp_pat
     steps.let_through()
     server = start()
     assert waiting.state() == "DONE"
-    steps.check(result, tmp_path / "jobs")
-    server.program.send(signal.SIGTERM)
-    assert server.program.end(60).code == 0
+    check_the_end(server, steps, result, tmp_path)
 
 
 def test_a_job_outlives_its_spark(start: Callable[[], Server], tmp_path: Path) -> None:
@@ -164,9 +169,7 @@ def test_a_job_outlives_its_spark(start: Callable[[], Server], tmp_path: Path) -
     steps.let_through()
     server = start()
     assert waiting.state() == "DONE"
-    steps.check(result, tmp_path / "jobs")
-    server.program.send(signal.SIGTERM)
-    assert server.program.end(60).code == 0
+    check_the_end(server, steps, result, tmp_path)
 
 
 @pytest.mark.rare
@@ -184,6 +187,4 @@ def test_the_job_of_a_client_that_gives_up_ends(
     steps.let_through()
     server = start()
     wait_for(lambda: result.state == "DONE", 120)
-    steps.check(result, tmp_path / "jobs")
-    server.program.send(signal.SIGTERM)
-    assert server.program.end(60).code == 0
+    check_the_end(server, steps, result, tmp_path)
