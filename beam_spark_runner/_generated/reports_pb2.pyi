@@ -116,7 +116,7 @@ class Waiting(_message.Message):
     def __init__(self, hold_us: _Optional[int] = ..., window: _Optional[bytes] = ..., views: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "was_rebuilt", "stored_bytes")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "keyed", "was_rebuilt", "stored_bytes")
     class AwaitedUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +133,7 @@ class ShardReport(_message.Message):
     WAS_INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     AWAITS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     OLDER_FIELD_NUMBER: _ClassVar[int]
+    KEYED_FIELD_NUMBER: _ClassVar[int]
     WAS_REBUILT_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
@@ -144,9 +145,22 @@ class ShardReport(_message.Message):
     was_interrupted: bool
     awaits_commit: bool
     older: _containers.RepeatedCompositeFieldContainer[DeltaId]
+    keyed: _containers.RepeatedCompositeFieldContainer[KeyedReport]
     was_rebuilt: bool
     stored_bytes: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., keyed: _Optional[_Iterable[_Union[KeyedReport, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ...) -> None: ...
+
+class KeyedReport(_message.Message):
+    __slots__ = ("store", "epoch", "attempt", "older")
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OLDER_FIELD_NUMBER: _ClassVar[int]
+    store: int
+    epoch: int
+    attempt: int
+    older: _containers.RepeatedCompositeFieldContainer[DeltaId]
+    def __init__(self, store: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ...) -> None: ...
 
 class DeltaId(_message.Message):
     __slots__ = ("epoch", "attempt")
@@ -228,8 +242,15 @@ class AttemptMark(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ..., partition: _Optional[int] = ..., partition_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Epoch(_message.Message):
-    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views", "committed_clock_us", "fence", "drains", "due_us")
+    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views", "committed_clock_us", "fence", "drains", "due_us", "namespace", "stores", "keyed")
     class WatermarksUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class StoresEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +268,9 @@ class Epoch(_message.Message):
     FENCE_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
     DUE_US_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    KEYED_FIELD_NUMBER: _ClassVar[int]
     number: int
     clock_us: int
     heads: _containers.RepeatedCompositeFieldContainer[ShardHead]
@@ -258,7 +282,10 @@ class Epoch(_message.Message):
     fence: int
     drains: bool
     due_us: int
-    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., committed_clock_us: _Optional[int] = ..., fence: _Optional[int] = ..., drains: bool = ..., due_us: _Optional[int] = ...) -> None: ...
+    namespace: str
+    stores: _containers.ScalarMap[int, int]
+    keyed: _containers.RepeatedCompositeFieldContainer[KeyedHead]
+    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., committed_clock_us: _Optional[int] = ..., fence: _Optional[int] = ..., drains: bool = ..., due_us: _Optional[int] = ..., namespace: _Optional[str] = ..., stores: _Optional[_Mapping[int, int]] = ..., keyed: _Optional[_Iterable[_Union[KeyedHead, _Mapping]]] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("dest", "window", "file", "expires_us", "part")
@@ -285,6 +312,18 @@ class ShardHead(_message.Message):
     epoch: int
     attempt: int
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class KeyedHead(_message.Message):
+    __slots__ = ("store", "partition", "epoch", "attempt")
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    store: int
+    partition: int
+    epoch: int
+    attempt: int
+    def __init__(self, store: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SideInputReport(_message.Message):
     __slots__ = ("attempt", "consumed", "file", "blobs")

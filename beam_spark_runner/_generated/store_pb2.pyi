@@ -92,12 +92,26 @@ class Link(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., bytes: _Optional[int] = ..., lap: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class DeltaEnd(_message.Message):
-    __slots__ = ("chain", "records")
+    __slots__ = ("chain", "records", "changes", "known", "since")
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     chain: _containers.RepeatedCompositeFieldContainer[Link]
     records: int
-    def __init__(self, chain: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., records: _Optional[int] = ...) -> None: ...
+    changes: int
+    known: _containers.RepeatedCompositeFieldContainer[Version]
+    since: Version
+    def __init__(self, chain: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., records: _Optional[int] = ..., changes: _Optional[int] = ..., known: _Optional[_Iterable[_Union[Version, _Mapping]]] = ..., since: _Optional[_Union[Version, _Mapping]] = ...) -> None: ...
+
+class Version(_message.Message):
+    __slots__ = ("epoch", "attempt")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    attempt: int
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class CopyTag(_message.Message):
     __slots__ = ("boot", "chain")

@@ -356,6 +356,21 @@ class EpochLoop:
                     reports_pb2.View(dest=id_.dest, window=id_.window, file=view.file)
                     for id_, view in sorted(self._last.views.items())
                 ],
+                namespace=self._last.namespace,
+                stores={
+                    place.stage: self._last.stores[name]
+                    for name, place in self._last.plan.items()
+                    if name in self._last.stores
+                },
+                keyed=[
+                    reports_pb2.KeyedHead(
+                        store=store,
+                        partition=partition,
+                        epoch=head.delta.epoch,
+                        attempt=head.delta.attempt,
+                    )
+                    for (store, partition), head in self._last.keyed.items()
+                ],
             ),
             watermarks_us={int(dest): watermarks[output] for dest, output in played},
         )

@@ -69,6 +69,15 @@ def manifest_after(
             for report in reports
             if (shard := report.shard) is not None and shard.epoch
         },
+        keyed={
+            (each.store, report.partition): Head(
+                DeltaId(each.epoch, each.attempt), tuple(DeltaId(*older) for older in each.older)
+            )
+            for report in reports
+            if report.shard is not None
+            for each in report.shard.keyed
+            if each.epoch
+        },
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
         next_clock_us=min(clocks, default=None),

@@ -5,7 +5,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, SparkJobError
+from beam_spark_runner.core.errors import (
+    CheckpointStorageError,
+    OptionsError,
+    RunnerError,
+    SparkJobError,
+)
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunSettings
@@ -52,6 +57,12 @@ def adapted(
     before, after = last.partitions, rules.partitions
     if (before == after or last.is_final) and not has_changed(last, version):
         return None
+    if last.namespace and before != after and not last.is_final:
+        raise OptionsError(
+            "parallelism",
+            f"it was {before}, and with --state_store it cannot be changed to {after} yet; set "
+            f"--parallelism={before}",
+        )
     heads = last.heads
     if before != after or has_moved_state(last, version):
         resharding = resharding_after(last, version, settings.shards, after, rules.splittable)

@@ -108,6 +108,7 @@ class StagePrograms:
             truncator=self._truncator(stage),
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
             drops_as=dropping_step(self._plan, stage),
+            keyed_transform=stage.transforms[0] if Stored.KEYS in stage.stores else "",
         )
 
     def _merger(self, stage: Stage) -> HelperProgram | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
+from beam_spark_runner.core.state_store import StateStoreAddress
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.graph.model import TimestampCombiner
@@ -139,6 +140,7 @@ class StageInEpochs:
         lateness_us: the allowed lateness of its input; if it gathers a side input, the most of the
             inputs of steps that look it up.
         drops_as: the step that counts elements dropped as late.
+        keyed_transform: the id of the transform with state and timers; empty: there is none.
     """
 
     stores: frozenset[Stored] = frozenset()
@@ -148,6 +150,12 @@ class StageInEpochs:
     truncator: HelperProgram | None = None
     lateness_us: int = 0
     drops_as: TransformId | None = None
+    keyed_transform: str = ""
+
+    @property
+    def may_be_in_state_store(self) -> bool:
+        """Whether its keys are in the state store, if there is one."""
+        return bool(self.stores & {Stored.KEYS, Stored.GROUPS}) and Stored.VIEW not in self.stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +213,7 @@ class ShardLocations:
         key_groups: the number of key groups, see ``core.routing``.
         tasks_sync: tasks sync their files; if not, the driver does, before a manifest names them.
         store: settings of clients of object stores and HDFS, see ``UrlFolder``.
+        state_store: where keys are, in place of the shards. None: they are in shards.
     """
 
     lineage: str
@@ -213,6 +222,7 @@ class ShardLocations:
     key_groups: int
     tasks_sync: bool = True
     store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets may be among them
+    state_store: StateStoreAddress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.state_store import StateStoreAddress
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
@@ -32,6 +33,7 @@ from beam_spark_runner.options.environment import (
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
+from beam_spark_runner.options.state_store_options import state_store
 from beam_spark_runner.options.store_settings import store_settings
 from beam_spark_runner.options.values import (
     MAX_BYTES,
@@ -117,6 +119,7 @@ class RunnerConfig:
     snapshot_min_pause_s: float = DEFAULT_MIN_PAUSE_S  # --operator_coordinator_snapshot_min_pause
     previous_worker_recovery_timeout_s: float = DEFAULT_PREVIOUS_WORKER_S
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
+    state_store: StateStoreAddress | None = None  # of a streaming pipeline
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart = "auto"
@@ -226,6 +229,10 @@ class RunnerConfig:
                 getattr(values, "previous_worker_recovery_timeout", DEFAULT_PREVIOUS_WORKER_S),
             ),
             store_settings=store_settings(values),
+            state_store=state_store(
+                getattr(values, "state_store", None),
+                getattr(values, "state_store_password_file", None),
+            ),
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(values, "savepoint_path", None)
             ),

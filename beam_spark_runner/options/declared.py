@@ -187,6 +187,18 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "A savepoint from which a streaming pipeline begins if nothing has been committed "
         "in --checkpoint_dir yet. It is copied there.",
     },
+    "state_store": {
+        "metavar": "URL",
+        "help": "A Redis or Valkey server in which a streaming pipeline has the state, timers and "
+        "groups of its keys, in place of the disks of executors: redis://HOST:PORT/DB, rediss:// "
+        "for TLS, or unix://PATH. It needs the extra redis of this package, and no durability of "
+        "the server: --checkpoint_dir has everything.",
+    },
+    "state_store_password_file": {
+        "metavar": "FILE",
+        "help": "A file with the password of --state_store, on this machine and all executors. The "
+        "name of the user is part of the URL (redis://USER@HOST).",
+    },
     "batch_interval_millis": {
         "default": str(DEFAULT_BATCH_INTERVAL_MS),
         "metavar": "MILLISECONDS",

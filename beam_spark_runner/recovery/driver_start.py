@@ -21,7 +21,11 @@ from beam_spark_runner.recovery.manifest import (
     fence_in,
     manifest_name,
 )
-from beam_spark_runner.recovery.migration import PipelineVersion, differences
+from beam_spark_runner.recovery.migration import (
+    PipelineVersion,
+    differences,
+    with_store_numbers,
+)
 from beam_spark_runner.recovery.savepoint_copy import Savepoint, pins
 from beam_spark_runner.recovery.sweep import (
     ended_rows,
@@ -51,6 +55,8 @@ class Checkpoints:
         after_tasks_finish: Whether epochs are committed after some tasks have finished.
         tasks_sync: Whether tasks make their files durable; else, the driver does when it commits.
         renamed: See ``migration.PipelineVersion``.
+        namespace: A new namespace in the state store, for a pipeline that has committed nothing;
+            empty: keys are in shards.
         savepoint: Opens the savepoint from which the pipeline starts if it has committed nothing
             itself; returns None if there is no savepoint.
     """
@@ -62,6 +68,7 @@ class Checkpoints:
     after_tasks_finish: bool = True
     tasks_sync: bool = True
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    namespace: str = ""
     savepoint: Callable[[], Savepoint | None] = _no_savepoint
 
 
@@ -120,7 +127,9 @@ class DriverStart:
             renamed=version.renamed,
             partitions=partitions,
             key_groups=checkpoints.key_groups,
+            namespace=checkpoints.namespace,
         )
+        nothing = with_store_numbers(nothing)
         found = self._kept[-1] if self._kept else nothing
         self.manifest = dataclasses.replace(found, fence=fence)
 
@@ -249,6 +258,15 @@ class DriverStart:
                 "max_parallelism",
                 f"it was {found.key_groups} when the checkpoint in --checkpoint_dir was made, and "
                 f"cannot be changed to {key_groups}",
+            )
+        if bool(found.namespace) != bool(self._checkpoints.namespace):
+            before, now = "a state store", "the checkpoint alone"
+            if not found.namespace:
+                before, now = now, before
+            raise OptionsError(
+                "state_store",
+                f"the keys of this pipeline are in {before}, and cannot be moved to {now} yet; "
+                + ("set the option as before" if found.namespace else "leave the option out"),
             )
         if contradictions := self._contradictions(found):
             raise IncompatibleCheckpointError(contradictions)

@@ -15,8 +15,10 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.form import ManifestForm
 
-_FORMAT = 10
-_READ_FORMATS = (9, 10)  # 9: its views have no digests; versions that write it cannot read those
+_FORMAT = 11
+# 9: its views have no digests. 10: it knows no state store. Versions that write these formats
+# cannot read later ones.
+_READ_FORMATS = (9, 10, 11)
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -169,6 +171,10 @@ class Manifest:
             ``scheduling.finish``. Nothing is stored for them.
         is_final: Whether the pipeline is done.
         drains: Whether the pipeline is being drained.
+        namespace: The namespace of the checkpoint in the state store; empty: keys are in shards.
+        stores: The store numbers of stages, by their names in ``plan``.
+        next_store: The least store number that no stage has had.
+        keyed: The heads of keys that are in the state store, by store number and partition.
     """
 
     epoch: int
@@ -193,6 +199,10 @@ class Manifest:
     finished: Mapping[int, frozenset[int]] = field(default_factory=dict)
     is_final: bool = False
     drains: bool = False
+    namespace: str = ""
+    stores: Mapping[str, int] = field(default_factory=dict)
+    next_store: int = 0
+    keyed: Mapping[tuple[int, int], Head] = field(default_factory=dict)
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -201,9 +211,8 @@ def encode(manifest: Manifest) -> bytes:
         each.name: getattr(manifest, each.name) for each in dataclasses.fields(manifest)
     }
     fields["format"] = _FORMAT
-    fields["heads"] = sorted(
-        [*place, *head.delta, head.older] for place, head in manifest.heads.items()
-    )
+    fields["heads"] = _coded_heads(manifest.heads)
+    fields["keyed"] = _coded_heads(manifest.keyed)
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
     fields["views"] = sorted(
         [id_.dest, id_.window.hex(), id_.part.hex(), *view] for id_, view in manifest.views.items()
@@ -226,10 +235,8 @@ def decode(data: bytes, name: str) -> Manifest:
             format.
     """
     fields = checked_fields(data, name, _READ_FORMATS)
-    fields["heads"] = {
-        (level, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
-        for level, partition, epoch, attempt, older in fields["heads"]
-    }
+    fields["heads"] = _heads_of(fields["heads"])
+    fields["keyed"] = _heads_of(fields.get("keyed", []))
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {
         ViewId(dest, bytes.fromhex(window), bytes.fromhex(part)): View(*view)
@@ -240,6 +247,17 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["plan"] = {name: StoredStage(*place) for name, place in fields["plan"].items()}
     fields["unfed"] = tuple(fields["unfed"])
     return Manifest(**fields)
+
+
+def _coded_heads(heads: Mapping[tuple[int, int], Head]) -> list[Any]:
+    return sorted([*place, *head.delta, head.older] for place, head in heads.items())
+
+
+def _heads_of(coded: Sequence[Any]) -> dict[tuple[int, int], Head]:
+    return {
+        (place, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
+        for place, partition, epoch, attempt, older in coded
+    }
 
 
 def with_digest(fields: Mapping[str, Any]) -> bytes:

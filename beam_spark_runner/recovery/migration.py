@@ -94,7 +94,7 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
     known = {each.now.dest for each in stages}
     unfed = {place.dest for place in now.plan.values() if place.is_fed and place.dest not in known}
     unfed |= {dests[dest] for dest in last.unfed if dest in dests}
-    return dataclasses.replace(
+    mine = dataclasses.replace(
         last,
         watermarks_us=_mapped(last.watermarks_us, dests),
         finished=_mapped(last.finished, dests),
@@ -104,6 +104,11 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
             if id_.dest in dests
         },
         plan=now.plan,
+        stores={
+            current: last.stores[name]
+            for name, current in _current_names(last, now).items()
+            if current is not None and current in now.plan and name in last.stores
+        },
         steps=now.steps,
         renamed=now.renamed,
         unfed=tuple(sorted(unfed)),
@@ -112,6 +117,23 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
         # The drain that ended the earlier version does not concern what begins now, except where it
         # has ended a TestStream, which would continue.
         drains=last.drains and not (last.is_final and unfed and not last.events),
+    )
+    return with_store_numbers(mine)
+
+
+def with_store_numbers(manifest: Manifest) -> Manifest:
+    """Return the manifest with a store number for each stage that stores something.
+
+    Numbers are never used again, since the state store may still have what a removed step had.
+    """
+    if not manifest.namespace:
+        return manifest
+    new = [name for name, place in manifest.plan.items() if place.kept]
+    new = [name for name in new if name not in manifest.stores]
+    first = manifest.next_store
+    numbers = {name: first + number for number, name in enumerate(new)}
+    return dataclasses.replace(
+        manifest, stores={**manifest.stores, **numbers}, next_store=first + len(new)
     )
 
 

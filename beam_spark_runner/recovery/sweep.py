@@ -14,6 +14,9 @@ from beam_spark_runner.recovery.manifest import Manifest, epoch_in, fence_in
 _DELTA = re.compile(
     r"(?P<lineage>[\w.-]+)-(?P<level>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-(?P<attempt>[0-9a-f]{16})\.delta"
 )
+_KEYED = re.compile(
+    r"(?P<lineage>[\w.-]+)-(?P<store>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-(?P<attempt>[0-9a-f]{16})\.keyed"
+)
 _VIEW = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.view")
 _HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]+")
 
@@ -25,6 +28,11 @@ _ROWS = re.compile(
 def delta_name(lineage: str, level: int, partition: int, epoch: int, attempt: int) -> str:
     """Return the name of a delta's file. Those of a shard sort by their epochs."""
     return f"{lineage}-{level}-{partition}-{epoch:012d}-{attempt:016x}.delta"
+
+
+def keyed_delta_name(lineage: str, store: int, partition: int, epoch: int, attempt: int) -> str:
+    """Return the name of the file of a keyed delta, of the stage with a store number."""
+    return f"{lineage}-{store}-{partition}-{epoch:012d}-{attempt:016x}.keyed"
 
 
 def delta_version_in(name: str) -> tuple[int, int] | None:
@@ -105,7 +113,12 @@ def named_by(manifest: Manifest) -> frozenset[str]:
         for shard, head in manifest.heads.items()
         for each in (*head.older, head.delta)
     )
-    return frozenset(deltas) | {view.file for view in manifest.views.values()}
+    keyed = (
+        keyed_delta_name(manifest.lineage, *place, *each)
+        for place, head in manifest.keyed.items()
+        for each in (*head.older, head.delta)
+    )
+    return frozenset(deltas) | frozenset(keyed) | {view.file for view in manifest.views.values()}
 
 
 def unneeded(
@@ -184,7 +197,7 @@ def what_to_do_about(name: str) -> str:
         name: The name or the path of the file.
     """
     name = name.rpartition("/")[2]
-    match = _DELTA.fullmatch(name) or _VIEW.fullmatch(name)
+    match = _file_of_task(name)
     if match is None:
         return ""
     return (
@@ -195,5 +208,10 @@ def what_to_do_about(name: str) -> str:
 
 def _written_in(name: str, lineage: str) -> int | None:
     """Return the epoch whose tasks have written a file; None: no task of this lineage has."""
-    match = _DELTA.fullmatch(name) or _VIEW.fullmatch(name)
+    match = _file_of_task(name)
     return int(match["epoch"]) if match and match["lineage"] == lineage else None
+
+
+def _file_of_task(name: str) -> re.Match[str] | None:
+    """Match the name of a file that a manifest may name."""
+    return _DELTA.fullmatch(name) or _KEYED.fullmatch(name) or _VIEW.fullmatch(name)

@@ -12,6 +12,7 @@ store rows of two attempts of one task, and each reader gets those of either.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from beam_spark_runner.core.raised import Raised
 
@@ -61,6 +62,22 @@ class Residuals:
     size: float | None = None  # their total size, from the restriction provider; None: not known
 
 
+class KeyedReport(NamedTuple):
+    """A streaming task's report of the keys of a stage in the state store, after the epoch.
+
+    Attributes:
+        store: The store number of the stage.
+        epoch: The epoch of the newest keyed delta; 0: there is none.
+        attempt: The attempt that wrote it.
+        older: Epoch and attempt of the older deltas of the chain, oldest first.
+    """
+
+    store: int
+    epoch: int
+    attempt: int
+    older: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
     """A streaming task's report of its shard, after the epoch.
@@ -78,6 +95,7 @@ class ShardReport:
         older: Epoch and attempt of the older deltas of the chain, oldest first.
         was_rebuilt: Whether the shard was rebuilt, for lack of a local copy that could be used.
         stored_bytes: The size of the local copy's pages that are in use.
+        keyed: Of each stage of the level whose keys are in the state store.
     """
 
     epoch: int
@@ -91,6 +109,7 @@ class ShardReport:
     older: tuple[tuple[int, int], ...] = ()
     was_rebuilt: bool = False
     stored_bytes: int = 0
+    keyed: tuple[KeyedReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import zstandard
 
@@ -44,6 +44,20 @@ def delta_name(lineage: str, level: int, partition: int, version: ShardVersion) 
     return sweep.delta_name(lineage, level, partition, *version)
 
 
+class KeyedEnd(NamedTuple):
+    """What the end of a keyed delta has in addition to its chain.
+
+    Attributes:
+        changes: How many of its first records are changes since the version before.
+        known: The last versions of its groups, oldest first; the last one is its own.
+        since: The chain has all changes since this version; None: since the beginning.
+    """
+
+    changes: int = 0
+    known: tuple[ShardVersion, ...] = ()
+    since: ShardVersion | None = None
+
+
 class DeltaWriter:
     """Writes a delta while its changes are made. At most one frame is in memory.
 
@@ -54,6 +68,7 @@ class DeltaWriter:
 
     Attributes:
         size: The bytes of the records so far, uncompressed.
+        count: The number of records so far.
 
     Raises:
         OSError: The file cannot be created.
@@ -63,7 +78,7 @@ class DeltaWriter:
         self.path = path
         self.size = 0
         self._frame = bytearray()
-        self._count = 0
+        self.count = 0
         self._checksum = 0
         self._compressor = zstandard.ZstdCompressor(level=1)
         self._file = path.open("wb")
@@ -77,14 +92,20 @@ class DeltaWriter:
         """Add the deletion of a key."""
         self._add(_RECORD.pack(len(key), _DELETED) + key)
 
-    def finish(self, chain: Chain) -> None:
+    def finish(self, chain: Chain, keyed: KeyedEnd | None = None) -> None:
         """End the file and close it.
 
         Args:
             chain: The deltas from which this version is rebuilt; this delta is the last link.
+            keyed: What only a keyed delta has.
         """
         self._flush()
-        end = store_pb2.DeltaEnd(chain=coded_chain(chain), records=self._count)
+        end = store_pb2.DeltaEnd(chain=coded_chain(chain), records=self.count)
+        if keyed is not None:
+            end.changes = keyed.changes
+            end.known.extend(store_pb2.Version(epoch=e, attempt=a) for e, a in keyed.known)
+            if keyed.since is not None:
+                end.since.epoch, end.since.attempt = keyed.since
         content = end.SerializeToString()
         self._write(b"E", content)
         self._file.write(_TAIL.pack(len(content), zlib.crc32(content), _LAST))
@@ -99,7 +120,7 @@ class DeltaWriter:
 
     def _add(self, record: bytes) -> None:
         self._frame += record
-        self._count += 1
+        self.count += 1
         self.size += len(record)
         if len(self._frame) >= FRAME_BYTES:
             self._flush()
@@ -126,6 +147,17 @@ def read_chain(stream: BinaryIO, name: str) -> Chain:
         CorruptDeltaError: The end is damaged.
     """
     return _Reader(stream, name).chain()
+
+
+def read_keyed_end(stream: BinaryIO, name: str) -> KeyedEnd:
+    """Read what the end of a keyed delta has in addition to its chain; see ``read_chain``."""
+    end = _Reader(stream, name).end()
+    since = end.since if end.HasField("since") else None
+    return KeyedEnd(
+        end.changes,
+        tuple(ShardVersion(each.epoch, each.attempt) for each in end.known),
+        None if since is None else ShardVersion(since.epoch, since.attempt),
+    )
 
 
 def read_changes(
@@ -163,7 +195,7 @@ class _Reader:
         if format_ != _FORMAT:
             raise self._error(f"its format is {format_}, but only {_FORMAT} is known here")
 
-    def chain(self) -> Chain:
+    def end(self) -> store_pb2.DeltaEnd:
         self._check_magic()
         end = self._stream.seek(0, 2) - _TAIL.size
         self._stream.seek(max(0, end))
@@ -174,7 +206,10 @@ class _Reader:
         content = self._read(length)
         if zlib.crc32(content) != checksum:
             raise self._error("the checksum of its end is wrong")
-        chain = chain_of(store_pb2.DeltaEnd.FromString(content).chain)
+        return store_pb2.DeltaEnd.FromString(content)
+
+    def chain(self) -> Chain:
+        chain = chain_of(self.end().chain)
         if not chain:
             raise self._error("it does not say which version it is")
         return chain

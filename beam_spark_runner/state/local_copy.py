@@ -109,7 +109,7 @@ def open_copy(folder: Path, head: ShardVersion | None) -> LocalCopy | None:
     if not (folder / "data.mdb").exists():
         return None
     try:
-        env = _environment(folder)
+        env = scratch_environment(folder)
     except lmdb.Error:
         return None
     try:
@@ -153,7 +153,7 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: ShardVersi
     building = building_place(folder)
     building.mkdir()
     try:
-        env = _environment(building)
+        env = scratch_environment(building)
         try:
             records, room = env.open_db(_RECORDS), DiskSpaceCheck(building)
             for link in chain:
@@ -211,7 +211,12 @@ class DiskSpaceCheck:
         self._unchecked = 0
 
 
-def _environment(folder: Path) -> lmdb.Environment:
+def scratch_environment(folder: Path) -> lmdb.Environment:
+    """Open an LMDB environment that is not synced, and has one user.
+
+    Raises:
+        lmdb.Error: The disk does not work.
+    """
     return lmdb.open(
         str(folder),
         map_size=MAP_BYTES,

@@ -38,6 +38,9 @@ class StoredState:
         stage: The number of the stage in the plan.
         count_values: See ``MemoryState``.
         page_bytes: The size at which a page ends, after the piece that reaches it.
+        lists_holds: Whether each holder is a record, so that setting a hold reads nothing; else a
+            record counts those of one time.
+        own_transform: See ``StoreKeys``.
     """
 
     def __init__(
@@ -47,9 +50,12 @@ class StoredState:
         count_values: CountValues,
         *,
         page_bytes: int = PAGE_BYTES,
+        lists_holds: bool = False,
+        own_transform: str = "",
     ) -> None:
         self._records = records
-        self._keys = StoreKeys(stage)
+        self._lists_holds = lists_holds
+        self._keys = StoreKeys(stage, own_transform)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
         self._read_last: _OwnedTimers | None = None  # None: they have changed
         self.version = 0
@@ -117,14 +123,14 @@ class StoredState:
             self._rewrite(self._keys.timers(owner), records, coded_timers)
         else:
             self._write(owner, coded_timers)
-        self._index(owner, _coded_place(transform, key), previous_timers, timers)
+        self._index(owner, _coded_place(self._keys.named(transform), key), previous_timers, timers)
 
     def add_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """Set the timers of a transform and key that have none; cheaper than ``set_timers``."""
         owner = self._keys.owner(transform, key)
         self._read_last = None
         self._write(owner, [_coded(timer) for timer in timers])
-        self._index(owner, _coded_place(transform, key), (), timers)
+        self._index(owner, _coded_place(self._keys.named(transform), key), (), timers)
 
     def _write(self, owner: bytes, coded_timers: Sequence[bytes]) -> None:
         prefix = self._keys.timers(owner)
@@ -149,7 +155,7 @@ class StoredState:
                 if self._keys.due_time(record) > until_us[domain]:
                     break
                 owner = store_pb2.TimerOwner.FromString(coded)
-                place = owner.transform, owner.key
+                place = self._keys.transform_of(owner.transform), owner.key
                 if place in remaining:
                     continue
                 yield place
@@ -162,9 +168,10 @@ class StoredState:
         for domain in (_EVENT, _CLOCK):
             for _, coded in self._records.scan(self._keys.due_in(domain)):
                 owner = store_pb2.TimerOwner.FromString(coded)
-                timers = self.timers(owner.transform, owner.key)
+                transform = self._keys.transform_of(owner.transform)
+                timers = self.timers(transform, owner.key)
                 if domain == _EVENT or _firsts(timers).event_us is None:
-                    yield owner.transform, owner.key, timers
+                    yield transform, owner.key, timers
 
     def next_due(self) -> tuple[int | None, int | None]:
         """Return the first due times in event time and in processing time; None: no timer."""
@@ -267,11 +274,18 @@ class StoredState:
             if new_us is not None:
                 self._records.put(self._keys.due(domain, new_us, owner), place)
         if old.hold_us != new.hold_us:
-            self._count_hold(old.hold_us, -1)
-            self._count_hold(new.hold_us, 1)
+            self._change_holders(owner, old.hold_us, -1)
+            self._change_holders(owner, new.hold_us, 1)
 
-    def _count_hold(self, time_us: int, change: int) -> None:
+    def _change_holders(self, owner: bytes, time_us: int, change: int) -> None:
         if time_us == MAX_US:
+            return
+        if self._lists_holds:
+            record = self._keys.hold(time_us) + owner
+            if change > 0:
+                self._records.put(record, _HOLDERS.pack(1))
+            else:
+                self._records.delete(record)
             return
         record = self._keys.hold(time_us)
         coded = self._records.get(record)

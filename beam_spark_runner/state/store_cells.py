@@ -55,8 +55,8 @@ class SortedRecords(Protocol):
         """Set the value of a key."""
         ...
 
-    def delete(self, key: bytes) -> bool:
-        """Remove a key; return whether it existed."""
+    def delete(self, key: bytes) -> object:
+        """Remove a key, if it exists."""
         ...
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

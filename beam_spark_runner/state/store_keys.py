@@ -17,8 +17,8 @@ _STAGE = struct.Struct(">H")
 _NUMBER = struct.Struct(">Q")
 _SIGN = 1 << 63
 HASH_BYTES = routing.HASH_BITS // 8  # of a user key's hash in a record's key
-_NAME_BYTES = 8
-_IS_DIGEST = 0xFF  # in place of a length
+NAME_BYTES = 8
+IS_DIGEST = 0xFF  # in place of a length
 _CELLS, _TIMERS, _DUE, _HOLDS = b"c", b"t", b"d", b"h"
 
 
@@ -27,13 +27,16 @@ class StoreKeys:
 
     Args:
         stage: The number of the stage.
+        own_transform: The id of a transform that is the same in all versions of a pipeline, for
+            records that are not copied when ids change; empty: there is none.
 
     Attributes:
         stage: The prefix of the keys of all records of the stage.
     """
 
-    def __init__(self, stage: int) -> None:
+    def __init__(self, stage: int, own_transform: str = "") -> None:
         self.stage = _STAGE.pack(stage)
+        self._own_transform = own_transform
         self._cells, self._timers, self._due, self._holds = (
             self.stage + kind for kind in (_CELLS, _TIMERS, _DUE, _HOLDS)
         )
@@ -44,7 +47,7 @@ class StoreKeys:
 
     def of_window(self, transform: str, window: bytes, key: bytes) -> bytes:
         """Return the prefix of all cells of a key and window in a transform."""
-        return self.of_key(key) + _name(transform) + part(window)
+        return self.of_key(key) + self._name(transform) + part(window)
 
     def of_cell(self, cell: Cell) -> bytes:
         """Return the prefix of all records of a cell, which is also the key of one of them."""
@@ -58,8 +61,8 @@ class StoreKeys:
         """Return the owner of a cell from the key of one of its records. See ``owner``."""
         start = len(self._cells)
         length = record[start + HASH_BYTES]
-        end = start + HASH_BYTES + 1 + (routing.DIGEST_BYTES if length == _IS_DIGEST else length)
-        return record[start : end + _NAME_BYTES]
+        end = start + HASH_BYTES + 1 + (routing.DIGEST_BYTES if length == IS_DIGEST else length)
+        return record[start : end + NAME_BYTES]
 
     def cell_in(self, record: bytes, transform: str, transform_now: str) -> bytes:
         """Convert the key of a cell's record in another stage to that in this stage.
@@ -70,7 +73,7 @@ class StoreKeys:
             transform_now: The id of that transform here. Ids of other transforms are the same.
         """
         end = len(self._cells) + len(self.owner_of_cell(record))
-        start = end - _NAME_BYTES
+        start = end - NAME_BYTES
         name = record[start:end]
         if name == _name(transform):
             name = _name(transform_now)
@@ -82,7 +85,18 @@ class StoreKeys:
 
     def owner(self, transform: str, key: bytes) -> bytes:
         """Encode a key and transform, which own timers, as a part of records' keys."""
-        return _key_part(key) + _name(transform)
+        return _key_part(key) + self._name(transform)
+
+    def named(self, transform: str) -> str:
+        """Return by which name a transform is stored."""
+        return "" if transform == self._own_transform else transform
+
+    def transform_of(self, name: str) -> str:
+        """Return the id of the transform that is stored by a name."""
+        return name or self._own_transform
+
+    def _name(self, transform: str) -> bytes:
+        return _name(self.named(transform))
 
     def timers(self, owner: bytes) -> bytes:
         """Return the prefix of the timers of an owner; the numbers of the timers follow it."""
@@ -110,19 +124,23 @@ class StoreKeys:
         return self._holds
 
     def hold(self, time_us: int) -> bytes:
-        """Return the key of the record that counts the owners whose least hold is a time."""
+        """Return the key of the record that counts the owners whose least hold is a time.
+
+        Where holders are listed, the owner follows it.
+        """
         return self._holds + ordered(time_us)
 
     def hold_time(self, record: bytes) -> int:
-        """Return the time in a key that ``hold`` returned."""
-        return time_of(record[len(self._holds) :])
+        """Return the time in a key that begins as ``hold`` returned it."""
+        start = len(self._holds)
+        return time_of(record[start : start + _NUMBER.size])
 
 
 def part(content: bytes) -> bytes:
     """Encode content as a part of a record's key; no encoded part is a prefix of another one."""
     if len(content) <= _LONGEST_PART:
         return bytes([len(content)]) + content
-    return bytes([_IS_DIGEST]) + routing.digest_of(content)
+    return bytes([IS_DIGEST]) + routing.digest_of(content)
 
 
 def ordered(number: int) -> bytes:
@@ -159,7 +177,7 @@ def hash_of_owner(owner: bytes) -> int:
 
 def hash_of_name(owner: bytes) -> int:
     """Return a hash of an owner's transform, see ``StoreKeys.owner``."""
-    return int.from_bytes(owner[-_NAME_BYTES:][:HASH_BYTES], "big")
+    return int.from_bytes(owner[-NAME_BYTES:][:HASH_BYTES], "big")
 
 
 @lru_cache(4)  # a key's records are read and written together
@@ -169,4 +187,4 @@ def _key_part(key: bytes) -> bytes:
 
 @lru_cache(1_000)
 def _name(name: str) -> bytes:
-    return routing.digest_of(name.encode())[:_NAME_BYTES]
+    return routing.digest_of(name.encode())[:NAME_BYTES]

@@ -29,6 +29,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import consumed_of
 from beam_spark_runner.scheduling.attempts import (
     Failure,
+    KeyedReport,
     Report,
     Residuals,
     ShardReport,
@@ -161,6 +162,13 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         older=tuple((each.epoch, each.attempt) for each in proto.older),
         was_rebuilt=proto.was_rebuilt,
         stored_bytes=proto.stored_bytes,
+        keyed=tuple(
+            KeyedReport(
+                *(each.store, each.epoch, each.attempt),
+                tuple((older.epoch, older.attempt) for older in each.older),
+            )
+            for each in proto.keyed
+        ),
     )
 
 

@@ -34,6 +34,7 @@ from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.semantics.watermarks import least
+from beam_spark_runner.state.keyed_shard import KeyedShard
 from beam_spark_runner.state.memory import CountValues
 from beam_spark_runner.state.requests import declared_states, value_counter
 from beam_spark_runner.state.shards import Shard
@@ -64,6 +65,7 @@ class EpochStages(OpenStages):
         super().__init__(level, job, emit, partition, now_us, wait_us)
         self._epoch = reports_pb2.Epoch()
         self._shard: Shard | None = None
+        self._keyed: Mapping[StageId, KeyedShard] = {}
         self._began_ns = 0
         self._made: list[Stage] = []
         self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
@@ -75,7 +77,11 @@ class EpochStages(OpenStages):
         self.views: list[reports_pb2.View] = []
 
     def begin(
-        self, epoch: reports_pb2.Epoch, watermarks_us: Mapping[int, int], shard: Shard | None
+        self,
+        epoch: reports_pb2.Epoch,
+        watermarks_us: Mapping[int, int],
+        shard: Shard | None,
+        keyed: Mapping[StageId, KeyedShard],
     ) -> None:
         """Begin an epoch.
 
@@ -83,12 +89,13 @@ class EpochStages(OpenStages):
             epoch: the epoch, as the driver's mark describes it.
             watermarks_us: destination -> input watermark, as the levels upstream have sent it.
             shard: the shard of the level and partition; None: no stage of the level uses one.
+            keyed: the keys in the state store, of stages that have them there.
         """
         self.watermarks = EpochWatermarks(epoch, watermarks_us)
         self._epoch = epoch
         self.run = epoch.number
         self._outlet = dataclasses.replace(self._outlet, epoch=epoch.number)
-        self._shard = shard
+        self._shard, self._keyed = shard, keyed
         self._began_ns = time.monotonic_ns()
         if epoch.clock_stands:
             self.policy = dataclasses.replace(self.policy, clock_us=epoch.clock_us)
@@ -120,10 +127,42 @@ class EpochStages(OpenStages):
         coded_descriptor = program.description.coded_descriptor
         return StoredState(self._shard, int(program.stage), _value_counter(coded_descriptor))
 
+    def _stores_of(self, program: StageProgram) -> list[StoredState]:
+        """Return all data of a stage; that of its keys is the last."""
+        stores = [self.store_of(program)]
+        shard = self._keyed.get(program.stage)
+        if shard is not None:
+            stores.append(
+                StoredState(
+                    shard.records,
+                    0,  # the store number takes the place of the stage's
+                    _value_counter(program.description.coded_descriptor),
+                    lists_holds=True,
+                    own_transform=program.in_epochs.keyed_transform,
+                )
+            )
+        return stores
+
     def epoch_of(self, program: StageProgram) -> StageEpoch:
-        """Return the store and the times of a stage that stores keys."""
+        """Return the store of a stage's keys, and its times."""
         before, now = self.watermarks.advance_of(program)
-        return StageEpoch(self.store_of(program), before, now, self.late_of(program))
+        return StageEpoch(self._stores_of(program)[-1], before, now, self.late_of(program))
+
+    def _least_hold(self, program: StageProgram) -> int | None:
+        holds = [store.least_hold() for store in self._stores_of(program)]
+        return min((each for each in holds if each is not None), default=None)
+
+    def _next_due(self, program: StageProgram) -> tuple[int | None, int | None]:
+        """Return the first due times of a stage in event time and in processing time."""
+        events, clocks = zip(*(store.next_due() for store in self._stores_of(program)), strict=True)
+        event_us, clock_us = (
+            min((each for each in times if each is not None), default=None)
+            for times in (events, clocks)
+        )
+        return event_us, clock_us
+
+    def _is_empty(self, program: StageProgram) -> bool:
+        return all(store.is_empty() for store in self._stores_of(program))
 
     def late_of(self, program: StageProgram) -> LateElements:
         """Return the counter of late elements that a stage drops."""
@@ -188,7 +227,7 @@ class EpochStages(OpenStages):
             self.views += stage.outcome.views
         interrupted = {each.program.stage for each in self._made if each.outcome.was_interrupted}
         self.awaited_us = least(stage.outcome.awaited_us for stage in self._made)
-        self.watermarks.advance(self._level.stages, self.store_of, interrupted)
+        self.watermarks.advance(self._level.stages, self._least_hold, self._next_due, interrupted)
         self._look_back()
         return [*infos, *self._counted_late(), *self._counted_dropped()]
 
@@ -229,10 +268,10 @@ class EpochStages(OpenStages):
     def _is_due(self, program: StageProgram) -> bool:
         store, stores = self.store_of(program), program.in_epochs.stores
         if self._epoch.drains and Stored.RESTRICTIONS in stores:
-            return not store.is_empty()  # restrictions are truncated
+            return not self._is_empty(program)  # restrictions are truncated
         if Stored.UNREADY in stores and store.timers(WAITING, b""):
             return True
-        event_us, clock_us = store.next_due()
+        event_us, clock_us = self._next_due(program)
         now = self.epoch_of(program).now
         until_us = self.clock_us() if Stored.RESTRICTIONS in stores else now.clock_us
         return (event_us is not None and event_us <= now.watermark_us) or (
@@ -245,7 +284,7 @@ class EpochStages(OpenStages):
             dest
             for program in self._level.stages
             if self.watermarks.inputs_us[dest := int(program.input.dest)] == MAX_US
-            and not (program.in_epochs.stores and not self.store_of(program).is_empty())
+            and not (program.in_epochs.stores and not self._is_empty(program))
         ]
 
     def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
@@ -278,9 +317,7 @@ class EpochStages(OpenStages):
     def next_due(self) -> tuple[int | None, int | None]:
         """Return when the next timer of the level's stages is due: event time, processing time."""
         due = [
-            self.store_of(program).next_due()
-            for program in self._level.stages
-            if program.in_epochs.stores
+            self._next_due(program) for program in self._level.stages if program.in_epochs.stores
         ]
         events = [event_us for event_us, _ in due if event_us is not None]
         clocks = [clock_us for _, clock_us in due if clock_us is not None]

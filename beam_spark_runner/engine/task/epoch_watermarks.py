@@ -11,7 +11,6 @@ from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.plan.storing import lags
 from beam_spark_runner.semantics import watermarks
 from beam_spark_runner.semantics.timers import Instant, expiry_us
-from beam_spark_runner.state.store import StoredState
 
 
 class EpochWatermarks:
@@ -73,14 +72,16 @@ class EpochWatermarks:
     def advance(
         self,
         programs: Sequence[StageProgram],
-        store_of: Callable[[StageProgram], StoredState],
+        least_hold: Callable[[StageProgram], int | None],
+        next_due: Callable[[StageProgram], tuple[int | None, int | None]],
         interrupted: Collection[StageId],
     ) -> None:
         """Compute the attributes, once all stages have finished.
 
         Args:
             programs: the programs of the level's stages, producers before consumers.
-            store_of: returns the data of a stage in the shard.
+            least_hold: returns the least hold of what a stage stores.
+            next_due: returns the first due times of a stage, in event and in processing time.
             interrupted: stages with timers that are due and have not fired.
         """
         here = {program.stage: int(program.input.dest) for program in programs}
@@ -94,9 +95,9 @@ class EpochWatermarks:
                 output_us = before_us
             looks_up_us = output_us
             if part.stores:
-                hold_us, left_due_us = store_of(program).least_hold(), None
+                hold_us, left_due_us = least_hold(program), None
                 if program.stage in interrupted:
-                    left_due_us, _ = store_of(program).next_due()
+                    left_due_us, _ = next_due(program)
                 output_us = watermarks.output_us(output_us, hold_us, left_due_us)
                 # A restriction's hold is its own watermark, which may be past its windows.
                 is_pending = Stored.RESTRICTIONS in part.stores and hold_us is not None

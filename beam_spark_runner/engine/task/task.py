@@ -38,7 +38,12 @@ from beam_spark_runner.engine.task.stored_output import StoredOutput
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.engine.task.task_input import TaskInput
 from beam_spark_runner.engine.task.task_output import TaskOutput
-from beam_spark_runner.engine.task.task_shard import open_shard_of, row_file, seal
+from beam_spark_runner.engine.task.task_shard import (
+    open_keyed_shards,
+    open_shard_of,
+    row_file,
+    seal,
+)
 from beam_spark_runner.engine.worker.runtime import JobRuntime, worker
 from beam_spark_runner.harness.program_folders import extend_import_path, working_in
 
@@ -316,7 +321,8 @@ class LevelTask:
                     row_file(self._program, epoch, report.partition, self._attempt)
                 )
             shard = opened.enter_context(open_shard_of(self._program, epoch, report.partition))
-            stages.begin(epoch, marks.watermarks_us, shard)
+            keyed = opened.enter_context(open_keyed_shards(self._program, epoch, report.partition))
+            stages.begin(epoch, marks.watermarks_us, shard, keyed)
             infos = self._run_stages(task_input, stages)
             if self._file is not None:
                 self._emit_marks(stages, failed=False, left_residuals=False)
@@ -330,7 +336,7 @@ class LevelTask:
                 for step, left in stages.deferred().items():
                     report.deferred[step].CopyFrom(left)
                 report.views.extend(stages.views)
-                report.shard.CopyFrom(seal(shard, self._attempt, stages))
+                report.shard.CopyFrom(seal(shard, keyed, self._attempt, stages))
             report.spent_us = stages.spent_us()
         return infos
 

@@ -1,15 +1,25 @@
 """Opens the files of a task: its shard, at the last committed epoch, and its stored rows."""
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.engine.epoch_files import folder_of_copies, folder_of_epochs, new_file
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.core.key_groups import groups_of
+from beam_spark_runner.engine.epoch_files import (
+    folder_of_copies,
+    folder_of_epochs,
+    new_file,
+    scratch_folder,
+)
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.stored_rows import RowFile
-from beam_spark_runner.recovery.sweep import rows_name
-from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.recovery.sweep import keyed_delta_name, rows_name
+from beam_spark_runner.state.chain import Chain, ShardVersion
+from beam_spark_runner.state.key_stores import key_store
+from beam_spark_runner.state.keyed_shard import KeyedShard
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import Shard, open_shard
 
@@ -37,6 +47,44 @@ def open_shard_of(
 
 
 @contextlib.contextmanager
+def open_keyed_shards(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+) -> Iterator[Mapping[StageId, KeyedShard]]:
+    """Open the keys of a level and partition that are in the state store, by their stages."""
+    places, address = program.shards, program.shards.state_store
+    found: dict[StageId, KeyedShard] = {}
+    if address is None:
+        yield found
+        return
+    with contextlib.ExitStack() as opened:
+        for stage in program.stages:
+            if not stage.in_epochs.may_be_in_state_store:
+                continue
+            number = epoch.stores[stage.stage]
+            place = number, partition
+            heads = (each for each in epoch.keyed if (each.store, each.partition) == place)
+            head = next(heads, None)
+            groups = groups_of(partition, places.key_groups, program.partitions)
+            store = key_store(address, epoch.namespace, number)
+            shard = KeyedShard(
+                store,
+                groups,
+                places.key_groups,
+                folder_of_epochs(places),
+                functools.partial(_keyed_name, places.lineage, number, partition),
+                None if head is None else ShardVersion(head.epoch, head.attempt),
+                scratch_folder(places),
+                is_shared=program.limits.harnesses is not None,
+            )
+            found[stage.stage] = opened.enter_context(shard)
+        yield found
+
+
+def _keyed_name(lineage: str, number: int, partition: int, version: ShardVersion) -> str:
+    return keyed_delta_name(lineage, number, partition, *version)
+
+
+@contextlib.contextmanager
 def row_file(
     program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, attempt: int
 ) -> Iterator[RowFile]:
@@ -47,18 +95,26 @@ def row_file(
         yield file
 
 
-def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
+def seal(
+    shard: Shard, keyed: Mapping[StageId, KeyedShard], attempt: int, stages: EpochStages
+) -> reports_pb2.ShardReport:
     """Seal the changes of an attempt, and return the report of its shard.
 
     Args:
         shard: the shard of the task.
+        keyed: its keys in the state store.
         attempt: the number of the attempt.
         stages: the stages of the level; their ``finish`` has run.
     """
     next_event_us, next_clock_us = stages.next_due()
     was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
     stored_bytes = shard.used_bytes()
-    head = shard.seal(ShardVersion(stages.epoch.number, attempt))
+    version = ShardVersion(stages.epoch.number, attempt)
+    keyed_reports = [
+        _keyed_report(stages.epoch.stores[stage], each.seal(version))
+        for stage, each in keyed.items()
+    ]
+    head = shard.seal(version)
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
         attempt=0 if head is None else head.attempt,
@@ -74,6 +130,19 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
         awaits_commit=stages.awaits_commit,
         was_rebuilt=was_rebuilt,
         stored_bytes=stored_bytes,
+        keyed=keyed_reports,
+    )
+
+
+def _keyed_report(number: int, chain: Chain) -> reports_pb2.KeyedReport:
+    if not chain:
+        return reports_pb2.KeyedReport(store=number)
+    *older, (head, _, _) = chain
+    return reports_pb2.KeyedReport(
+        store=number,
+        epoch=head.epoch,
+        attempt=head.attempt,
+        older=[reports_pb2.DeltaId(epoch=epoch, attempt=each) for (epoch, each), _, _ in older],
     )
 
 

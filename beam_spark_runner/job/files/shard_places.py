@@ -67,6 +67,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         key_groups=groups,
         tasks_sync=not is_local or is_url(deltas),
         store=settings_of_tasks(deltas, config.store_settings),
+        state_store=config.state_store,
     )
 
 
@@ -103,6 +104,7 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         after_tasks_finish=config.checkpoints_after_tasks_finish,
         tasks_sync=places.tasks_sync,
         renamed=dict(config.renamed_steps),
+        namespace="" if places.state_store is None else secrets.token_hex(8),
         savepoint=savepoint,
     )
 

@@ -199,7 +199,7 @@ def test_records_that_were_never_written_are_noticed(
     monkeypatch.setattr(delta, "FRAME_BYTES", 1)
     writer = DeltaWriter(tmp_path / "delta")
     writer.put(b"a", b"1")
-    writer._count += 1
+    writer.count += 1
     writer.finish(GENESIS)
     with pytest.raises(CorruptDeltaError, match="it has 1 records, but says 2"):
         read((tmp_path / "delta").read_bytes())

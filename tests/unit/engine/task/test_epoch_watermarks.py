@@ -36,7 +36,12 @@ def output_us(*timers: StoredTimer, interrupted: bool, arriving_us: int = 90_000
     store = StoredState(SortedRecords(), STAGE, count_values)
     store.set_timers("t", b"k", timers)
     watermarks = EpochWatermarks(reports_pb2.Epoch(), {int(INPUT): arriving_us})
-    watermarks.advance([PROGRAM], lambda program: store, {STAGE} if interrupted else ())
+    watermarks.advance(
+        [PROGRAM],
+        lambda program: store.least_hold(),
+        lambda program: store.next_due(),
+        {STAGE} if interrupted else (),
+    )
     assert watermarks.inputs_us == {INPUT: arriving_us}
     return watermarks.outputs_us[OUTPUT]
 

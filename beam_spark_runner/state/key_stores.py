@@ -1,0 +1,20 @@
+"""Opens state stores by their addresses."""
+
+from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.state.key_store import KeyStore
+
+
+def key_store(address: StateStoreAddress, namespace: str, number: int) -> KeyStore:
+    """Return the groups of a stage in a state store; connections are made when they are needed.
+
+    Args:
+        address: The address of the store.
+        namespace: The namespace of the checkpoint.
+        number: The store number of the stage.
+
+    Raises:
+        StateStoreError: The file with the password cannot be read.
+    """
+    from beam_spark_runner.state.redis_store import RedisStore, client_of  # an optional library
+
+    return RedisStore(client_of(address), address.url, namespace, number)

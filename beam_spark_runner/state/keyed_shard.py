@@ -1,0 +1,242 @@
+"""The keyed data of one stage and partition, with its copy in a state store.
+
+The keyed deltas in the checkpoint are authoritative: see ``recovery.copies``. An attempt brings the
+groups of its partition to the head, reads them, and stores its changes as the next delta. Only the
+task of the next epoch, once that is committed, applies them.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.recovery.copies import Apply, GroupTag, Overtaken, Rebuild, Use, resolve
+from beam_spark_runner.state.chain import Chain, ShardVersion, SliceStart, around, head_of
+from beam_spark_runner.state.delta import DeltaWriter
+from beam_spark_runner.state.delta_files import DeltaFiles
+from beam_spark_runner.state.key_store import (
+    Change,
+    Chunk,
+    KeyStore,
+    Opened,
+    OvertakenError,
+    StateStoreError,
+)
+from beam_spark_runner.state.keyed_delta import (
+    KeyedDeltas,
+    MergedKeys,
+    chunks_of,
+    write_change,
+)
+from beam_spark_runner.state.locked_records import LockedRecords
+from beam_spark_runner.state.overlay import Overlay
+from beam_spark_runner.state.remote_records import RemoteRecords
+from beam_spark_runner.state.store_cells import SortedRecords
+from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError
+from beam_spark_runner.state.stored_groups import StoredGroups
+
+_TRIES = 10
+_SENT_BYTES = 4 << 20  # of chunks that are sent together
+_CHANGE_BYTES = 50  # in addition to the content
+_INSTALLED = 500  # changes of a rebuilt group that are sent together
+
+
+class KeyedShard:
+    """The groups of a stage and partition that one attempt uses, until it is sealed or closed.
+
+    Threads: one at a time.
+
+    Args:
+        store: The groups of the stage.
+        groups: The groups of the partition.
+        key_groups: The number of all groups.
+        deltas: The storage of deltas.
+        name_of: Returns the name of the delta of a version.
+        head: The version of the checkpoint; None: nothing was ever committed.
+        scratch: A folder on the local disk.
+        is_shared: Whether a second thread uses the records: one that answers an SDK harness.
+
+    Attributes:
+        records: The records, with the changes of this attempt.
+        was_rebuilt: Whether groups were rebuilt from the whole chain.
+
+    Raises:
+        OvertakenError: The store is ahead of the head.
+        StateStoreError: The store does not work.
+        CorruptDeltaError: A delta that is needed is damaged or missing.
+        ShardStorageError: The local disk or the storage of deltas does not work.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        groups: Sequence[int],
+        key_groups: int,
+        deltas: DeltaFiles,
+        name_of: NameOf,
+        head: ShardVersion | None,
+        scratch: Path,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        self._store, self._groups = store, groups
+        self._deltas, self._name_of, self._scratch = deltas, name_of, scratch
+        self._head = head
+        self.was_rebuilt = False
+        self._stored = KeyedDeltas(deltas.open, name_of, head)
+        self._opened = self._advance(groups)
+        self._content = StoredGroups(
+            store, self._opened, key_groups, self._is_current, self._advance
+        )
+        self._overlay = Overlay(scratch)
+        self._changed_records = RemoteRecords(self._content, self._overlay)
+        self.records: SortedRecords = self._changed_records
+        if is_shared:
+            self.records = LockedRecords(self._changed_records)
+
+    def __enter__(self) -> "KeyedShard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def chain(self) -> Chain:
+        """The deltas from which the groups are rebuilt: of the opened version."""
+        return self._stored.chain
+
+    def close(self) -> None:
+        """Discard what is not sealed. May be called again."""
+        self._overlay.close()
+
+    def seal(self, version: ShardVersion) -> Chain:
+        """Store the changes as a delta.
+
+        Args:
+            version: The version of this attempt.
+
+        Returns:
+            The chain of the new version; that of the head if nothing was changed.
+        """
+        if version == self._head:
+            raise InvariantError(f"{self._name_of(version)} is sealed twice")
+        if not self._changed_records.has_changed:
+            return self.chain
+        name = self._name_of(version)
+        writer = None
+        try:
+            writer = DeltaWriter(self._scratch / f".{name}")
+            chain = self._write(writer, version)
+            self._deltas.put(name, writer.path)
+        except OSError as error:
+            raise ShardStorageError(name, str(error)) from error
+        finally:
+            if writer is not None:
+                writer.abandon()
+        return chain
+
+    def _write(self, writer: DeltaWriter, version: ShardVersion) -> Chain:
+        merging = MergedKeys()
+        for group, change in self._changed_records.changes():
+            merging.add(write_change(writer, group, change), writer.size)
+        changes = writer.count
+        place = SliceStart(0, b"")
+        if self.chain:
+            place = self._add_slice(writer, self.chain[-1].place, merging)
+        return self._stored.finish(writer, version, changes, place, merging)
+
+    def _add_slice(self, writer: DeltaWriter, start: SliceStart, merging: MergedKeys) -> SliceStart:
+        """Add a slice of as many bytes as were changed; return where the next one begins."""
+        full = 2 * writer.size
+        for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
+            for place, group, entries in self._content.entries(first):
+                if end is not None and place >= end:
+                    break
+                if writer.size >= full:
+                    return SliceStart(lap, place)
+                for each in entries:
+                    if not self._changed_records.has_change_of(each.structure, each.name):
+                        merging.add(write_change(writer, group, each), writer.size)
+        return around(start)
+
+    # -- the copy in the store --------------------------------------------------------------------
+
+    def _is_current(self, tag: GroupTag) -> bool:
+        return isinstance(resolve(tag, self._stored.history), Use)
+
+    def _advance(self, groups: Collection[int]) -> dict[int, Opened]:
+        """Bring groups to the head, and return them as they are there."""
+        current: dict[int, Opened] = {}
+        left = list(groups)
+        for _ in range(_TRIES):
+            opened = dict(zip(left, self._store.open(left), strict=True))
+            left = self._changed(opened)
+            current |= {group: each for group, each in opened.items() if group not in left}
+            if not left:
+                return current
+        raise StateStoreError(
+            self._store.place, f"its groups were not at the head after {_TRIES} tries"
+        )
+
+    def _changed(self, opened: dict[int, Opened]) -> list[int]:
+        """Bring groups nearer to the head; return those that have to be opened again."""
+        history = self._stored.history
+        to_apply: dict[Apply, list[int]] = {}
+        to_rebuild: list[int] = []
+        for group, each in opened.items():
+            match decision := resolve(each.tag, history):
+                case Apply():
+                    to_apply.setdefault(decision, []).append(group)
+                case Rebuild():
+                    to_rebuild.append(group)
+                case Overtaken():
+                    raise OvertakenError(group, str(each.tag), str(history.head))
+        for decision, groups in to_apply.items():
+            self._apply(decision, {group: opened[group].tag for group in groups})
+        if to_rebuild:
+            self._rebuild(to_rebuild)
+        return [*itertools.chain.from_iterable(to_apply.values()), *to_rebuild]
+
+    def _apply(self, decision: Apply, tags: dict[int, GroupTag]) -> None:
+        expected = {
+            group: None if tag.complete is None else ShardVersion(*tag.complete)
+            for group, tag in tags.items()
+        }
+        for each in decision.versions:
+            version = ShardVersion(*each)
+            changes = self._stored.changes(version, is_direct=decision.is_direct)
+            chunks = chunks_of(changes, expected, version, is_direct=decision.is_direct)
+            for some in _together(chunks):
+                if not all(self._store.apply(some)):
+                    return  # another attempt applies, too, or the store has lost something
+            expected = dict.fromkeys(expected, version)
+
+    def _rebuild(self, groups: Collection[int]) -> None:
+        self.was_rebuilt = True
+        head = head_of(self.chain)
+        new = {group: self._store.install(group, head) for group in groups}
+        collected: dict[int, list[Change]] = {group: [] for group in groups}
+        for group, change in self._stored.content(groups):
+            collected[group].append(change)
+            if len(collected[group]) >= _INSTALLED:
+                new[group].add(collected[group])
+                collected[group] = []
+        for group, changes in collected.items():
+            if changes:
+                new[group].add(changes)
+            new[group].finish()
+
+
+def _together(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    """Group chunks that are sent together."""
+    some: list[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        some.append(chunk)
+        size += sum(len(each.name) + len(each.value or b"") for each in chunk.changes)
+        size += _CHANGE_BYTES * (1 + len(chunk.changes))
+        if size >= _SENT_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

@@ -1,0 +1,49 @@
+"""Sorted records that two threads use: the task's, and the one that answers an SDK harness."""
+
+import threading
+from collections.abc import Iterator
+
+from beam_spark_runner.state.store_cells import SortedRecords
+
+
+class LockedRecords:
+    """See ``SortedRecords``. Each method, and each step of a scan, is atomic.
+
+    Args:
+        records: The records, which are used only through this.
+    """
+
+    def __init__(self, records: SortedRecords) -> None:
+        self._records = records
+        # Reentrant: garbage collection may close a scan in a thread that has the lock.
+        self._using = threading.RLock()
+
+    def get(self, key: bytes) -> bytes | None:
+        """See ``SortedRecords``."""
+        with self._using:
+            return self._records.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """See ``SortedRecords``."""
+        with self._using:
+            self._records.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        """See ``SortedRecords``."""
+        with self._using:
+            self._records.delete(key)
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """See ``SortedRecords``."""
+        steps = self._records.scan(prefix, start)
+        while True:
+            with self._using:
+                item = next(steps, None)
+            if item is None:
+                return
+            yield item
+
+    def delete_prefix(self, prefix: bytes) -> None:
+        """See ``SortedRecords``."""
+        with self._using:
+            self._records.delete_prefix(prefix)

@@ -1,0 +1,95 @@
+"""The changes of one attempt to keyed records, on disk, in the order of their keys."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+
+from beam_spark_runner.state.local_copy import DiskSpaceCheck, scratch_environment
+from beam_spark_runner.state.stored_deltas import ShardStorageError
+
+_REMOVED, _PUT = b"\0", b"\1"
+
+
+class Overlay:
+    """Changed records: their new values, or None for a record that was removed.
+
+    All methods raise ``ShardStorageError`` if the local disk does not work.
+
+    Args:
+        folder: A folder on the local disk, in which a temporary one is made.
+
+    Attributes:
+        changes: How many changes were made, so that readers notice new ones.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.changes = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix="overlay-", dir=folder))
+        except OSError as error:
+            raise ShardStorageError(str(folder), str(error)) from error
+        try:
+            self._env = scratch_environment(self._folder)
+            self._txn = self._env.begin(write=True)
+        except lmdb.Error as error:
+            raise ShardStorageError(str(folder), str(error)) from error
+        self._room = DiskSpaceCheck(self._folder)
+
+    def close(self) -> None:
+        """Remove everything. May be called again."""
+        self._env.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def get(self, key: bytes) -> tuple[bool, bytes | None]:
+        """Return whether a record was changed, and its new value."""
+        try:
+            coded = self._txn.get(key)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+        return (False, None) if coded is None else (True, _value_of(coded))
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the new value of a record; None: it is removed."""
+        try:
+            self._room.reserve(len(key) + len(value or b""))
+            self._txn.put(key, _REMOVED if value is None else _PUT + value)
+        except (OSError, lmdb.Error) as error:
+            raise self._failed(error) from error
+        self.changes += 1
+
+    def next(self, start: bytes, *, is_passed: bool = False) -> tuple[bytes, bytes | None] | None:
+        """Return the first changed record at or after a key, or only after it if ``is_passed``."""
+        try:
+            cursor = self._txn.cursor()
+            is_valid = cursor.set_range(start) if start else cursor.first()
+            if is_valid and is_passed and cursor.key() == start:
+                is_valid = cursor.next()
+            return (cursor.key(), _value_of(cursor.value())) if is_valid else None
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+
+    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the changed records whose keys begin with a prefix. None may be changed meanwhile.
+
+        Args:
+            prefix: The prefix.
+        """
+        try:
+            cursor = self._txn.cursor()
+            is_valid = cursor.set_range(prefix) if prefix else cursor.first()
+            while is_valid and (key := cursor.key()).startswith(prefix):
+                yield key, _value_of(cursor.value())
+                is_valid = cursor.next()
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> ShardStorageError:
+        return ShardStorageError(str(self._folder), str(error))
+
+
+def _value_of(coded: bytes) -> bytes | None:
+    return coded[1:] if coded[:1] == _PUT else None

@@ -1,0 +1,264 @@
+"""Groups of keys in Redis or Valkey: see ``key_store``."""
+
+import functools
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.recovery.copies import GroupTag
+from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.state import redis_scripts as scripts
+from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.key_store import (
+    INDEXES,
+    Change,
+    Chunk,
+    Installation,
+    Names,
+    Opened,
+    Packs,
+    Read,
+    Reply,
+    StateStoreError,
+    Structure,
+    Values,
+)
+
+_CONNECTS_WITHIN_S = 10.0
+_ANSWERS_WITHIN_S = 30.0
+_EXPIRES_S = 3600  # temporary names of a rebuild whose task has died
+_SETS = {**{each: each.value for each in INDEXES}, Structure.OUTLYING: b"n"}
+_COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES)
+_Command: TypeAlias = tuple[Any, ...]
+
+
+def client_of(address: StateStoreAddress) -> redis.Redis:
+    """Return this process's client of a server. Its connections are made when they are needed.
+
+    Raises:
+        StateStoreError: The file with the password cannot be read.
+    """
+    return _client_of(address, os.getpid())
+
+
+@functools.lru_cache(4)
+def _client_of(address: StateStoreAddress, process: int) -> redis.Redis:
+    password = None
+    if address.password_file is not None:
+        try:
+            password = Path(address.password_file).read_text().strip()
+        except OSError as error:
+            raise StateStoreError(address.url, f"its password cannot be read: {error}") from error
+    return redis.Redis.from_url(
+        address.url,
+        password=password,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=_CONNECTS_WITHIN_S,
+        socket_timeout=_ANSWERS_WITHIN_S,
+    )
+
+
+class RedisStore:
+    """See ``KeyStore``.
+
+    Args:
+        client: Of the server. It must not repeat commands by itself: those of a chunk that may
+            have been executed are repeated only after the tag was read again.
+        place: How errors call the server.
+        namespace: The namespace of the checkpoint.
+        number: The store number of the stage.
+    """
+
+    def __init__(self, client: "redis.Redis", place: str, namespace: str, number: int) -> None:
+        self._client, self.place = client, place
+        self._prefix = f"{namespace}.{number}"
+
+    def open(self, groups: Sequence[int]) -> Sequence[Opened]:
+        """See ``KeyStore``."""
+        return [
+            _opened(*found)
+            for found in self._execute([_script(scripts.OPEN, self._base(each)) for each in groups])
+        ]
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reply]:
+        """See ``KeyStore``."""
+        replies = self._execute([self._command(each) for each in reads])
+        return [_reply(*each) for each in zip(reads, replies, strict=True)]
+
+    def apply(self, chunks: Sequence[Chunk]) -> Sequence[bool]:
+        """See ``KeyStore``."""
+        commands = [
+            _script(
+                scripts.APPLY,
+                self._base(chunk.group),
+                _text(chunk.expected),
+                _text(chunk.version),
+                "d" if chunk.is_direct else "a",
+                chunk.number,
+                int(chunk.is_last),
+                *_coded(chunk.changes),
+            )
+            for chunk in chunks
+        ]
+        return [reply == 1 for reply in self._execute(commands)]
+
+    def install(self, group: int, version: ShardVersion | None) -> Installation:
+        """See ``KeyStore``."""
+        return _Installation(self._execute, self._base(group), version)
+
+    def drop(self, groups: Sequence[int]) -> None:
+        """See ``KeyStore``."""
+        self._execute([_script(scripts.DROP, self._base(each)) for each in groups])
+
+    def _base(self, group: int) -> str:
+        return f"bsr:{{{self._prefix}.{group}}}"  # the braces keep a group on one node of a Cluster
+
+    def _command(self, read: Read) -> _Command:
+        base = self._base(read.group)
+        if isinstance(read, Packs):
+            return ("HMGET", base, "", *read.names)
+        if isinstance(read, Names):
+            end = b"(" + read.end if read.end else b"+"
+            return _script(
+                scripts.NAMES, base, _SETS[read.structure], b"[" + read.start, end, read.limit
+            )
+        if isinstance(read, Values):
+            return _script(scripts.VALUES, base, *read.names)
+        return _script(scripts.PACKS_FROM, base, read.cursor)
+
+    def _execute(self, commands: Sequence[_Command]) -> list[Any]:
+        with self._reaching():
+            replies = self._attempt(commands)
+            missing = {
+                command[1]
+                for command, reply in zip(commands, replies, strict=True)
+                if isinstance(reply, redis.exceptions.NoScriptError)
+            }
+            if missing:  # the server has been restarted
+                for text in map(_TEXTS.__getitem__, missing):
+                    self._client.script_load(text)
+                replies = self._attempt(commands)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        return replies
+
+    def _attempt(self, commands: Sequence[_Command]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+        return pipeline.execute(raise_on_error=False)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except (redis.RedisError, OSError) as error:
+            raise StateStoreError(self.place, str(error)) from error
+
+
+class _Installation:
+    """See ``Installation``."""
+
+    def __init__(
+        self,
+        execute: Callable[[Sequence[_Command]], list[Any]],
+        base: str,
+        version: ShardVersion | None,
+    ) -> None:
+        self._execute, self._base, self._version = execute, base, version
+        self._new = f"{base}:{secrets.token_hex(8)}"
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """See ``Installation``."""
+        self._execute([_script(scripts.ADD, self._new, _EXPIRES_S, *_coded(changes))])
+
+    def finish(self) -> None:
+        """See ``Installation``."""
+        script = ("EVALSHA", _digest(scripts.FINISH), 2, self._base, self._new)
+        self._execute([(*script, _text(self._version))])
+
+
+def _script(text: str, base: str, *arguments: Any) -> _Command:
+    return ("EVALSHA", _digest(text), 1, base, *arguments)
+
+
+def _digest(text: str) -> str:
+    return _DIGESTS[text]
+
+
+_ALL = (
+    *(scripts.OPEN, scripts.VALUES, scripts.NAMES, scripts.PACKS_FROM),
+    *(scripts.APPLY, scripts.ADD, scripts.FINISH, scripts.DROP),
+)
+# Redis names scripts by this digest; it protects nothing.
+_DIGESTS = {text: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in _ALL}
+_TEXTS = {digest: text for text, digest in _DIGESTS.items()}
+
+
+def _coded(changes: Sequence[Change]) -> Iterator[bytes]:
+    for structure, name, value in changes:
+        yield structure.value if value is not None else structure.value.upper()
+        yield name
+        yield value or b""
+
+
+def _text(version: ShardVersion | None) -> str:
+    return "" if version is None else f"{version.epoch}.{version.attempt}"
+
+
+def _version(text: bytes) -> DeltaId | None:
+    if not text:
+        return None
+    epoch, attempt = text.split(b".")
+    return DeltaId(int(epoch), int(attempt))
+
+
+def _tag(coded: bytes | None, sizes: Sequence[int] | None = None) -> GroupTag:
+    """Decode a tag.
+
+    Args:
+        coded: The tag; None: there is none.
+        sizes: How many entries there are; None: they are not known.
+    """
+    if coded is None:
+        return GroupTag(is_whole=sizes is None or not any(sizes))
+    complete, applying, _, _, *counts, _ = coded.split(b"|")
+    is_whole = sizes is None or list(map(int, counts)) == list(sizes)
+    return GroupTag(_version(complete), _version(applying), is_whole)
+
+
+def _count(coded: bytes | None, structure: Structure) -> int:
+    return 0 if coded is None else int(coded.split(b"|")[4 + _COUNTED.index(structure)])
+
+
+def _opened(tag: bytes | None, sizes: Sequence[int], *firsts: Sequence[bytes]) -> Opened:
+    return Opened(
+        _tag(tag, sizes),
+        dict(zip(_COUNTED, sizes, strict=True)),
+        {each: first[0] for each, first in zip(INDEXES, firsts, strict=True) if first},
+    )
+
+
+def _reply(read: Read, reply: Any) -> Reply:
+    if isinstance(read, Packs):
+        tag, *values = reply
+        return Reply(_tag(tag), values)
+    if isinstance(read, Names):
+        tag, size, names = reply
+        is_whole = size == _count(tag, read.structure)
+        return Reply(_tag(tag)._replace(is_whole=is_whole), names)
+    if isinstance(read, Values):
+        tag, values = reply
+        return Reply(_tag(tag), values)
+    tag, (cursor, values) = reply
+    return Reply(_tag(tag), values, int(cursor))

@@ -1,0 +1,238 @@
+"""Reads the groups of one stage and partition in a state store, at the head of the checkpoint."""
+
+import heapq
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from beam_spark_runner.recovery.copies import GroupTag
+from beam_spark_runner.state import packs
+from beam_spark_runner.state.key_store import (
+    Change,
+    KeyStore,
+    Names,
+    Opened,
+    Packs,
+    PacksFrom,
+    Read,
+    Reply,
+    StateStoreError,
+    Structure,
+    Values,
+)
+from beam_spark_runner.state.keyed_keys import (
+    delta_key,
+    group_of,
+    hash_of_user_key,
+    split_member,
+)
+from beam_spark_runner.state.packs import Pack
+
+LOADED_BYTES = 64 << 20
+"""The most bytes of packs that a stage has in memory."""
+
+_PAGE = 500  # names or members that are read together
+_VALUES = 16  # outlying values that are read together: each may have 1 MB
+_TRIES = 5
+_PACK_BYTES = 200  # of memory, in addition to the content
+_NO_PACK = Pack()
+
+
+class StoredGroups:
+    """The content of groups. It does not change: an attempt's own changes are elsewhere.
+
+    All methods raise ``StateStoreError`` if the store does not work.
+
+    Args:
+        store: The groups of the stage.
+        opened: The groups of the partition, as they were opened at the head.
+        key_groups: The number of all key groups.
+        is_current: Whether a tag is that of the head.
+        advance: Brings groups to the head again, after one was not.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        opened: Mapping[int, Opened],
+        key_groups: int,
+        is_current: Callable[[GroupTag], bool],
+        advance: Callable[[Collection[int]], object],
+    ) -> None:
+        self._store, self._opened, self._key_groups = store, opened, key_groups
+        self._is_current, self._advance = is_current, advance
+        self._loaded: OrderedDict[bytes, tuple[Pack, int]] = OrderedDict()
+        self._loaded_bytes = 0
+
+    def count(self, structure: Structure) -> int:
+        """Return the number of entries of all groups."""
+        return sum(each.sizes[structure] for each in self._opened.values())
+
+    def group_of(self, user_key: bytes) -> int:
+        """Return the group of a user key, or of what begins with it."""
+        return group_of(hash_of_user_key(user_key), self._key_groups)
+
+    def ask(self, user_keys: Iterable[bytes]) -> None:
+        """Load the packs of user keys that are not loaded, in one round trip."""
+        by_group: dict[int, list[bytes]] = {}
+        for each in dict.fromkeys(user_keys):
+            if each not in self._loaded:
+                by_group.setdefault(self.group_of(each), []).append(each)
+        if not by_group:
+            return
+        reads = [Packs(group, names) for group, names in by_group.items()]
+        for read, values in zip(reads, self._read(reads), strict=True):
+            for name, value in zip(read.names, values, strict=True):
+                self._keep(name, value)
+
+    def pack(self, user_key: bytes) -> Pack:
+        """Return the pack of a user key; an empty one if there is none."""
+        found = self._loaded.get(user_key)
+        if found is None:
+            self.ask([user_key])
+            found = self._loaded[user_key]
+        else:
+            self._loaded.move_to_end(user_key)
+        return found[0]
+
+    def outlying(self, user_key: bytes, names: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of records of a user key that are outlying; None: one is not."""
+        group, found = self.group_of(user_key), list[bytes | None]()
+        for first in range(0, len(names), _VALUES):
+            some = [user_key + name for name in names[first : first + _VALUES]]
+            found += self._read([Values(group, some)])[0]
+        return found
+
+    def outlying_from(self, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield outlying records in the order of their names, with their values.
+
+        Args:
+            start: The user key and the least name.
+            prefix: What all of them begin with: the user key, and the beginning of the name.
+        """
+        group = self.group_of(prefix)
+        names = self._names(group, Structure.OUTLYING, max(start, prefix), after(prefix))
+        return self._with_values(group, names)
+
+    def members(self, structure: Structure, start: bytes) -> Iterator[bytes]:
+        """Yield the members of an index, of all groups, in their order.
+
+        Args:
+            structure: The index.
+            start: The least member.
+        """
+        return heapq.merge(*(self._members(group, structure, start) for group in self._opened))
+
+    def entries(self, start: bytes) -> Iterator[tuple[bytes, int, Sequence[Change]]]:
+        """Yield all entries, in the order of their keys in deltas, those of packs group by group.
+
+        Args:
+            start: The least key; if packs are at it, all packs of that group follow.
+
+        Yields:
+            Where each part begins, its group, and its entries: all packs, or one other entry.
+        """
+        for group in sorted(self._opened):
+            for structure in Structure:
+                place = delta_key(group, structure)
+                if start > after(place) or not self._opened[group].sizes[structure]:
+                    continue
+                if structure is Structure.PACKS:
+                    yield (
+                        place,
+                        group,
+                        [Change(structure, *each) for each in self._packs_of(group).items()],
+                    )
+                    continue
+                first = start[len(place) :] if start.startswith(place) else b""
+                for name, value in self._ordered(group, structure, first):
+                    yield place + name, group, [Change(structure, name, value)]
+
+    def _ordered(
+        self, group: int, structure: Structure, start: bytes
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if structure is not Structure.OUTLYING:
+            return map(split_member, self._members(group, structure, start))
+        return self._with_values(group, self._names(group, structure, start, b""))
+
+    def _packs_of(self, group: int) -> dict[bytes, bytes]:
+        """Return the encoded packs of a group by their user keys."""
+        for _ in range(_TRIES):
+            found: dict[bytes, bytes] = {}
+            cursor = 0
+            while True:
+                (reply,) = self._replies([PacksFrom(group, cursor)])
+                for name, value in zip(reply.values[::2], reply.values[1::2], strict=True):
+                    if name and value is not None:  # the tag has no name
+                        found[name] = value
+                cursor = reply.cursor
+                if not cursor:
+                    break
+            # A cursor means nothing to another server that has become the primary meanwhile.
+            if len(found) == self._opened[group].sizes[Structure.PACKS]:
+                return found
+        raise self._unsteady()
+
+    def _with_values(self, group: int, names: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield outlying records with their values."""
+        while some := list(itertools.islice(names, _VALUES)):
+            (values,) = self._read([Values(group, some)])
+            for name, value in zip(some, values, strict=True):
+                if value is not None:
+                    yield name, value
+
+    def _members(self, group: int, structure: Structure, start: bytes) -> Iterator[bytes]:
+        first = self._opened[group].firsts.get(structure)
+        if first is None:
+            return
+        if first >= start:
+            yield first
+            start = first + b"\0"
+        if self._opened[group].sizes[structure] > 1:
+            yield from self._names(group, structure, start, b"")
+
+    def _names(self, group: int, structure: Structure, start: bytes, end: bytes) -> Iterator[bytes]:
+        while True:
+            (names,) = self._read([Names(group, structure, start, end, _PAGE)])
+            for name in names:
+                assert name is not None
+                yield name
+                start = name + b"\0"
+            if len(names) < _PAGE:
+                return
+
+    def _keep(self, user_key: bytes, coded: bytes | None) -> None:
+        size = len(user_key) + len(coded or b"") + _PACK_BYTES
+        self._loaded[user_key] = _NO_PACK if coded is None else packs.decode(coded), size
+        self._loaded_bytes += size
+        while self._loaded_bytes > LOADED_BYTES and len(self._loaded) > _PAGE:
+            _, (_, freed) = self._loaded.popitem(last=False)
+            self._loaded_bytes -= freed
+
+    def _read(self, reads: Sequence[Read]) -> list[Sequence[bytes | None]]:
+        """Read parts of groups at the head."""
+        return [reply.values for reply in self._replies(reads)]
+
+    def _replies(self, reads: Sequence[Read]) -> Sequence[Reply]:
+        for _ in range(_TRIES):
+            replies = self._store.read(reads)
+            wrong = {
+                read.group
+                for read, reply in zip(reads, replies, strict=True)
+                if not self._is_current(reply.tag)
+            }
+            if not wrong:
+                return replies
+            self._advance(wrong)
+        raise self._unsteady()
+
+    def _unsteady(self) -> StateStoreError:
+        return StateStoreError(
+            self._store.place, f"its content has changed {_TRIES} times while it was read"
+        )
+
+
+def after(prefix: bytes) -> bytes:
+    """Return what follows all that begins with a prefix, in the order of bytes; empty: nothing."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b""
