@@ -82,9 +82,11 @@ return found
 """Returns the tag, the sizes of the five structures (-1: it is damaged), and first members."""
 
 VALUES = """
-return {redis.call('HGET', KEYS[1], ''), redis.call('HMGET', KEYS[1] .. ':o', unpack(ARGV))}
+local values = KEYS[1] .. ':o'
+return {redis.call('HGET', KEYS[1], ''), redis.call('HLEN', values),
+  redis.call('HMGET', values, unpack(ARGV))}
 """
-"""Returns the tag, and outlying values by their names."""
+"""Returns the tag, the number of all outlying values, and some by their names."""
 
 NAMES = (
     _TAG

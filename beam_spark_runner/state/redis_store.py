@@ -258,7 +258,8 @@ def _reply(read: Read, reply: Any) -> Reply:
         is_whole = size == _count(tag, read.structure)
         return Reply(_tag(tag)._replace(is_whole=is_whole), names)
     if isinstance(read, Values):
-        tag, values = reply
-        return Reply(_tag(tag), values)
+        tag, size, values = reply
+        is_whole = size == _count(tag, Structure.OUTLYING)
+        return Reply(_tag(tag)._replace(is_whole=is_whole), values)
     tag, (cursor, values) = reply
     return Reply(_tag(tag), values, int(cursor))

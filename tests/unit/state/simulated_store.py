@@ -65,6 +65,8 @@ class SimulatedStore:
         groups: All groups.
         calls: How many calls there were.
         fails_after: How many calls there are before one that fails. None: all succeed.
+        loses_after: How many calls there are before the store is set back, within an attempt.
+        lost_to: The content to which it is set back.
     """
 
     place = "the simulated store"
@@ -73,6 +75,8 @@ class SimulatedStore:
         self.groups: dict[int, Group] = {}
         self.calls = 0
         self.fails_after: int | None = None
+        self.loses_after: int | None = None
+        self.lost_to: dict[int, Group] = {}
 
     def snapshot(self) -> dict[int, Group]:
         return copy.deepcopy(self.groups)
@@ -87,6 +91,10 @@ class SimulatedStore:
             raise StateStoreError(self.place, "it does not answer")
         if self.fails_after is not None:
             self.fails_after -= 1
+        if self.loses_after == 0:
+            self.groups |= copy.deepcopy(self.lost_to)
+        if self.loses_after is not None:
+            self.loses_after = self.loses_after - 1 if self.loses_after else None
 
     def open(self, groups: Sequence[int]) -> Sequence[Opened]:
         self._call()

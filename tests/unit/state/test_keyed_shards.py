@@ -85,11 +85,15 @@ class Walk:
                 self.seen[kind] += 1
             except StateStoreError:
                 self._abandon()
-        self.store.fails_after = None
+        self.recover()
         self._abandon()
         self.check(self._at_work())
         for each in (self._at_work(), *self.suspended):
             each.shard.close()
+
+    def recover(self) -> None:
+        """End the failures of the store."""
+        self.store.fails_after = self.store.loses_after = None
 
     def _at_work(self) -> Attempt:
         if self.attempt is None:
@@ -99,8 +103,12 @@ class Walk:
             )
             self.seen["rebuilt"] += shard.was_rebuilt
             self.attempt = Attempt(shard, self.committed, self.epoch + 1)
-            self.snapshots = [*self.snapshots, self.store.snapshot()][-6:]
+            self._note_moment()
         return self.attempt
+
+    def _note_moment(self) -> None:
+        """Note the content of the store, so that it may be set back to it."""
+        self.snapshots = [*self.snapshots, self.store.snapshot()][-6:]
 
     def _record(self) -> bytes:
         """Draw the key of a record."""
@@ -188,11 +196,11 @@ class Walk:
 
     def lose(self) -> None:
         """The server loses its last changes, of some groups on other nodes than others."""
-        snapshot = SimulatedStore()
-        snapshot.groups = self.random.choice(self.snapshots)
-        for group, content in snapshot.snapshot().items():
-            if self.random.random() < 0.7:
-                self.store.groups[group] = content
+        snapshot = self.random.choice(self.snapshots)
+        self.store.lost_to = {
+            group: each for group, each in snapshot.items() if self.random.random() < 0.7
+        }
+        self.store.loses_after = self.random.randrange(5)
 
     def harm(self) -> None:
         if self.random.random() < 0.3:
@@ -205,8 +213,8 @@ class Walk:
         self.store.fails_after = self.random.randrange(4)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few entries fill a chunk, a page, and the memory."""
     monkeypatch.setattr(keyed_delta, "CHUNK_CHANGES", 3)
     monkeypatch.setattr(chain, "LARGEST_BYTES", 4_000)
     monkeypatch.setattr(keyed_delta, "LARGEST_BYTES", 4_000)
@@ -215,9 +223,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_groups, "LOADED_BYTES", 500)
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("part", range(4))
-def test_records_are_what_a_dict_would_be(part: int, tmp_path: Path) -> None:
+def test_records_are_what_a_dict_would_be(
+    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_small(monkeypatch)
     seen: Counter[str] = Counter()
     for _ in range(examples(100)):
         seed = int(os.environ.get("SEED", 0)) or random.randrange(1 << 32)

@@ -1,0 +1,109 @@
+"""Keyed shards on a real server are what they are on the simulated one."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.state.key_store import Change, StateStoreError, Structure
+from beam_spark_runner.state.key_stores import key_store
+from tests.examples import examples
+from tests.state_store.servers import RedisServer, redis_server
+from tests.unit.state.test_keyed_shards import KEY_GROUPS, Walk, make_small
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as here:
+        yield here
+
+
+class RedisWalk(Walk):
+    """A random walk on a server, which may be set back, harmed and killed."""
+
+    def __init__(self, seed: int, scratch: Path, server: RedisServer) -> None:
+        super().__init__(seed, scratch)
+        self._server, self._client = server, server.client()
+        self._client.flushall()
+        address = StateStoreAddress(server.url)
+        self.store = key_store(address, "walk", 3)  # type: ignore[assignment]
+        self._dumps = [self._dump()]
+
+    def _dump(self) -> dict[bytes, bytes]:
+        return {key: self._client.dump(key) for key in self._client.keys("*")}
+
+    def _note_moment(self) -> None:
+        self._dumps = [*self._dumps, self._dump()][-6:]
+
+    def lose(self) -> None:
+        dump = self.random.choice(self._dumps)
+        for group in range(KEY_GROUPS):
+            if self.random.random() < 0.7:
+                there = self._client.keys(f"bsr:{{walk.3.{group}}}*")
+                if there:
+                    self._client.delete(*there)
+                for key, value in dump.items():
+                    if key.startswith(f"bsr:{{walk.3.{group}}}".encode()):
+                        self._client.restore(key, 0, value)
+
+    def harm(self) -> None:
+        keys = self._client.keys("*")
+        if keys and self.random.random() < 0.8:
+            self._client.delete(self.random.choice(keys))
+        else:
+            self._client.flushall()
+
+    def disconnect(self) -> None:
+        self._server.kill()
+        if self.random.random() < 0.5:
+            with pytest.raises(StateStoreError):
+                self.store.open([0])
+        self._server.start()
+
+    def recover(self) -> None: ...
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_records_are_what_a_dict_would_be(
+    part: int, server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_small(monkeypatch)
+    seen: Counter[str] = Counter()
+    for _ in range(examples(40)):
+        seed = random.randrange(1 << 32)
+        walk = RedisWalk(seed, tmp_path, server)
+        try:
+            walk.run(60)
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}") from error
+        seen += walk.seen
+    assert {"write", "read", "seal", "resume", "lose", "harm", "disconnect"} <= seen.keys()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_password_is_read_from_a_file(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    with redis_server(tmp_path, "--requirepass", "secret") as server:
+        address = StateStoreAddress(server.url, str(password))
+        (opened,) = key_store(address, "n", 0).open([5])
+        assert not any(opened.sizes.values())
+        with pytest.raises(StateStoreError, match=r"(?i)auth"):
+            key_store(StateStoreAddress(server.url), "n", 0).open([5])
+
+
+def test_a_full_server_is_an_error(tmp_path: Path) -> None:
+    with redis_server(tmp_path, "--maxmemory", "3mb") as server:
+        new = key_store(StateStoreAddress(server.url), "n", 0).install(1, None)
+
+        def fill() -> None:
+            for number in range(1_000):
+                new.add([Change(Structure.PACKS, b"key %d" % number, bytes(100_000))])
+
+        with pytest.raises(StateStoreError, match="maxmemory"):
+            fill()
