@@ -23,9 +23,14 @@ settings.load_profile("shared")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option for tests of pipelines that run in their own process otherwise."""
+    """Add options for tests of pipelines, which run in their own process otherwise."""
     parser.addoption(
         "--on-spark", action="store_true", help="run pipelines on Spark, not in-process"
+    )
+    parser.addoption(
+        "--in-state-store",
+        action="store_true",
+        help="have the keys of streaming pipelines in a Redis server",
     )
 
 
@@ -44,6 +49,24 @@ def on_spark() -> "Iterator[SparkSession]":
     session = start_classic("local[2]", "tests", conf)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_state_store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """With ``--in-state-store``, pipelines of this process have this option of the runner's."""
+    if not request.config.getoption("--in-state-store"):
+        yield
+        return
+    from beam_spark_runner.options import config, state_store_options
+    from tests.state_store.servers import redis_server
+
+    given = state_store_options.state_store
+    folder = tmp_path_factory.mktemp("redis")
+    with redis_server(folder) as server, pytest.MonkeyPatch.context() as m:
+        m.setattr(config, "state_store", lambda url, file: given(url or server.url, file))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.driving.clock import Background, Clock, Pending
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.driving.epoch_mark import described_epoch
 from beam_spark_runner.driving.playback import Playback
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.shard_migration import adapted, finished_now
@@ -34,6 +35,7 @@ from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.test_stream_events import Elements
 from beam_spark_runner.state.checked_blocks import DamagedFileError
+from beam_spark_runner.state.key_store import OvertakenError
 
 _LOGGER = logging.getLogger(__name__)
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
@@ -188,6 +190,8 @@ class EpochLoop:
         """Adapt the checkpoint of an earlier run with another version or number of partitions."""
         if left := self._outlasting(self._start.superseding):
             self._outlasting(lambda: self._start.commit(left))
+        if own := self._outlasting(self._start.in_own_namespace):
+            self._commit_namespace(own)
         # A driver that is fenced off meanwhile may have committed one more epoch, not adapted.
         while mine := self._outlasting(self._adapted):
             self._outlasting(functools.partial(self._start.commit, mine))
@@ -200,6 +204,13 @@ class EpochLoop:
         elif self._last.drains:
             self._pace.drain()
         self._observer.committed(self._last)
+
+    def _commit_namespace(self, mine: Manifest) -> None:
+        """Continue in another namespace of the state store."""
+        if mine.epoch:
+            self._outlasting(lambda: self._start.commit(mine))
+        else:
+            self._start.manifest = mine
 
     def _adapted(self) -> Manifest | None:
         return adapted(self._rules, self._settings, self._cluster, self._last)
@@ -216,7 +227,15 @@ class EpochLoop:
         levels = self._rules.finishing.levels(last.finished)
         rows = self._rows(epoch)
         given_ns = self._clock.monotonic_ns()
-        reports = self._outlasting(lambda: self._runner.run(epoch.number, last.fence, rows, levels))
+        try:
+            reports = self._outlasting(
+                lambda: self._runner.run(epoch.number, last.fence, rows, levels)
+            )
+        except OvertakenError as error:
+            self._start.check_fence()  # another driver may have continued
+            _LOGGER.warning("%s; all keys are copied to it anew", error)
+            self._commit_namespace(self._outlasting(self._start.in_new_namespace))
+            return True
         ran_ns = self._clock.monotonic_ns()
         infos = [info for report in reports for info in report.monitoring_infos]
         mine = manifest_after(
@@ -333,44 +352,12 @@ class EpochLoop:
         watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
         played = self._rules.played.items()
         mark = reports_pb2.AttemptMark(
-            epoch=reports_pb2.Epoch(
-                number=epoch.number,
-                fence=self._last.fence,
-                clock_us=epoch.clock_us,
-                committed_clock_us=self._last.clock_us,
-                heads=[
-                    reports_pb2.ShardHead(
-                        level=level,
-                        partition=partition,
-                        epoch=head.delta.epoch,
-                        attempt=head.delta.attempt,
-                    )
-                    for (level, partition), head in self._last.heads.items()
-                ],
-                watermarks_us=self._last.watermarks_us,
+            epoch=described_epoch(
+                self._last,
+                epoch,
                 clock_stands=self._playback is not None,
                 budget_us=self._budgets.sources_us,
                 due_us=self._budgets.due_us,
-                drains=epoch.drains,
-                views=[
-                    reports_pb2.View(dest=id_.dest, window=id_.window, file=view.file)
-                    for id_, view in sorted(self._last.views.items())
-                ],
-                namespace=self._last.namespace,
-                stores={
-                    place.stage: self._last.stores[name]
-                    for name, place in self._last.plan.items()
-                    if name in self._last.stores
-                },
-                keyed=[
-                    reports_pb2.KeyedHead(
-                        store=store,
-                        partition=partition,
-                        epoch=head.delta.epoch,
-                        attempt=head.delta.attempt,
-                    )
-                    for (store, partition), head in self._last.keyed.items()
-                ],
             ),
             watermarks_us={int(dest): watermarks[output] for dest, output in played},
         )

@@ -5,9 +5,9 @@ group whose tag has a version has exactly the content of that version, however i
 that has lost its last writes, or a replica that was promoted, is only at an earlier version.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from beam_spark_runner.recovery.manifest import DeltaId
 
@@ -75,6 +75,36 @@ class Rebuild(NamedTuple):
 
 class Overtaken(NamedTuple):
     """The group is ahead of the checkpoint: another driver has continued, or it was set back."""
+
+
+class Namespaces(Protocol):
+    """The namespaces of checkpoints in a state store, of which each has one.
+
+    All methods raise ``CheckpointStorageError`` if the store does not work.
+    """
+
+    def new(self) -> str:
+        """Return a namespace that nobody has used."""
+        ...
+
+    def claim(self, namespace: str) -> bool:
+        """Note that a namespace belongs to this checkpoint; False: it belongs to another one.
+
+        It does if the checkpoint's folder was copied, or a savepoint was made of it.
+        """
+        ...
+
+    def note(self, namespace: str, epoch: int) -> None:
+        """Note the last committed epoch, for people."""
+        ...
+
+    def drop(self, namespace: str, numbers: Collection[int]) -> None:
+        """Remove what stages have there, by their store numbers."""
+        ...
+
+    def forget(self, namespace: str) -> None:
+        """Forget a namespace in which nothing is left."""
+        ...
 
 
 def resolve(tag: GroupTag, history: KeyedHistory) -> Use | Apply | Rebuild | Overtaken:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import InvariantError, OptionsError
 from beam_spark_runner.recovery.commit import (
     DeletingStorage,
     check_fence,
@@ -13,6 +13,7 @@ from beam_spark_runner.recovery.commit import (
     newest,
     superseded,
 )
+from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     Manifest,
@@ -55,8 +56,7 @@ class Checkpoints:
         after_tasks_finish: Whether epochs are committed after some tasks have finished.
         tasks_sync: Whether tasks make their files durable; else, the driver does when it commits.
         renamed: See ``migration.PipelineVersion``.
-        namespace: A new namespace in the state store, for a pipeline that has committed nothing;
-            empty: keys are in shards.
+        namespaces: Those of the state store. None: keys are in shards.
         savepoint: Opens the savepoint from which the pipeline starts if it has committed nothing
             itself; returns None if there is no savepoint.
     """
@@ -68,7 +68,7 @@ class Checkpoints:
     after_tasks_finish: bool = True
     tasks_sync: bool = True
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    namespace: str = ""
+    namespaces: Namespaces | None = None
     savepoint: Callable[[], Savepoint | None] = _no_savepoint
 
 
@@ -109,7 +109,8 @@ class DriverStart:
         contradictions: Callable[[Manifest], tuple[str, ...]] = _no_problem,
     ) -> None:
         self._checkpoints, self._version = checkpoints, version
-        self._storage = checkpoints.storage
+        self._storage, self._namespaces = checkpoints.storage, checkpoints.namespaces
+        self._dropped: set[int] = set()  # store numbers of stages that the pipeline has no more
         self._form = epochs_of(checkpoints.lineage)
         self._contradictions = contradictions
         self._has_swept = False
@@ -127,7 +128,7 @@ class DriverStart:
             renamed=version.renamed,
             partitions=partitions,
             key_groups=checkpoints.key_groups,
-            namespace=checkpoints.namespace,
+            namespace="" if self._namespaces is None else self._namespaces.new(),
         )
         nothing = with_store_numbers(nothing)
         found = self._kept[-1] if self._kept else nothing
@@ -184,6 +185,32 @@ class DriverStart:
             return None
         return dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch)
 
+    def in_own_namespace(self) -> Manifest | None:
+        """Return the manifest of an empty epoch in a new namespace, if this one is not our own.
+
+        Returns:
+            None: there is no state store, or the namespace belongs to this checkpoint.
+        """
+        last = self.manifest
+        if self._namespaces is None or self._namespaces.claim(last.namespace):
+            return None
+        return self.in_new_namespace()
+
+    def in_new_namespace(self) -> Manifest:
+        """Return the manifest of an empty epoch in a new namespace of the state store.
+
+        All keys are then made anew there, from the keyed deltas.
+        """
+        if self._namespaces is None:
+            raise InvariantError("there is no state store")
+        last, namespace = self.manifest, self._namespaces.new()
+        self._namespaces.claim(namespace)
+        if not last.epoch:
+            return dataclasses.replace(last, namespace=namespace)
+        return dataclasses.replace(
+            last, epoch=last.epoch + 1, parent=last.epoch, namespace=namespace
+        )
+
     def sweep(self) -> None:
         """Delete files that no kept manifest needs, unfinished files, and rows of ended epochs.
 
@@ -206,7 +233,23 @@ class DriverStart:
             copied = [decode(self._storage.read(name), name) for name in sorted(pinned)]
             old += unneeded(names, lineage, self._kept, copied)
         self._storage.delete(old)
+        self._sweep_state_store()
         self._has_swept = True
+
+    def _sweep_state_store(self) -> None:
+        """Remove what stages had in the state store that the pipeline has no more."""
+        last = self.manifest
+        if self._namespaces is None or not last.epoch:
+            return
+        needed = set() if last.is_final else set(last.stores.values())
+        ended = set(range(last.next_store)) - needed - self._dropped
+        if ended:
+            self._namespaces.drop(last.namespace, ended)
+            self._dropped |= ended
+        if last.is_final:
+            self._namespaces.forget(last.namespace)
+        else:
+            self._namespaces.note(last.namespace, last.epoch)
 
     def give_up(self) -> None:
         """Delete the rows of the running epoch, which this start will not finish.
@@ -259,7 +302,7 @@ class DriverStart:
                 f"it was {found.key_groups} when the checkpoint in --checkpoint_dir was made, and "
                 f"cannot be changed to {key_groups}",
             )
-        if bool(found.namespace) != bool(self._checkpoints.namespace):
+        if bool(found.namespace) != (self._namespaces is not None):
             before, now = "a state store", "the checkpoint alone"
             if not found.namespace:
                 before, now = now, before

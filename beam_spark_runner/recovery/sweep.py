@@ -37,7 +37,7 @@ def keyed_delta_name(lineage: str, store: int, partition: int, epoch: int, attem
 
 def delta_version_in(name: str) -> tuple[int, int] | None:
     """Return the epoch and the attempt of a delta, by its name; None: it is no delta."""
-    match = _DELTA.fullmatch(name)
+    match = _DELTA.fullmatch(name) or _KEYED.fullmatch(name)
     return (int(match["epoch"]), int(match["attempt"], 16)) if match else None
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
+from beam_spark_runner.core.errors import CheckpointStorageError, StoredDataError
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.state.chain import ShardVersion
 
@@ -25,19 +25,23 @@ class StateStoreError(CheckpointStorageError):
         return f"the state store at {self.place} cannot be read or written: {self.problem}"
 
 
-class OvertakenError(RunnerError):
-    """The state store is ahead of the checkpoint: another driver has continued the pipeline."""
+class OvertakenError(StoredDataError):
+    """The state store is ahead of the checkpoint.
 
-    def __init__(self, group: int, found: str, expected: str) -> None:
-        super().__init__(group, found, expected)
-        self.group, self.found, self.expected = group, found, expected
+    Another driver has continued the pipeline, or the checkpoint was set back.
+
+    Args:
+        place: The address of the store.
+        problem: Which group is at which version.
+    """
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
 
     @override
     def __str__(self) -> str:
-        return (
-            f"key group {self.group} in the state store is at {self.found}, but the checkpoint "
-            f"is at {self.expected}"
-        )
+        return f"the state store at {self.place} is ahead of the checkpoint: {self.problem}"
 
 
 class Structure(enum.Enum):

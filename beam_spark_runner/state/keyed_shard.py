@@ -190,7 +190,8 @@ class KeyedShard:
                 case Rebuild():
                     to_rebuild.append(group)
                 case Overtaken():
-                    raise OvertakenError(group, str(each.tag), str(history.head))
+                    problem = f"group {group} is at {each.tag.complete}, not at {history.head}"
+                    raise OvertakenError(self._store.place, problem)
         for decision, groups in to_apply.items():
             self._apply(decision, {group: opened[group].tag for group in groups})
         if to_rebuild:

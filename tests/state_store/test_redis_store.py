@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,9 @@ class RedisWalk(Walk):
         self.store = key_store(address, "walk", 3)  # type: ignore[assignment]
         self._dumps = [self._dump()]
 
-    def _dump(self) -> dict[bytes, bytes]:
-        return {key: self._client.dump(key) for key in self._client.keys("*")}
+    def _dump(self) -> dict[bytes, Any]:
+        keys: Any = self._client.keys("*")
+        return {key: self._client.dump(key) for key in keys}
 
     def _note_moment(self) -> None:
         self._dumps = [*self._dumps, self._dump()][-6:]

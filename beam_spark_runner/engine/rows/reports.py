@@ -39,6 +39,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
+from beam_spark_runner.state.key_store import OvertakenError, StateStoreError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _Name = TypeVar("_Name", int, str)
@@ -181,7 +182,7 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             step, cause, text = error.step, str(error.lasted_s), error.stack
         case InvalidPipelineError():
             step, cause, text = error.where, error.problem, ""
-        case CheckpointStorageError():
+        case CheckpointStorageError() | OvertakenError():
             step, cause, text = error.place, error.problem, ""
         case RowStorageError():
             step, cause, text = error.folder, error.problem, ""
@@ -214,6 +215,10 @@ def error_of(failure: Failure) -> RunnerError:
         return HarnessStreamError(failure.cause)
     if failure.kind == ShardStorageError.__name__:
         return ShardStorageError(failure.step, failure.cause)
+    if failure.kind == StateStoreError.__name__:
+        return StateStoreError(failure.step, failure.cause)
+    if failure.kind == OvertakenError.__name__:
+        return OvertakenError(failure.step, failure.cause)
     if failure.kind == OutputStorageError.__name__:
         return OutputStorageError(failure.step, failure.cause)
     if failure.kind == RowStorageError.__name__:

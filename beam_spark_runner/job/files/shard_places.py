@@ -11,6 +11,7 @@ from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.batch_start import SUBMISSION
 from beam_spark_runner.recovery.commit import newest
+from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.recovery.savepoint_copy import (
@@ -75,9 +76,10 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
     """Return where and how a streaming job commits its epochs: in the folder of its deltas.
 
     Raises:
-        CheckpointStorageError: The folder cannot be read or written.
-        OptionsError: The storage does not create files exclusively, or the folder is that of a
-            batch job.
+        CheckpointStorageError: The folder cannot be read or written, or the state store does not
+            answer.
+        OptionsError: The storage does not create files exclusively, the folder is that of a batch
+            job, or the server of the state store loses keys.
     """
     storage = storage_at(
         places.deltas,
@@ -104,9 +106,22 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         after_tasks_finish=config.checkpoints_after_tasks_finish,
         tasks_sync=places.tasks_sync,
         renamed=dict(config.renamed_steps),
-        namespace="" if places.state_store is None else secrets.token_hex(8),
+        namespaces=_namespaces(places, config),
         savepoint=savepoint,
     )
+
+
+def _namespaces(places: ShardLocations, config: RunnerConfig) -> Namespaces | None:
+    """Return the namespaces of the state store, which is checked. None: there is none."""
+    if places.state_store is None:
+        return None
+    from beam_spark_runner.state.redis_namespaces import RedisNamespaces  # an optional library
+
+    namespaces = RedisNamespaces(
+        places.state_store, places.deltas, config.job_name or "", places.key_groups
+    )
+    namespaces.check()
+    return namespaces
 
 
 def storage_at(

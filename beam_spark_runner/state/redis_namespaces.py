@@ -1,0 +1,91 @@
+"""The namespaces of checkpoints in Redis or Valkey, and what a server must be able to do."""
+
+import json
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.state.key_store import StateStoreError
+from beam_spark_runner.state.redis_store import RedisStore, client_of
+
+_OWNERS, _EPOCHS = "bsr:owners", "bsr:epochs"
+_OPTION = "state_store"
+
+
+class RedisNamespaces:
+    """See ``Namespaces``.
+
+    Args:
+        address: The address of the server.
+        folder: The URL or path of the checkpoint.
+        job_name: The name of the job, for people.
+        key_groups: The number of key groups.
+    """
+
+    def __init__(
+        self, address: StateStoreAddress, folder: str, job_name: str, key_groups: int
+    ) -> None:
+        self._address, self._key_groups = address, key_groups
+        self._folder, self._job_name = folder, job_name
+
+    def new(self) -> str:
+        """See ``Namespaces``."""
+        return secrets.token_hex(8)
+
+    def claim(self, namespace: str) -> bool:
+        """See ``Namespaces``."""
+        owner = {"folder": self._folder, "job": self._job_name, "since_s": int(time.time())}
+        with self._reaching() as client:
+            client.hsetnx(_OWNERS, namespace, json.dumps(owner))
+            found = client.hget(_OWNERS, namespace)
+        return found is not None and json.loads(found)["folder"] == self._folder
+
+    def note(self, namespace: str, epoch: int) -> None:
+        """See ``Namespaces``."""
+        with self._reaching() as client:
+            client.hset(_EPOCHS, namespace, str(epoch))
+
+    def drop(self, namespace: str, numbers: Collection[int]) -> None:
+        """See ``Namespaces``."""
+        for number in numbers:
+            store = RedisStore(client_of(self._address), self._address.url, namespace, number)
+            store.drop(range(self._key_groups))
+
+    def forget(self, namespace: str) -> None:
+        """See ``Namespaces``."""
+        with self._reaching() as client:
+            client.hdel(_OWNERS, namespace)
+            client.hdel(_EPOCHS, namespace)
+
+    def check(self) -> None:
+        """Check that the server can have keys.
+
+        Raises:
+            OptionsError: It is a replica, or it evicts keys.
+            StateStoreError: It is not reachable, or refuses commands.
+        """
+        with self._reaching() as client:
+            info: Mapping[str, Any] = client.info()
+            RedisStore(client, self._address.url, "check", 0).open([0])
+        if info.get("role") == "slave":
+            raise OptionsError(_OPTION, "is a replica; name the primary, which can be written")
+        policy = info.get("maxmemory_policy", "noeviction")
+        if info.get("maxmemory") and policy != "noeviction":
+            raise OptionsError(
+                _OPTION,
+                f"removes keys when its memory is full (maxmemory-policy {policy}), and they would "
+                "be copied to it again and again; set maxmemory-policy to noeviction",
+            )
+
+    @contextmanager
+    def _reaching(self) -> Iterator[redis.Redis]:
+        try:
+            yield client_of(self._address)
+        except (redis.RedisError, OSError) as error:
+            raise StateStoreError(self._address.url, str(error)) from error
