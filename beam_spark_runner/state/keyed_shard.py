@@ -31,7 +31,6 @@ from beam_spark_runner.state.keyed_delta import (
 from beam_spark_runner.state.locked_records import LockedRecords
 from beam_spark_runner.state.overlay import Overlay
 from beam_spark_runner.state.remote_records import RemoteRecords
-from beam_spark_runner.state.store_cells import SortedRecords
 from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError
 from beam_spark_runner.state.stored_groups import StoredGroups
 
@@ -90,7 +89,7 @@ class KeyedShard:
         )
         self._overlay = Overlay(scratch)
         self._changed_records = RemoteRecords(self._content, self._overlay)
-        self.records: SortedRecords = self._changed_records
+        self.records: RemoteRecords | LockedRecords = self._changed_records
         if is_shared:
             self.records = LockedRecords(self._changed_records)
 

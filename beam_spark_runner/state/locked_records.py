@@ -1,19 +1,19 @@
-"""Sorted records that two threads use: the task's, and the one that answers an SDK harness."""
+"""Keyed records that two threads use: the task's, and the one that answers an SDK harness."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from beam_spark_runner.state.store_cells import SortedRecords
+from beam_spark_runner.state.remote_records import RemoteRecords
 
 
 class LockedRecords:
-    """See ``SortedRecords``. Each method, and each step of a scan, is atomic.
+    """See ``RemoteRecords``. Each method, and each step of a scan, is atomic.
 
     Args:
         records: The records, which are used only through this.
     """
 
-    def __init__(self, records: SortedRecords) -> None:
+    def __init__(self, records: RemoteRecords) -> None:
         self._records = records
         # Reentrant: garbage collection may close a scan in a thread that has the lock.
         self._using = threading.RLock()
@@ -42,6 +42,11 @@ class LockedRecords:
             if item is None:
                 return
             yield item
+
+    def ask(self, user_keys: Iterable[bytes]) -> None:
+        """See ``RemoteRecords``."""
+        with self._using:
+            self._records.ask(user_keys)
 
     def delete_prefix(self, prefix: bytes) -> None:
         """See ``SortedRecords``."""

@@ -1,8 +1,9 @@
 """User state and timers of a stage, stored as sorted records of a shard."""
 
+import itertools
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_spark_runner._generated import store_pb2
@@ -16,6 +17,7 @@ from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
 
 _HOLDERS = struct.Struct(">Q")
 _EVENT, _CLOCK = b"e", b"p"
+_ASKED = 1_000  # keys with due timers that are loaded together
 _DUE_DOMAINS = {
     Domain.EVENT_TIME: _EVENT,
     Domain.WINDOW_EXPIRATION: _EVENT,
@@ -41,6 +43,8 @@ class StoredState:
         lists_holds: Whether each holder is a record, so that setting a hold reads nothing; else a
             record counts those of one time.
         own_transform: See ``StoreKeys``.
+        ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
+            the records are on this host.
     """
 
     def __init__(
@@ -52,13 +56,28 @@ class StoredState:
         page_bytes: int = PAGE_BYTES,
         lists_holds: bool = False,
         own_transform: str = "",
+        ask: Callable[[Iterable[bytes]], None] | None = None,
     ) -> None:
         self._records = records
-        self._lists_holds = lists_holds
+        self._lists_holds, self._ask = lists_holds, ask
         self._keys = StoreKeys(stage, own_transform)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
         self._read_last: _OwnedTimers | None = None  # None: they have changed
         self.version = 0
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether reading a key takes a round trip, unless it was asked for."""
+        return self._ask is not None
+
+    def ask(self, keys: Iterable[bytes]) -> None:
+        """Load what keys have, in one round trip, before it is read.
+
+        Args:
+            keys: The keys, encoded and nested.
+        """
+        if self._ask is not None:
+            self._ask(map(self._keys.user_key, keys))
 
     def get(self, address: Address, token: bytes = b"") -> Page:
         """See ``StateBackend.get``."""
@@ -151,9 +170,11 @@ class StoredState:
         # Not all keys that were yielded: at the end of a window, any number of keys is due.
         remaining: set[tuple[str, bytes]] = set()
         for domain in (_EVENT, _CLOCK):
-            for record, coded in self._records.scan(self._keys.due_in(domain)):
+            for number, (record, coded) in enumerate(self._records.scan(self._keys.due_in(domain))):
                 if self._keys.due_time(record) > until_us[domain]:
                     break
+                if self._ask is not None and number % _ASKED == 0:
+                    self._ask_for_due(domain, record, until_us[domain])
                 owner = store_pb2.TimerOwner.FromString(coded)
                 place = self._keys.transform_of(owner.transform), owner.key
                 if place in remaining:
@@ -162,6 +183,21 @@ class StoredState:
                 timers = self.timers(*place)
                 if any(timer.fires_us <= until_us[_DUE_DOMAINS[timer.domain]] for timer in timers):
                     remaining.add(place)
+
+    def _ask_for_due(self, domain: bytes, first: bytes, until_us: int) -> None:
+        """Load the keys of the next due timers.
+
+        Args:
+            domain: The domain of the timers.
+            first: The record of the first one, in the index.
+            until_us: The time until which timers are due.
+        """
+        due = itertools.takewhile(
+            lambda each: self._keys.due_time(each[0]) <= until_us,
+            self._records.scan(self._keys.due_in(domain), first),
+        )
+        coded = itertools.islice((coded for _, coded in due), _ASKED)
+        self.ask(store_pb2.TimerOwner.FromString(each).key for each in coded)
 
     def all_timers(self) -> Iterator[tuple[str, bytes, Sequence[StoredTimer]]]:
         """Yield each transform and key that have timers, with these timers."""

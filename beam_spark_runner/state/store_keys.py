@@ -41,6 +41,10 @@ class StoreKeys:
             self.stage + kind for kind in (_CELLS, _TIMERS, _DUE, _HOLDS)
         )
 
+    def user_key(self, key: bytes) -> bytes:
+        """Return how a user key is encoded in records' keys."""
+        return _key_part(key)
+
     def of_key(self, key: bytes) -> bytes:
         """Return the prefix of all cells of a key."""
         return self._cells + _key_part(key)

@@ -121,7 +121,23 @@ class StoredGroups:
             structure: The index.
             start: The least member.
         """
-        return heapq.merge(*(self._members(group, structure, start) for group in self._opened))
+        pages: dict[int, Sequence[bytes | None]] = {}
+
+        def first_page(group: int) -> Sequence[bytes | None]:
+            """Read the first members of all groups together, once those of one are needed."""
+            if not pages:
+                groups = [
+                    number
+                    for number, each in self._opened.items()
+                    if each.sizes[structure] > 1 or each.firsts.get(structure, b"") < start
+                ]
+                reads = [Names(number, structure, start, b"", _PAGE) for number in groups]
+                pages.update(zip(groups, self._read(reads), strict=True))
+            return pages[group]
+
+        return heapq.merge(
+            *(self._members(group, structure, start, first_page) for group in self._opened)
+        )
 
     def entries(self, start: bytes) -> Iterator[tuple[bytes, int, Sequence[Change]]]:
         """Yield all entries, in the order of their keys in deltas, those of packs group by group.
@@ -152,7 +168,7 @@ class StoredGroups:
         self, group: int, structure: Structure, start: bytes
     ) -> Iterator[tuple[bytes, bytes]]:
         if structure is not Structure.OUTLYING:
-            return map(split_member, self._members(group, structure, start))
+            return map(split_member, self._names(group, structure, start, b""))
         return self._with_values(group, self._names(group, structure, start, b""))
 
     def _packs_of(self, group: int) -> dict[bytes, bytes]:
@@ -181,15 +197,24 @@ class StoredGroups:
                 if value is not None:
                     yield name, value
 
-    def _members(self, group: int, structure: Structure, start: bytes) -> Iterator[bytes]:
+    def _members(
+        self,
+        group: int,
+        structure: Structure,
+        start: bytes,
+        first_page: Callable[[int], Sequence[bytes | None]],
+    ) -> Iterator[bytes]:
         first = self._opened[group].firsts.get(structure)
         if first is None:
             return
         if first >= start:
             yield first
-            start = first + b"\0"
-        if self._opened[group].sizes[structure] > 1:
-            yield from self._names(group, structure, start, b"")
+            if self._opened[group].sizes[structure] == 1:
+                return
+        page = first_page(group)
+        yield from (name for name in page if name is not None and name > first)
+        if len(page) == _PAGE and page[-1] is not None:
+            yield from self._names(group, structure, page[-1] + b"\0", b"")
 
     def _names(self, group: int, structure: Structure, start: bytes, end: bytes) -> Iterator[bytes]:
         while True:

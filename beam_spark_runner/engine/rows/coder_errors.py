@@ -40,6 +40,11 @@ class StageEpoch(NamedTuple):
     merge: MergeAccumulators | None = None
     interruption: Interruption | None = None
 
+    @property
+    def remote_store(self) -> StoredState | None:
+        """The store, if reading a key takes a round trip."""
+        return self.store if self.store.is_remote else None
+
 
 class DecodingError(Exception):
     """The coder cannot decode a row."""

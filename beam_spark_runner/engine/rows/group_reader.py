@@ -39,7 +39,7 @@ class GroupReader(RunReader):
         epoch: StageEpoch | None = None,
         merge_windows: MergeWindows | None = None,
     ) -> None:
-        super().__init__(edge, coder, bundle, logs)
+        super().__init__(edge, coder, bundle, logs, None if epoch is None else epoch.remote_store)
         self._runs: GroupsByWindow | None = None
         self._operator: GroupByKey
         if epoch is not None:

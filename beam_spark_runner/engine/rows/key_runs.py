@@ -13,6 +13,7 @@ from beam_spark_runner.engine.rows.coder_errors import Reader
 from beam_spark_runner.engine.rows.cursor import RowCursor
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.values.spilled_group import ROW_OVERHEAD_BYTES, ValueLogs
+from beam_spark_runner.state.store import StoredState
 
 
 @dataclass(slots=True)
@@ -35,13 +36,19 @@ class RunReader(Reader):
 
     Args:
         logs: the value logs of the task; a run that exceeds their limit is streamed.
+        store: what the keys have stored, where reading it takes a round trip. None: nowhere.
     """
 
     def __init__(
-        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        logs: ValueLogs,
+        store: StoredState | None,
     ) -> None:
         super().__init__(edge, coder, bundle)
-        self._logs = logs
+        self._logs, self._store = logs, store
 
     @override
     def _read(self, cursor: RowCursor) -> None:
@@ -49,6 +56,8 @@ class RunReader(Reader):
         assert block is not None
         routes = block.routes[start:end]
         cuts = (np.flatnonzero(routes[1:] != routes[:-1]) + (start + 1)).tolist()
+        if self._store is not None:
+            self._store.ask(dict.fromkeys(key for key in block.keys[start:end] if key is not None))
         first = self._read_complete(block, start, cuts)
         keys, values, orders = block.keys, block.values, block.orders
         cursor.position = end

@@ -17,6 +17,7 @@ from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import per_chunk
 from beam_spark_runner.harness.codec.windowed import windowed_decoder
 from beam_spark_runner.harness.values.spilled_group import ValueLog, ValueLogs
+from beam_spark_runner.state.store import StoredState
 
 _BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 _ORDER = struct.Struct("<q")
@@ -30,9 +31,14 @@ class KeyedReader(RunReader):
     """
 
     def __init__(
-        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        logs: ValueLogs,
+        store: StoredState | None = None,
     ) -> None:
-        super().__init__(edge, coder, bundle, logs)
+        super().__init__(edge, coder, bundle, logs, store)
         element_coder = coder.wrapped_value_coder  # KV<K, V>
         value_coder = element_coder.value_coder()
         key_coder = element_coder.key_coder().get_impl()

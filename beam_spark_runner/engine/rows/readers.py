@@ -114,5 +114,6 @@ def reader_for(
         case Delivery.GROUP_BY_KEY:
             return GroupReader(edge, coder, bundle, logs, epoch, merge_windows)
         case Delivery.BY_KEY:
-            return KeyedReader(edge, coder, bundle, logs)
+            store = None if epoch is None else epoch.remote_store
+            return KeyedReader(edge, coder, bundle, logs, store)
     return ElementRowReader(edge, coder, bundle)

@@ -139,6 +139,7 @@ class EpochStages(OpenStages):
                     _value_counter(program.description.coded_descriptor),
                     lists_holds=True,
                     own_transform=program.in_epochs.keyed_transform,
+                    ask=shard.records.ask,
                 )
             )
         return stores
