@@ -74,6 +74,10 @@ from beam_spark_runner.state.checked_blocks import (
 from beam_spark_runner.state.delta import (
     CorruptDeltaError,
 )
+from beam_spark_runner.state.remote.key_store import (
+    OvertakenError,
+    StateStoreError,
+)
 from beam_spark_runner.state.stored_deltas import (
     ShardStorageError,
 )
@@ -111,6 +115,7 @@ __all__ = [
     "NothingCommittedError",
     "OptionsError",
     "OutputStorageError",
+    "OvertakenError",
     "PipelineError",
     "PipelineRefusedError",
     "PrepareTimeoutError",
@@ -125,6 +130,7 @@ __all__ = [
     "SparkJobError",
     "SparkSetupError",
     "StagingError",
+    "StateStoreError",
     "StoredDataError",
     "StuckBundleError",
     "SuspendedJobError",

@@ -48,6 +48,7 @@ ROOMS = {
         "values",
         "",
     ),
+    "state": ("remote", ""),
     "job": (
         "server",
         "client",
@@ -80,6 +81,7 @@ MAY_IMPORT = {
     "numpy": {"core", "driving", "engine", "harness", "in_process", "spark", "transforms"},
     "xxhash": {"core", "state"},
     "lmdb": {"state"},
+    "redis": {"state"},
     "zstandard": {"state"},
     "obstore": {"storage"},
     "requests": {"storage"},

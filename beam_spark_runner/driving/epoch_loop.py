@@ -35,7 +35,7 @@ from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.scheduling.test_stream_events import Elements
 from beam_spark_runner.state.checked_blocks import DamagedFileError
-from beam_spark_runner.state.key_store import OvertakenError
+from beam_spark_runner.state.remote.key_store import OvertakenError
 
 _LOGGER = logging.getLogger(__name__)
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
@@ -233,7 +233,7 @@ class EpochLoop:
             )
         except OvertakenError as error:
             self._start.check_fence()  # another driver may have continued
-            _LOGGER.warning("%s; all keys are copied to it anew", error)
+            _LOGGER.warning("%s; all keys are copied to it again", error)
             self._commit_namespace(self._outlasting(self._start.in_new_namespace))
             return True
         ran_ns = self._clock.monotonic_ns()

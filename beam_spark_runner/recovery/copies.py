@@ -61,7 +61,7 @@ class Apply(NamedTuple):
 
     Attributes:
         versions: Some of the last links.
-        is_direct: Whether the group is at the version before the only one of them, so that only the
+        is_direct: Whether the group is at the version that precedes the only one of them, so that only the
             changes of that version are needed, and not those of older ones that were merged.
     """
 
@@ -70,7 +70,7 @@ class Apply(NamedTuple):
 
 
 class Rebuild(NamedTuple):
-    """The group is made anew from all links."""
+    """The group is replaced, from all links."""
 
 
 class Overtaken(NamedTuple):

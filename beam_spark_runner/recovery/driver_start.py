@@ -199,7 +199,7 @@ class DriverStart:
     def in_new_namespace(self) -> Manifest:
         """Return the manifest of an empty epoch in a new namespace of the state store.
 
-        All keys are then made anew there, from the keyed deltas.
+        All keys are then copied there, from the keyed deltas.
         """
         if self._namespaces is None:
             raise InvariantError("there is no state store")

@@ -48,7 +48,7 @@ class KeyedEnd(NamedTuple):
     """What the end of a keyed delta has in addition to its chain.
 
     Attributes:
-        changes: How many of its first records are changes since the version before.
+        changes: How many of its first records are changes since the previous version.
         known: The last versions of its groups, oldest first; the last one is its own.
         since: The chain has all changes since this version; None: since the beginning.
     """

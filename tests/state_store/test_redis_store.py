@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.state_store import StateStoreAddress
-from beam_spark_runner.state.key_store import Change, StateStoreError, Structure
-from beam_spark_runner.state.key_stores import key_store
+from beam_spark_runner.state.remote.key_store import Change, StateStoreError, Structure
+from beam_spark_runner.state.remote.key_stores import key_store
 from tests.examples import examples
 from tests.state_store.servers import RedisServer, redis_server
 from tests.unit.state.test_keyed_shards import KEY_GROUPS, Walk, make_small

@@ -39,7 +39,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
-from beam_spark_runner.state.key_store import OvertakenError, StateStoreError
+from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreError
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _Name = TypeVar("_Name", int, str)

@@ -34,8 +34,8 @@ from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.semantics.watermarks import least
-from beam_spark_runner.state.keyed_shard import KeyedShard
 from beam_spark_runner.state.memory import CountValues
+from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.requests import declared_states, value_counter
 from beam_spark_runner.state.shards import Shard
 from beam_spark_runner.state.store import StoredState

@@ -18,9 +18,9 @@ from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.recovery.sweep import keyed_delta_name, rows_name
 from beam_spark_runner.state.chain import Chain, ShardVersion
-from beam_spark_runner.state.key_stores import key_store
-from beam_spark_runner.state.keyed_shard import KeyedShard
 from beam_spark_runner.state.local_copy import Origin
+from beam_spark_runner.state.remote.key_stores import key_store
+from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.shards import Shard, open_shard
 
 

@@ -115,7 +115,9 @@ def _namespaces(places: ShardLocations, config: RunnerConfig) -> Namespaces | No
     """Return the namespaces of the state store, which is checked. None: there is none."""
     if places.state_store is None:
         return None
-    from beam_spark_runner.state.redis_namespaces import RedisNamespaces  # an optional library
+    from beam_spark_runner.state.remote.redis_namespaces import (
+        RedisNamespaces,  # an optional library
+    )
 
     namespaces = RedisNamespaces(
         places.state_store, places.deltas, config.job_name or "", places.key_groups

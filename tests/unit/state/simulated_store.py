@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.recovery.manifest import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.key_store import (
+from beam_spark_runner.state.remote.key_store import (
     INDEXES,
     Change,
     Chunk,

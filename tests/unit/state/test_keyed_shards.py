@@ -10,11 +10,12 @@ from typing import BinaryIO
 import pytest
 
 from beam_spark_runner.recovery.sweep import keyed_delta_name
-from beam_spark_runner.state import chain, keyed_delta, keyed_shard, stored_groups
+from beam_spark_runner.state import chain
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import CorruptDeltaError
-from beam_spark_runner.state.key_store import OvertakenError, StateStoreError, Structure
-from beam_spark_runner.state.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote import keyed_delta, keyed_shard, stored_groups
+from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreError, Structure
+from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.store_keys import StoreKeys, numbered
 from tests.examples import examples
 from tests.unit.state.simulated_store import SimulatedStore

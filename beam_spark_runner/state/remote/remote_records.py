@@ -5,9 +5,9 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
-from beam_spark_runner.state import packs
-from beam_spark_runner.state.key_store import INDEXES, Change, Structure
-from beam_spark_runner.state.keyed_keys import (
+from beam_spark_runner.state.remote import packs
+from beam_spark_runner.state.remote.key_store import INDEXES, Change, Structure
+from beam_spark_runner.state.remote.keyed_keys import (
     STAGE_BYTES,
     RecordOfKey,
     index_of,
@@ -18,8 +18,8 @@ from beam_spark_runner.state.keyed_keys import (
     split_user_key,
     user_key_in,
 )
-from beam_spark_runner.state.overlay import Overlay
-from beam_spark_runner.state.stored_groups import StoredGroups
+from beam_spark_runner.state.remote.overlay import Overlay
+from beam_spark_runner.state.remote.stored_groups import StoredGroups
 
 _OF_KEYS = b"k"  # in the overlay; the user key and the name of the record follow
 _SEALED = 1_000  # user keys whose packs are loaded together when the attempt ends

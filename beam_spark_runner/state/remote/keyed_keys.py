@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.routing import DIGEST_BYTES, HASH_BITS
-from beam_spark_runner.state.key_store import Structure
+from beam_spark_runner.state.remote.key_store import Structure
 from beam_spark_runner.state.store_keys import HASH_BYTES, IS_DIGEST, NAME_BYTES
 
 STAGE_BYTES = 2  # at the beginning of each record's key; the store number takes its place

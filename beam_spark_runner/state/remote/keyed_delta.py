@@ -28,8 +28,8 @@ from beam_spark_runner.state.delta import (
     read_chain,
     read_keyed_end,
 )
-from beam_spark_runner.state.key_store import Change, Chunk
-from beam_spark_runner.state.keyed_keys import delta_key, split_delta_key
+from beam_spark_runner.state.remote.key_store import Change, Chunk
+from beam_spark_runner.state.remote.keyed_keys import delta_key, split_delta_key
 from beam_spark_runner.state.stored_deltas import NameOf, OpenFile, changes_of, reading
 
 CHUNK_CHANGES = 500
@@ -99,7 +99,7 @@ class KeyedDeltas:
 
         Args:
             version: A version of the chain.
-            is_direct: Only the changes since the version before; only the head's delta has their
+            is_direct: Only the changes since the previous version; only the head's delta has their
                 number.
 
         Raises:

@@ -1,7 +1,7 @@
 """Opens state stores by their addresses."""
 
 from beam_spark_runner.core.state_store import StateStoreAddress
-from beam_spark_runner.state.key_store import KeyStore
+from beam_spark_runner.state.remote.key_store import KeyStore
 
 
 def key_store(address: StateStoreAddress, namespace: str, number: int) -> KeyStore:
@@ -15,6 +15,9 @@ def key_store(address: StateStoreAddress, namespace: str, number: int) -> KeySto
     Raises:
         StateStoreError: The file with the password cannot be read.
     """
-    from beam_spark_runner.state.redis_store import RedisStore, client_of  # an optional library
+    from beam_spark_runner.state.remote.redis_store import (  # an optional library
+        RedisStore,
+        client_of,
+    )
 
     return RedisStore(client_of(address), address.url, namespace, number)

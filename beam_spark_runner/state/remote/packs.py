@@ -75,9 +75,9 @@ def changed(
     """Change records of a pack. A record that no longer fits becomes outlying, and vice versa.
 
     Args:
-        pack: The pack before.
+        pack: The pack without the changes.
         changes: New values of records by their names; None: it is removed.
-        are_outlying: Which of the changed records are outlying in the pack before.
+        are_outlying: Which of the changed records are outlying in it.
     """
     records, outlying = dict(pack.records), pack.outlying
     size = sum(len(name) + len(value) for name, value in records.items())

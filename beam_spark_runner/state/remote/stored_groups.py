@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from beam_spark_runner.recovery.copies import GroupTag
-from beam_spark_runner.state import packs
-from beam_spark_runner.state.key_store import (
+from beam_spark_runner.state.remote import packs
+from beam_spark_runner.state.remote.key_store import (
     Change,
     KeyStore,
     Names,
@@ -20,13 +20,13 @@ from beam_spark_runner.state.key_store import (
     Structure,
     Values,
 )
-from beam_spark_runner.state.keyed_keys import (
+from beam_spark_runner.state.remote.keyed_keys import (
     delta_key,
     group_of,
     hash_of_user_key,
     split_member,
 )
-from beam_spark_runner.state.packs import Pack
+from beam_spark_runner.state.remote.packs import Pack
 
 LOADED_BYTES = 64 << 20
 """The most bytes of packs that a stage has in memory."""

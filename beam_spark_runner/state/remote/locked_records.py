@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator
 
-from beam_spark_runner.state.remote_records import RemoteRecords
+from beam_spark_runner.state.remote.remote_records import RemoteRecords
 
 
 class LockedRecords:

@@ -11,8 +11,8 @@ import redis
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.state_store import StateStoreAddress
-from beam_spark_runner.state.key_store import StateStoreError
-from beam_spark_runner.state.redis_store import RedisStore, client_of
+from beam_spark_runner.state.remote.key_store import StateStoreError
+from beam_spark_runner.state.remote.redis_store import RedisStore, client_of
 
 _OWNERS, _EPOCHS = "bsr:owners", "bsr:epochs"
 _OPTION = "state_store"

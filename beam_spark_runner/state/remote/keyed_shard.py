@@ -14,7 +14,7 @@ from beam_spark_runner.recovery.copies import Apply, GroupTag, Overtaken, Rebuil
 from beam_spark_runner.state.chain import Chain, ShardVersion, SliceStart, around, head_of
 from beam_spark_runner.state.delta import DeltaWriter
 from beam_spark_runner.state.delta_files import DeltaFiles
-from beam_spark_runner.state.key_store import (
+from beam_spark_runner.state.remote.key_store import (
     Change,
     Chunk,
     KeyStore,
@@ -22,17 +22,17 @@ from beam_spark_runner.state.key_store import (
     OvertakenError,
     StateStoreError,
 )
-from beam_spark_runner.state.keyed_delta import (
+from beam_spark_runner.state.remote.keyed_delta import (
     KeyedDeltas,
     MergedKeys,
     chunks_of,
     write_change,
 )
-from beam_spark_runner.state.locked_records import LockedRecords
-from beam_spark_runner.state.overlay import Overlay
-from beam_spark_runner.state.remote_records import RemoteRecords
+from beam_spark_runner.state.remote.locked_records import LockedRecords
+from beam_spark_runner.state.remote.overlay import Overlay
+from beam_spark_runner.state.remote.remote_records import RemoteRecords
+from beam_spark_runner.state.remote.stored_groups import StoredGroups
 from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError
-from beam_spark_runner.state.stored_groups import StoredGroups
 
 _TRIES = 10
 _SENT_BYTES = 4 << 20  # of chunks that are sent together

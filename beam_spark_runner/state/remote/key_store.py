@@ -156,7 +156,7 @@ class Chunk(NamedTuple):
         group: The group.
         expected: The version at which the group is; None: it is empty.
         version: The version to which all chunks together bring it.
-        is_direct: Whether the chunks have only the changes since the version before.
+        is_direct: Whether the chunks have only the changes since the previous version.
         number: The number of the chunk, from 0. It is accepted after all chunks before it.
         is_last: Whether it is the last chunk, after which the version is complete.
         changes: The changes.
