@@ -295,11 +295,16 @@ class EpochLoop:
 
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
         """Do work that may be repeated, and repeat it while storage is full or unavailable."""
-        try:
-            return outlasting(work, self._now_s, _LOGGER.warning, self._pause)
-        except DamagedFileError:
-            self._start.check_fence()  # a later driver deletes what it does not need
-            raise
+
+        def attempt() -> _Result:
+            try:
+                return work()
+            except DamagedFileError:
+                # A later driver deletes what it does not need; or the whole folder is away.
+                self._start.check_fence()
+                raise
+
+        return outlasting(attempt, self._now_s, _LOGGER.warning, self._pause)
 
     def _passed_us(self, since_ns: int) -> int:
         return (self._clock.monotonic_ns() - since_ns) // 1_000
