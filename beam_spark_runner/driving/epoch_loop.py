@@ -235,6 +235,7 @@ class EpochLoop:
             self._start.check_fence()  # another driver may have continued
             _LOGGER.warning("%s; all keys are copied to it again", error)
             self._commit_namespace(self._outlasting(self._start.in_new_namespace))
+            self._outlasting(functools.partial(self._start.leave, last.namespace))
             return True
         ran_ns = self._clock.monotonic_ns()
         infos = [info for report in reports for info in report.monitoring_infos]

@@ -61,8 +61,8 @@ class Apply(NamedTuple):
 
     Attributes:
         versions: Some of the last links.
-        is_direct: Whether the group is at the version that precedes the only one of them, so that only the
-            changes of that version are needed, and not those of older ones that were merged.
+        is_direct: Whether the group is at the version that precedes the only one of them. Then only
+            the changes of that version are needed, and not those of older ones that were merged.
     """
 
     versions: Sequence[DeltaId]

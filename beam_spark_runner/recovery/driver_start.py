@@ -211,6 +211,12 @@ class DriverStart:
             last, epoch=last.epoch + 1, parent=last.epoch, namespace=namespace
         )
 
+    def leave(self, namespace: str) -> None:
+        """Remove all that is in an earlier namespace of this checkpoint."""
+        if self._namespaces is not None:
+            self._namespaces.drop(namespace, range(self.manifest.next_store))
+            self._namespaces.forget(namespace)
+
     def sweep(self) -> None:
         """Delete files that no kept manifest needs, unfinished files, and rows of ended epochs.
 

@@ -1,0 +1,256 @@
+"""Streaming pipelines with their keys in a Redis server, whatever becomes of the server."""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import StrUtf8Coder, VarIntCoder
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from beam_spark_runner.core.errors import OptionsError
+from tests.harvest import harvest
+from tests.state_store.servers import RedisServer, redis_server
+
+EPOCHS, KEYS = 6, 7
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as here:
+        yield here
+
+
+class Count(beam.DoFn):  # type: ignore[misc]
+    """Counts the elements of a key, has as many long texts, and tells both at the end."""
+
+    COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
+    TEXTS = BagStateSpec("texts", StrUtf8Coder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[str, int],
+        count: Any = beam.DoFn.StateParam(COUNT),
+        texts: Any = beam.DoFn.StateParam(TEXTS),
+        end: Any = beam.DoFn.TimerParam(END),
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[tuple[str, int, int]]:
+        count.write((count.read() or 0) + 1)
+        texts.add("x" * 400)
+        end.set(timestamp + 3)
+        yield pair[0], pair[1], count.read()
+
+    @on_timer(END)
+    def fire(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        count: Any = beam.DoFn.StateParam(COUNT),
+        texts: Any = beam.DoFn.StateParam(TEXTS),
+    ) -> Iterator[tuple[str, int, int]]:
+        yield key, count.read(), -len(list(texts.read()))
+
+
+def pipeline(
+    harm: Callable[[], object], at: int | None, epochs: int = EPOCHS
+) -> Callable[[beam.Pipeline], dict[str, Any]]:
+    """Build a pipeline in whose epoch ``at`` user code harms the server, once."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        for epoch in range(epochs):
+            pairs = [TimestampedValue((f"key {key}", epoch), epoch) for key in range(KEYS)]
+            events = events.add_elements(pairs).advance_watermark_to(epoch)
+        harmed: list[int] = []
+
+        def maybe_harm(pair: tuple[str, int]) -> tuple[str, int]:
+            if pair[1] == at and not harmed:
+                harmed.append(1)
+                harm()
+            return pair
+
+        elements = p | events.advance_watermark_to_infinity()
+        typed = elements | "harm" >> beam.Map(maybe_harm).with_output_types(tuple[str, int])
+        groups = typed | beam.WindowInto(FixedWindows(2)) | beam.GroupByKey()
+        listed = groups | "list" >> beam.MapTuple(lambda key, values: (key, sorted(values)))
+        return {"counts": typed | beam.ParDo(Count()), "groups": listed}
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def expected(spark_session: Any) -> Any:
+    return harvest(spark_session, pipeline(lambda: None, None))
+
+
+def flush(server: RedisServer) -> None:
+    server.client().flushall()
+
+
+def restart_empty(server: RedisServer) -> None:
+    server.kill()
+    server.start()
+
+
+def delete(pattern: str) -> Callable[[RedisServer], None]:
+    def delete_keys(server: RedisServer) -> None:
+        client = server.client()
+        for key in client.scan_iter(pattern):
+            client.delete(key)
+
+    return delete_keys
+
+
+HARMS = {
+    "nothing": lambda server: None,
+    "flushed": flush,
+    "restarted without data": restart_empty,
+    "outlying values deleted": delete("bsr:*:o"),
+    "names deleted": delete("bsr:*:n"),
+    "due times deleted": delete("bsr:*:e"),
+    "holds deleted": delete("bsr:*:h"),
+    "owners deleted": delete("bsr:owners"),
+}
+
+
+@pytest.mark.parametrize("at", [3, EPOCHS - 1])
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_server_that_loses_data(
+    harm: str, at: int, server: RedisServer, expected: Any, spark_session: Any, tmp_path: Path
+) -> None:
+    harmed = pipeline(lambda: HARMS[harm](server), at)
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    found = harvest(spark_session, harmed, *flags)
+    for label in ("counts", "groups"):
+        assert found[label] == expected[label]
+    assert server.client().keys("*") == []
+
+
+def test_a_server_that_is_away_for_some_time(
+    server: RedisServer, expected: Any, spark_session: Any
+) -> None:
+    class Restarts(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "trying again" in record.getMessage():
+                failed.append(record.getMessage())
+                server.start()
+
+    failed: list[str] = []
+    handler, logger = Restarts(), logging.getLogger("beam_spark_runner")
+    logger.addHandler(handler)
+    try:
+        found = harvest(spark_session, pipeline(server.kill, 3), f"--state_store={server.url}")
+    finally:
+        logger.removeHandler(handler)
+    (warning,) = failed
+    assert f"the state store at {server.url} cannot be read or written" in warning
+    assert found["counts"] == expected["counts"]
+    assert found["groups"] == expected["groups"]
+
+
+def test_a_copied_checkpoint_has_its_own_keys(
+    server: RedisServer, expected: Any, spark_session: Any, tmp_path: Path
+) -> None:
+    """Two pipelines continue from one checkpoint; none disturbs the other."""
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+
+    def stop() -> None:
+        raise ValueError("stop")
+
+    store = f"--state_store={server.url}"
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, pipeline(stop, 3), store, f"--checkpoint_dir={checkpoint}")
+    shutil.copytree(checkpoint, copy)
+    kept = harvest(
+        spark_session, pipeline(lambda: None, None), store, f"--checkpoint_dir={checkpoint}"
+    )
+    copied = harvest(spark_session, pipeline(lambda: None, None), store, f"--checkpoint_dir={copy}")
+    assert kept["counts"] == copied["counts"]
+    assert set(kept["counts"]) < set(expected["counts"])
+    assert ("key 1", EPOCHS, -EPOCHS) in kept["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_checkpoint_that_was_set_back(
+    server: RedisServer, spark_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={checkpoint}")
+
+    def stop_at(epoch: int) -> Callable[[beam.Pipeline], dict[str, Any]]:
+        def stop() -> None:
+            raise ValueError("stop")
+
+        return pipeline(stop, epoch)
+
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, stop_at(2), *flags)
+    shutil.copytree(checkpoint, older)
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, stop_at(4), *flags)
+    shutil.rmtree(checkpoint)
+    older.rename(checkpoint)
+    with caplog.at_level(logging.WARNING):
+        found = harvest(spark_session, pipeline(lambda: None, None), *flags)
+    assert "is ahead of the checkpoint" in caplog.text
+    assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path) -> None:
+    def stop() -> None:
+        raise ValueError("stop")
+
+    store, checkpoint = f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'with'}"
+    without = f"--checkpoint_dir={tmp_path / 'without'}"
+    for flags in ((store, checkpoint, "--parallelism=2"), (without,)):
+        with pytest.raises(RuntimeError, match="stop"):
+            harvest(spark_session, pipeline(stop, 3), *flags)
+    for flags, problem in (
+        ((checkpoint,), "are in a state store, .*set the option as before"),
+        ((store, without), "are in the checkpoint alone, .*leave the option out"),
+        ((store, checkpoint, "--parallelism=3"), "set --parallelism=2"),
+        (("--state_store=redis://me:secret@host",), "--state_store_password_file"),
+        (("--state_store=http://host",), "http is no URL of a Redis or Valkey server"),
+        (("--state_store_password_file=x",), "needs a --state_store"),
+        ((store, f"--state_store_password_file={tmp_path / 'none'}"), "password cannot be read"),
+    ):
+        with pytest.raises(RuntimeError, match=problem):
+            harvest(spark_session, pipeline(lambda: None, None), *flags)
+
+
+def test_servers_that_lose_keys_are_refused(tmp_path: Path, spark_session: Any) -> None:
+    evicting = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with (
+        redis_server(tmp_path, *evicting) as server,
+        pytest.raises(OptionsError, match="maxmemory-policy allkeys-lru"),
+    ):
+        harvest(spark_session, pipeline(lambda: None, None), f"--state_store={server.url}")
+    replica = tmp_path / "replica"
+    replica.mkdir()
+    with (
+        redis_server(replica, "--replicaof", "127.0.0.1", "9") as server,
+        pytest.raises(OptionsError, match="is a replica"),
+    ):
+        harvest(spark_session, pipeline(lambda: None, None), f"--state_store={server.url}")
+
+
+@pytest.mark.grpc
+def test_an_sdk_harness(server: RedisServer, expected: Any, spark_session: Any) -> None:
+    flags = ("--environment_type=PROCESS", '--environment_config={"command": ""}')
+    found = harvest(
+        spark_session, pipeline(lambda: None, None), f"--state_store={server.url}", *flags
+    )
+    assert found["counts"] == expected["counts"]
+    assert found["groups"] == expected["groups"]
