@@ -15,6 +15,7 @@ from integration.streams import KEYS, check_files
 from integration.waiting import newest_epoch
 from tests.cli.programs import Ended, Program
 from tests.numbers_source import Log
+from tests.state_store.servers import RedisServer, redis_server
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -29,10 +30,16 @@ MOMENTS = [*(each.name for each in (*Driving, *IN_TASKS)), AT_RANDOM, AT_RANDOM]
 
 
 class Runs:
-    """One pipeline, and the runs of it that are killed."""
+    """One pipeline, and the runs of it that are killed.
 
-    def __init__(self, folder: Path, kind: Kind) -> None:
-        self._folder, self._kind = folder, kind
+    Args:
+        folder: for it alone; made.
+        kind: of the pipeline.
+        state_store: the URL of its state store. None: it has none.
+    """
+
+    def __init__(self, folder: Path, kind: Kind, state_store: str | None = None) -> None:
+        self._folder, self._kind, self._state_store = folder, kind, state_store
         self._checkpoints, self._out, self._notes = (
             folder / name for name in ("checkpoints", "out", "notes")
         )
@@ -77,12 +84,16 @@ class Runs:
             *map(str, (self._out, self._notes, self._checkpoints)),
         )
         parallelism = PARALLELISMS[self._count % len(PARALLELISMS)]
+        more: tuple[str, ...] = ()
+        if self._state_store is not None:
+            parallelism, more = PARALLELISMS[0], (f"--state_store={self._state_store}",)
         self._count += 1
         return start_driver(
             self._folder / f"run-{self._count}",
             orders,
             f"--checkpoint_dir={self._checkpoints}",
             f"--parallelism={parallelism}",
+            *more,
         )
 
 
@@ -91,19 +102,38 @@ class Runs:
 def test_kills_of_the_driver_change_nothing(
     tmp_path: Path, place: int, kind: Kind, number: int
 ) -> None:
-    """Moments come in turn; which elements and epochs, is chance's."""
-    turn = number * len(Kind) + place
+    run_with_kills(tmp_path, number * len(Kind) + place, kind)
+
+
+@pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH * len(Kind)))))
+@pytest.mark.parametrize(("place", "kind"), [*enumerate(Kind)], ids=[each.name for each in Kind])
+def test_kills_of_the_driver_change_nothing_in_a_state_store(
+    tmp_path: Path, place: int, kind: Kind, number: int
+) -> None:
+    """Before every second run on average, the server is killed, and comes back without data."""
+    with redis_server(tmp_path) as server:
+        run_with_kills(tmp_path, number * len(Kind) + place, kind, server)
+        assert server.client().keys("*") == []
+
+
+def run_with_kills(
+    tmp_path: Path, turn: int, kind: Kind, server: RedisServer | None = None
+) -> None:
+    """Run pipelines that are killed; moments come in turn, elements and epochs by chance."""
     chance = random.Random(turn)
     moments = [MOMENTS[(turn * EACH + each) % len(MOMENTS)] for each in range(EACH)]
     chance.shuffle(moments)
     jobs = 0
     while moments:
-        runs = Runs(tmp_path / f"job-{jobs}", kind)
+        runs = Runs(tmp_path / f"job-{jobs}", kind, None if server is None else server.url)
         jobs += 1
         ended = runs.killed_at(moments[-1], chance)
         while ended.code and moments:
             assert ended.code == -signal.SIGKILL, ended.err
             moments.pop()
+            if server is not None and chance.random() < 0.5:
+                server.kill()
+                server.start()
             if moments:
                 ended = runs.killed_at(moments[-1], chance)
         if ended.code:

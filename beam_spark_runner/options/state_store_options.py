@@ -36,6 +36,8 @@ def state_store(url: str | None, password_file: str | None) -> StateStoreAddress
             "has a password, which Spark would show to its users; write it to a file, and name "
             "that by --state_store_password_file",
         )
+    if "decode_responses" in parts.query:
+        raise OptionsError("state_store", "leave decode_responses out: what is stored is no text")
     if importlib.util.find_spec("redis") is None:
         raise OptionsError(
             "state_store",

@@ -52,7 +52,7 @@ class Count(beam.DoFn):  # type: ignore[misc]
         end.set(timestamp + 3)
         yield pair[0], pair[1], count.read()
 
-    @on_timer(END)
+    @on_timer(END)  # type: ignore[untyped-decorator]
     def fire(
         self,
         key: Any = beam.DoFn.KeyParam,
@@ -214,18 +214,20 @@ def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path
 
     store, checkpoint = f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'with'}"
     without = f"--checkpoint_dir={tmp_path / 'without'}"
-    for flags in ((store, checkpoint, "--parallelism=2"), (without,)):
+    for begun in ((store, checkpoint, "--parallelism=2"), (without,)):
         with pytest.raises(RuntimeError, match="stop"):
-            harvest(spark_session, pipeline(stop, 3), *flags)
-    for flags, problem in (
+            harvest(spark_session, pipeline(stop, 3), *begun)
+    refused: list[tuple[tuple[str, ...], str]] = [
         ((checkpoint,), "are in a state store, .*set the option as before"),
         ((store, without), "are in the checkpoint alone, .*leave the option out"),
         ((store, checkpoint, "--parallelism=3"), "set --parallelism=2"),
         (("--state_store=redis://me:secret@host",), "--state_store_password_file"),
+        (("--state_store=redis://host?decode_responses=1",), "leave decode_responses out"),
         (("--state_store=http://host",), "http is no URL of a Redis or Valkey server"),
         (("--state_store_password_file=x",), "needs a --state_store"),
         ((store, f"--state_store_password_file={tmp_path / 'none'}"), "password cannot be read"),
-    ):
+    ]
+    for flags, problem in refused:
         with pytest.raises(RuntimeError, match=problem):
             harvest(spark_session, pipeline(lambda: None, None), *flags)
 
