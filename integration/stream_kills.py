@@ -150,5 +150,5 @@ def check_leftovers(checkpoints: Path) -> None:
     assert kept[-1].is_final
     assert len(kept) <= KEPT
     assert unneeded(names, LINEAGE, kept) == ()
-    needed = ".manifest", ".fence", ".delta", ".view"
+    needed = ".manifest", ".fence", ".delta", ".keyed", ".view"
     assert not {name for name in names if not name.endswith(needed)}
