@@ -108,10 +108,10 @@ class DeclarationStage:
         """
         if not self._method:
             raise DeclarationError(f"the first code of a chain has no name, so not {name!r}")
-        if self._is_named or any(isinstance(each, Named) for each in self._callbacks):
-            raise DeclarationError(f"a stage of a chain is named twice: {name!r} is the second")
         if self._is_continued:
             raise DeclarationError(f"{name!r} names a stage of a chain that is continued already")
+        if self._is_named or any(isinstance(each, Named) for each in self._callbacks):
+            raise DeclarationError(f"a stage of a chain is named twice: {name!r} is the second")
         self._declare(name, was)
         return self
 

@@ -54,7 +54,8 @@ class StateFuture:
 
     def then_combine(self, other: "StateFuture", fn: Callable[[Any, Any], Any]) -> "StateFuture":
         """Call ``fn`` with the results of this future and another one, once both are complete."""
-        return self._machine.combined([self, other]).then_apply(_Spread(fn))
+        futures = [self, other]
+        return self._machine.combined(futures, "then_combine").then_apply(_Spread(fn))
 
     def then_conditionally_apply(
         self,
@@ -200,11 +201,19 @@ class ImmediateMachine:
         future._is_complete, future._result = True, result
         return future
 
-    def combined(self, futures: Iterable[StateFuture]) -> StateFuture:
-        """Return a future of the list of the results of others."""
+    def combined(self, futures: Iterable[StateFuture], what: str = "combine_all") -> StateFuture:
+        """Return a future of the list of the results of others.
+
+        Args:
+            futures: The others.
+            what: The method that combines them, for messages.
+
+        Raises:
+            TypeError: One of them is no future.
+        """
         futures = list(futures)
         for future in futures:
-            check_future(future, "combine_all")
+            check_future(future, what)
         if not futures:
             return self.completed([])
         combination = _Combination(len(futures), self.future())
