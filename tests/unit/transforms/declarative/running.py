@@ -6,7 +6,13 @@ from typing import Any
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.transforms import DeclarationContext, KeyedProcess
+from beam_spark_runner.transforms import (
+    CombiningState,
+    DeclarationContext,
+    KeyedProcess,
+    OrderedListState,
+    ValueState,
+)
 
 
 class Bag:
@@ -15,7 +21,7 @@ class Bag:
     def __init__(self) -> None:
         self.values: list[Any] = []
 
-    def read(self) -> list[Any]:
+    def read(self) -> Any:
         return [*self.values]
 
     def add(self, value: Any) -> None:
@@ -35,6 +41,26 @@ class Value(Bag):
         self.values = [value]
 
 
+class Sum(Bag):
+    """A combining state as Beam's harness has it."""
+
+    def read(self) -> int:
+        return sum(self.values)
+
+
+class OrderedList(Bag):
+    """An ordered list as Beam's harness has it."""
+
+    def read(self) -> list[Any]:
+        return sorted(self.values)
+
+    def read_range(self, start: Timestamp, end: Timestamp) -> list[Any]:
+        return [pair for pair in self.read() if start <= pair[0] < end]
+
+    def clear_range(self, start: Timestamp, end: Timestamp) -> None:
+        self.values = [pair for pair in self.values if not start <= pair[0] < end]
+
+
 class Timer:
     """A timer as Beam's harness has it."""
 
@@ -48,14 +74,20 @@ class Timer:
         self.times.pop(dynamic_timer_tag, None)
 
 
+_KINDS: dict[type[Any], type[Bag]] = {
+    CombiningState: Sum,
+    OrderedListState: OrderedList,
+    ValueState: Value,
+}
+
+
 class Run:
     """A process with the states and timers of one key and window."""
 
     def __init__(self, process: KeyedProcess) -> None:
         attributes = process.declared_attributes()
         self.states: dict[str, Any] = {
-            each.name: Value() if type(each).__name__ == "ValueState" else Bag()
-            for each in attributes.states
+            each.name: _KINDS.get(type(each), Bag)() for each in attributes.states
         }
         self.timers = {each.name: Timer() for each in attributes.timers}
         process.setup()

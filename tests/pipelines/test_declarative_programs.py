@@ -1,0 +1,71 @@
+"""Random programs of state accesses: the same results in all harnesses, and on other runners."""
+
+import random
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.window import TimestampedValue
+
+from beam_spark_runner.transforms import DeclarativeKeyedProcess
+from tests.declared_programs import Program, Runs, RunsAnonymously, expected, program
+from tests.harvest import LOOPBACK, RARE_HARNESSES, harvest, harvest_on
+
+EVERYWHERE = [*RARE_HARNESSES, pytest.param(LOOPBACK, id="loopback", marks=pytest.mark.rare)]
+KINDS = {"declared": Runs(), "anonymous": RunsAnonymously()}
+
+
+def records(seed: int, keys: int = 10) -> list[tuple[str, Program]]:
+    draw = random.Random(seed)
+    return [(f"key {key}", program(draw)) for _ in range(6) for key in range(keys)]
+
+
+def outputs_of(pairs: Any) -> dict[str, Any]:
+    return {label: pairs | label >> DeclarativeKeyedProcess(kind) for label, kind in KINDS.items()}
+
+
+def check(found: Any, given: list[tuple[str, Program]]) -> None:
+    for label in KINDS:
+        assert sorted(found[label], key=repr) == expected(given), label
+
+
+def in_batch(given: list[tuple[str, Program]]) -> Any:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        each = beam.FlatMap(lambda records: records).with_output_types(tuple[str, Any])
+        return outputs_of(p | beam.Create([given], reshuffle=False) | each)
+
+    return build
+
+
+def in_epochs(given: list[tuple[str, Program]]) -> Any:
+    third = len(given) // 3
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream()
+        for start in range(0, len(given), third):
+            events.advance_watermark_to(start)
+            events.add_elements(
+                [TimestampedValue(each, start) for each in given[start : start + third]]
+            )
+        each = beam.Map(lambda record: record).with_output_types(tuple[str, Any])
+        return outputs_of(p | events.advance_watermark_to_infinity() | each)
+
+    return build
+
+
+@pytest.mark.parametrize("flags", EVERYWHERE)
+def test_programs_in_batch(spark_session: Any, flags: tuple[str, ...]) -> None:
+    given = records(1)
+    check(harvest(spark_session, in_batch(given), *flags), given)
+
+
+@pytest.mark.parametrize("flags", EVERYWHERE)
+def test_programs_in_epochs(spark_session: Any, flags: tuple[str, ...]) -> None:
+    given = records(2)
+    check(harvest(spark_session, in_epochs(given), "--streaming", *flags), given)
+
+
+def test_programs_on_beams_runner() -> None:
+    given = records(3)
+    check(harvest_on("FnApiRunner", in_batch(given)), given)
