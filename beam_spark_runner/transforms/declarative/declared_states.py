@@ -42,8 +42,12 @@ class _DeclaredAttribute:
         if process is None:
             return self
         running = vars(process).get(RUNNING)
-        bound = copy.copy(self)
-        bound._machine = None if running is None else running.machine
+        if running is None:
+            return self  # which refuses to be used
+        bound: _Declared | None = running.bound.get(self.name)
+        if bound is None:
+            bound = running.bound[self.name] = copy.copy(self)
+            bound._machine = running.machine
         return bound
 
     def _running_machine(self) -> ImmediateMachine:

@@ -31,6 +31,8 @@ class StateFuture:
     returned.
     """
 
+    __slots__ = ("_is_complete", "_machine", "_result", "_waiting")
+
     is_state_future = True
     """Recognises futures also if their class was pickled by value, and so is another one."""
 
@@ -243,6 +245,8 @@ class _Continuation(Protocol):
 
 class _Then:
     """A callback, and the future of its result."""
+
+    __slots__ = ("_fn", "_kind", "_result")
 
     def __init__(self, kind: _Kind, fn: Callable[[Any], Any], result: StateFuture) -> None:
         self._kind, self._fn, self._result = kind, fn, result

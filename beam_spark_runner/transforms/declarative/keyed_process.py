@@ -157,11 +157,16 @@ class DeclaredProcess:
     Args:
         process: The process.
 
+    Attributes:
+        machine: Processes the records.
+        bound: The states and timers of the process, by name, with this machine.
+
     Raises:
         DeclarationError: It declares something that cannot be.
     """
 
     def __init__(self, process: KeyedProcess) -> None:
+        self.bound: dict[str, Any] = {}
         self._process = process
         self._timers = process.declared_attributes().timers
         self.machine = ImmediateMachine()

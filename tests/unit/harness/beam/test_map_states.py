@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from beam_spark_runner.core import urns
 from beam_spark_runner.harness.beam.map_states import KeyMap
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
-from beam_spark_runner.state.requests import MULTIMAP, declared_states, use_maps
+from beam_spark_runner.state.backend import StateBackend
+from beam_spark_runner.state.requests import MULTIMAP, declared_states, use_maps, value_counter
+from beam_spark_runner.state.store import StoredState
+from tests.unit.state.sorted_records import SortedRecords
 
 
 def descriptor() -> beam_fn_api_pb2.ProcessBundleDescriptor:
@@ -30,9 +33,9 @@ def descriptor() -> beam_fn_api_pb2.ProcessBundleDescriptor:
 class Requests:
     """A handler that counts the addresses that are read and changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: StateBackend | None = None) -> None:
         self._handler = EmbeddedStateHandler(descriptor(), {})
-        self._handler.begin({}, None)
+        self._handler.begin({}, store)
         self.asked: list[tuple[str, bytes]] = []
 
     def note(self, what: str, key: Any) -> None:
@@ -65,9 +68,16 @@ ACTS = st.lists(
 )
 
 
-@given(ACTS, st.booleans())
-def test_a_map_is_a_dictionary(acts: list[tuple[str, bytes]], is_new: bool) -> None:
-    handler = Requests()
+def in_a_shard(records: SortedRecords) -> StoredState:
+    known = descriptor()
+    return StoredState(records, 1, value_counter(known, declared_states(known)))
+
+
+@given(ACTS, st.booleans(), st.booleans())
+def test_a_map_is_a_dictionary(
+    acts: list[tuple[str, bytes]], is_new: bool, is_stored: bool
+) -> None:
+    handler = Requests(in_a_shard(SortedRecords()) if is_stored else None)
     tested, expected = a_map(handler, is_new=is_new), dict[bytes, bytes]()
     for number, (act, key) in enumerate(acts):
         if act == "put":
@@ -124,6 +134,24 @@ def test_only_the_entries_that_are_used_are_requested() -> None:
         ("extend", nested(b"7")),
         ("extend", nested(b"new")),
     ]
+
+
+def test_a_shard_reads_and_writes_few_records_of_a_large_map() -> None:
+    records = SortedRecords()
+    handler = Requests(in_a_shard(records))
+    tested = a_map(handler)
+    for number in range(10_000):
+        tested.put(b"%d" % number, b"value")
+    tested.commit()
+    records.gotten = records.scanned = 0
+    records.puts.clear()
+    assert tested.get(b"77") == b"value"
+    tested.put(b"77", b"new")
+    tested.put(b"more", b"")
+    tested.remove(b"78")
+    tested.commit()
+    assert records.gotten + records.scanned + len(records.puts) < 40
+    assert len(dict(tested.items())) == 10_000
 
 
 def test_a_new_map_is_not_read() -> None:
