@@ -1,6 +1,7 @@
 """Random programs of state accesses: the same results in all harnesses, and on other runners."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -8,9 +9,12 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import DeclarativeKeyedProcess
 from tests.declared_programs import Program, Runs, RunsAnonymously, expected, program
 from tests.harvest import LOOPBACK, RARE_HARNESSES, harvest, harvest_on
+from tests.spark.restarting import Rescaled, StoppedError, stopping_after
 
 EVERYWHERE = [*RARE_HARNESSES, pytest.param(LOOPBACK, id="loopback", marks=pytest.mark.rare)]
 KINDS = {"declared": Runs(), "anonymous": RunsAnonymously()}
@@ -69,3 +73,21 @@ def test_programs_in_epochs(spark_session: Any, flags: tuple[str, ...]) -> None:
 def test_programs_on_beams_runner() -> None:
     given = records(3)
     check(harvest_on("FnApiRunner", in_batch(given)), given)
+
+
+def test_programs_continue_with_other_partitions(spark_session: Any, tmp_path: Path) -> None:
+    given = records(4)
+    runner = Rescaled(SparkPortableRunner(spark=spark_session), 2, (2, 3, 1))
+    flags = ("--streaming", "--max_parallelism=8", f"--checkpoint_dir={tmp_path}")
+    check(harvest_on(runner, in_epochs(given), *flags), given)
+
+
+def test_maps_of_a_checkpoint_stay_in_harnesses_of_one_kind(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    given = records(5)
+    flags = ("--streaming", f"--checkpoint_dir={tmp_path}")
+    with stopping_after(2), pytest.raises(StoppedError):
+        harvest(spark_session, in_epochs(given), *flags)
+    with pytest.raises(BundleFailedError, match="was written as another kind of state"):
+        harvest(spark_session, in_epochs(given), *flags, *LOOPBACK)

@@ -20,6 +20,7 @@ from beam_spark_runner.state.requests import is_map_of_bytes
 
 _BYTES = BytesCoder().get_impl()
 _ENTRIES = TupleCoder((BytesCoder(), IterableCoder(BytesCoder()))).get_impl()
+_MAX_READ = 10_000  # entries that were read and not changed, and are kept
 _ENTRY_BYTES = 100  # the memory that an entry takes in addition to its bytes
 _Factory: Any = bundle_processor.BeamTransformFactory
 
@@ -117,6 +118,9 @@ class KeyMap:
             return None
         request = self._multimap("multimap_user_state", map_key=_BYTES.encode_nested(key))
         value = next(iter(self._handler.blocking_get(request, _BYTES)), None)
+        if len(self._entries) >= len(self._changed) + _MAX_READ:
+            self._entries = {changed: self._entries[changed] for changed in self._changed}
+            self._stored = {changed: self._stored.get(changed, True) for changed in self._changed}
         self._stored[key] = value is not None
         self._keep(key, value)
         return value

@@ -5,6 +5,7 @@ Other runners execute its expansion.
 """
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS
 from beam_spark_runner.transforms.declarative.keyed_do_fn import KeyedProcessDoFn, tagged
 from beam_spark_runner.transforms.declarative.keyed_process import EXPIRATION_TIMER, KeyedProcess
 
+CALLBACKS = "beam_spark_runner:callbacks"
+"""The annotation of a step's proto that has the names of its callbacks, as JSON."""
 _MAIN = "None"  # the local name of the main output in protos
 
 
@@ -60,6 +63,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         declared = process.declare_all()
         declared.close()
         self._inputs = len(declared.inputs)
+        self._names = declared.context.names
 
     def with_outputs(self, *tags: str, main: str | None = None) -> "DeclarativeKeyedProcess":
         """Return a transform with tagged outputs, as ``ParDo.with_outputs`` does.
@@ -77,6 +81,8 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
     @override
     def expand(self, pcolls: Any) -> Any:
         given = pcolls if isinstance(pcolls, tuple | list) else (pcolls,)
+        if not all(isinstance(pcoll, PCollection) for pcoll in given):
+            raise TypeError(f"{self.label} needs a collection or a pair of these, not {pcolls!r}")
         label = given[0].pipeline.transforms_stack[-1].full_label
         if len(given) != self._inputs:
             raise InvalidPipelineError(
@@ -93,6 +99,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
             self._process,
             value_coders,
             self._sides,
+            self._names,
             hints.simple_output_type(label) or typehints.Any,
             {tag: hints.tagged_output_types().get(tag, typehints.Any) for tag in self._tags},
         )
@@ -111,6 +118,7 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         process: The process.
         value_coders: See ``KeyedProcessDoFn``.
         sides: The side inputs, by name.
+        names: The names of all declared callbacks.
         type_: The type of the main output.
         tagged_types: The types of the tagged outputs.
     """
@@ -120,18 +128,25 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         process: KeyedProcess,
         value_coders: Sequence[Any],
         sides: Mapping[str, AsSideInput],
+        names: Sequence[str],
         type_: Any,
         tagged_types: Mapping[str, Any],
     ) -> None:
         super().__init__(KeyedProcessDoFn(process, value_coders), **sides)
         self._process, self._value_coders = process, value_coders
-        self._given_sides = sides
+        self._given_sides, self._names = sides, names
         self._type, self._tagged_types = type_, tagged_types
         self.payload: Any = None  # set if the step was read from a proto
 
     @override
     def default_label(self) -> str:
         return "Keys"
+
+    @override
+    def annotations(self) -> dict[str, Any]:
+        """Add the names of the callbacks, which the proto then has."""
+        own = {CALLBACKS: json.dumps(self._names).encode()} if self._names else {}
+        return {**super().annotations(), **own}
 
     @override
     def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
@@ -169,7 +184,7 @@ def _from_payload(proto: Any, payload: Any, context: Any) -> _Step:
     """Construct such a step from a pipeline's proto, as some runners do."""
     read = beam.ParDo.from_runner_api_parameter(proto, payload, context)
     process, value_coders, _ = read.fn.arguments
-    step = _Step(process, value_coders, {}, typehints.Any, {})
+    step = _Step(process, value_coders, {}, (), typehints.Any, {})
     step.payload = payload
     return step
 
@@ -201,7 +216,11 @@ def _one_collection(pcolls: Sequence[PCollection], label: str) -> tuple[PCollect
             >> beam.Map(tagged, number, coders[-1]).with_output_types(typehints.Tuple[key, bytes])
         )
     if keys[0] != keys[1]:
-        raise InvalidPipelineError(f"its inputs have keys of different types: {keys}", label)
+        raise InvalidPipelineError(
+            f"its inputs have keys of different types: {keys[0]} and {keys[1]}; declare them by "
+            "with_output_types of the steps that make them",
+            label,
+        )
     return parts | beam.Flatten(), coders
 
 

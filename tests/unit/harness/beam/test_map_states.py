@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.harness.beam import map_states
 from beam_spark_runner.harness.beam.map_states import KeyMap
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.state.backend import StateBackend
@@ -152,6 +153,18 @@ def test_a_shard_reads_and_writes_few_records_of_a_large_map() -> None:
     tested.commit()
     assert records.gotten + records.scanned + len(records.puts) < 40
     assert len(dict(tested.items())) == 10_000
+
+
+def test_few_of_the_entries_that_were_read_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_states, "_MAX_READ", 3)
+    handler = Requests()
+    tested = a_map(handler)
+    tested.put(b"changed", b"1")
+    for number in range(10):
+        assert tested.get(b"%d" % number) is None
+    assert len(tested._entries) <= 5
+    assert tested.get(b"changed") == b"1"
+    assert dict(tested.items()) == {b"changed": b"1"}
 
 
 def test_a_new_map_is_not_read() -> None:

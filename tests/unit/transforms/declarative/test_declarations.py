@@ -19,6 +19,7 @@ from beam_spark_runner.transforms import (
     SetState,
     ValueState,
 )
+from beam_spark_runner.transforms.declarative.keyed_steps import CALLBACKS
 
 INT = VarIntCoder()
 
@@ -278,8 +279,22 @@ def test_refused_inputs() -> None:
     windows = pairs | beam.WindowInto(beam.window.FixedWindows(5))
     with pytest.raises(InvalidPipelineError, match="have different windows"):
         _ = (pairs, windows) | "4" >> two
+    with pytest.raises(TypeError, match="needs a collection or a pair of these"):
+        _ = p | "6" >> one
     others = p | "others" >> beam.Create([(1, 1)])
     with pytest.raises(InvalidPipelineError, match="keys of different types"):
         _ = (pairs, others) | "5" >> two
     with pytest.raises(ValueError, match="must not have the tag 'late'"):
         one.with_outputs("late", main="late")
+
+
+def test_the_proto_has_the_names() -> None:
+    p = beam.Pipeline()
+    step = DeclarativeKeyedProcess(process(lambda ctx: ctx.declare("only", nothing)))
+    _ = p | beam.Create([("a", 1)]) | step
+    found = [
+        transform.annotations[CALLBACKS]
+        for transform in p.to_runner_api().components.transforms.values()
+        if CALLBACKS in transform.annotations
+    ]
+    assert found == [b'["only"]']
