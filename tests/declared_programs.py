@@ -26,7 +26,7 @@ from beam_spark_runner.transforms import (
 )
 
 CHAINS = 2
-KEYS = ("", "a", "b", "long" * 100)
+KEYS = ("", "a", "long" * 100)
 OPERATIONS: dict[str, list[tuple[str, str]]] = {
     "value": [("read", ""), ("write", "n"), ("clear", "")],
     "map": [
@@ -43,22 +43,29 @@ Step = tuple[Access | None, ...]  # one access; or those of the branches, of whi
 Program = list[list[Step]]
 
 
-def program(draw: random.Random) -> Program:
-    """Draw the program of a record: the steps of each chain."""
+def programs(draw: random.Random, count: int) -> list[Program]:
+    """Draw the programs of the records of a key: the steps of each chain.
+
+    They use few kinds of states, so that they often access one that they have changed.
+    """
+    kinds = draw.sample([*OPERATIONS], 2)
     return [
-        [_step(draw, is_first=not place) for place in range(draw.randint(1, 5))]
-        for _ in range(draw.randint(1, CHAINS))
+        [
+            [_step(draw, kinds, is_first=not place) for place in range(draw.randint(1, 5))]
+            for _ in range(draw.randint(1, CHAINS))
+        ]
+        for _ in range(count)
     ]
 
 
-def _step(draw: random.Random, *, is_first: bool) -> Step:
+def _step(draw: random.Random, kinds: list[str], *, is_first: bool) -> Step:
     if is_first or draw.random() < 0.6:
-        return (_access(draw),)
-    return (_access(draw), _access(draw) if draw.random() < 0.7 else None)
+        return (_access(draw, kinds),)
+    return (_access(draw, kinds), _access(draw, kinds) if draw.random() < 0.7 else None)
 
 
-def _access(draw: random.Random) -> Access:
-    kind = draw.choice([*OPERATIONS])
+def _access(draw: random.Random, kinds: list[str]) -> Access:
+    kind = draw.choice(kinds)
     method, arguments = draw.choice(OPERATIONS[kind])
     values = {"n": draw.randrange(3), "k": draw.choice(KEYS), "t": draw.randrange(6)}
     if arguments == "tt":

@@ -12,7 +12,7 @@ from apache_beam.transforms.window import TimestampedValue
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import DeclarativeKeyedProcess
-from tests.declared_programs import Program, Runs, RunsAnonymously, expected, program
+from tests.declared_programs import Program, Runs, RunsAnonymously, expected, programs
 from tests.harvest import LOOPBACK, RARE_HARNESSES, harvest, harvest_on
 from tests.spark.restarting import Rescaled, StoppedError, stopping_after
 
@@ -22,7 +22,8 @@ KINDS = {"declared": Runs(), "anonymous": RunsAnonymously()}
 
 def records(seed: int, keys: int = 10) -> list[tuple[str, Program]]:
     draw = random.Random(seed)
-    return [(f"key {key}", program(draw)) for _ in range(6) for key in range(keys)]
+    of_keys = [programs(draw, 6) for _ in range(keys)]
+    return [(f"key {key}", of_keys[key][place]) for place in range(6) for key in range(keys)]
 
 
 def outputs_of(pairs: Any) -> dict[str, Any]:
