@@ -13,7 +13,7 @@ from tests.unit.transforms.declarative.running import Run
 
 
 @pytest.mark.parametrize("kind", [Runs, RunsAnonymously])
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(draw=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_programs(kind: Any, draw: random.Random, count: int) -> None:
     records = [("key", program) for program in programs(draw, count)]
