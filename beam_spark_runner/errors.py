@@ -1,7 +1,8 @@
 """The public errors of the runner, for programs that catch them.
 
-``docs/errors.md`` shows their class hierarchy. ``KafkaAccessError`` is
-in ``beam_spark_runner.transforms.kafka``.
+``docs/errors.md`` shows their class hierarchy. ``KafkaAccessError`` is in
+``beam_spark_runner.transforms.kafka``, and ``DeclarationError`` in
+``beam_spark_runner.transforms``.
 """
 
 from beam_spark_runner.core.errors import (

@@ -54,6 +54,7 @@ ELSEWHERE = {
     "options/spelling.py": {"_flags", "_add_argparse_args"},  # what was given, what is declared
     "portable/coders.py": {"_known_urns"},  # which coders Beam has; others become bytes
     "portable/wire.py": {"_get_component_coders"},  # whether a window has its length in front
+    "transforms/declarative/keyed_steps.py": {"_pcolls"},  # outputs of a step with an expansion
 }
 """Outside of the room for Beam's internals, with the reason."""
 PYSPARKS = "spark/pyspark_internals.py"
@@ -224,6 +225,7 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_message_stream": lambda: _is_set_by(portable_runner.PipelineResult, "_message_stream"),
     "_output_format": lambda: _is_set_by(test_stream._TestStreamFormatter, "_output_format"),
     "_output_tag": lambda: _is_set_by(test_stream._TimingEventGenerator, "_output_tag"),
+    "_pcolls": lambda: beam.pvalue.DoOutputsTuple(None, None, (), None)._pcolls == {},
     "_pipeline_options": lambda: (
         "FileSystems._pipeline_options" in inspect.getsource(FileSystems.get_filesystem)
     ),

@@ -20,6 +20,8 @@ PUBSUB_WRITE_DYNAMIC = "beam:transform:pubsub_write:v2"  # to a topic that each 
 FULL_WINDOW_PARTITION = "beam_spark_runner:transform:full_window_partition:v1"
 FULL_WINDOW_PARTITION_BY_KEY = "beam_spark_runner:transform:full_window_partition_by_key:v1"
 """The composites of ``transforms.full_window``, whose payload is that of a ParDo."""
+DECLARATIVE_KEYED_PROCESS = "beam_spark_runner:transform:declarative_keyed_process:v1"
+"""The composite of ``transforms.declarative``, whose payload is that of a ParDo."""
 
 COMBINE_PER_KEY = "beam:transform:combine_per_key:v1"
 COMBINE_PER_KEY_PRECOMBINE = "beam:transform:combine_per_key_precombine:v1"

@@ -41,18 +41,19 @@ _RUNNER_EXECUTED = frozenset(
 """Transforms that need no SDK. Their environment, which Python's Flatten has, is dropped."""
 
 _FULL_WINDOW = frozenset({urns.FULL_WINDOW_PARTITION, urns.FULL_WINDOW_PARTITION_BY_KEY})
+_PAR_DOS = _FULL_WINDOW | {urns.DECLARATIVE_KEYED_PROCESS}
 """Composites whose payload is that of a ParDo, which runs in place of their parts."""
 
 _KNOWN = (
     _RUNNER_EXECUTED
     | PAR_DO_URNS
     | COMBINE_URNS
-    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, *_FULL_WINDOW}
+    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, *_PAR_DOS}
     | ALTERNATIVES.keys()
 )
 """Leaves that are never dropped as pass-throughs."""
 
-_NEVER_EXPANDED = _FULL_WINDOW | TABLE_URNS | KAFKA_URNS
+_NEVER_EXPANDED = _PAR_DOS | TABLE_URNS | KAFKA_URNS
 _KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE}) | _NEVER_EXPANDED
 """Composites that become one Transform."""
 
@@ -69,8 +70,9 @@ def from_proto(
     A leaf of the hierarchy becomes a Transform. A Reshuffle, a CombinePerKey without side
     inputs, and a read or write of a Spark table become one Transform each although they
     have parts, since the runner executes them better than their parts. A composite without
-    parts, whose outputs are its inputs or made elsewhere, is dropped. A full-window partition,
-    whose parts are for runners that do not know it, becomes the ParDo in its payload.
+    parts, whose outputs are its inputs or made elsewhere, is dropped. A composite
+    whose payload is that of a ParDo becomes this ParDo: its parts are for runners that do not know
+    it.
 
     Example:
         Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]
@@ -231,7 +233,7 @@ def _transform(
 ) -> Transform:
     proto = components.transforms[id_]
     name = proto.unique_name or id_
-    urn = urns.PAR_DO if proto.spec.urn in _FULL_WINDOW else proto.spec.urn
+    urn = urns.PAR_DO if proto.spec.urn in _PAR_DOS else proto.spec.urn
     facts = read_payload(urn, proto.spec.payload, name)
     if urn in _ONE_TO_ONE and (len(proto.inputs) != 1 or len(proto.outputs) != 1):
         raise InvalidPipelineError(

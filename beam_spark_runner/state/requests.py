@@ -7,6 +7,7 @@ from typing import TypeAlias
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesError, skipper
@@ -26,6 +27,7 @@ from beam_spark_runner.state.memory import UNCOUNTED, CountValues
 
 StateKey: TypeAlias = beam_fn_api_pb2.StateKey
 
+_BYTES_ID = "beam_spark_runner:bytes"  # of a coder in descriptors
 _BAG = common_urns.user_state.BAG.urn
 MULTIMAP = common_urns.user_state.MULTIMAP.urn
 _ORDERED_LIST = common_urns.user_state.ORDERED_LIST.urn
@@ -67,6 +69,34 @@ def declared_states(
             protocol = spec.protocol.urn or _BAG
             states[id_, name] = DeclaredState(protocol=protocol, value_coder=coder)
     return states
+
+
+def use_maps(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
+    """Declare the maps of declarative steps as multimaps of bytes, to be requested by entry.
+
+    A ``MapSpec`` of ``transforms.declarative`` is a map that is requested as a bag, as by an SDK
+    that knows nothing of this package. To be called where the package runs the steps of the stage.
+    """
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
+            continue
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+        maps = [
+            spec
+            for spec in payload.state_specs.values()
+            if spec.HasField("map_spec") and spec.protocol.urn == _BAG
+        ]
+        for spec in maps:
+            spec.protocol.urn = MULTIMAP
+            spec.multimap_spec.key_coder_id = spec.multimap_spec.value_coder_id = _BYTES_ID
+        if maps:
+            descriptor.coders[_BYTES_ID].spec.urn = urns.CODER_BYTES
+            transform.spec.payload = payload.SerializeToString(deterministic=True)
+
+
+def is_map_of_bytes(spec: beam_runner_api_pb2.StateSpec) -> bool:
+    """Whether ``use_maps`` has declared a state."""
+    return bool(spec.multimap_spec.key_coder_id == _BYTES_ID)
 
 
 class StateRequests:

@@ -9,6 +9,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from beam_spark_runner.transforms.declarative import (
+        BagState,
+        CombiningState,
+        DeclarationContext,
+        DeclarationError,
+        DeclarativeKeyedProcess,
+        EventTimer,
+        FiredTimer,
+        KeyedProcess,
+        MapState,
+        OrderedListState,
+        ProcessingTimer,
+        SetState,
+        StateFuture,
+        ValueState,
+    )
     from beam_spark_runner.transforms.full_window import FullWindowPartition, Order
     from beam_spark_runner.transforms.kafka import ReadFromKafka, WriteToKafka
     from beam_spark_runner.transforms.spark_tables import (
@@ -18,16 +34,44 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BagState",
+    "CombiningState",
+    "DeclarationContext",
+    "DeclarationError",
+    "DeclarativeKeyedProcess",
+    "EventTimer",
+    "FiredTimer",
     "FullWindowPartition",
+    "KeyedProcess",
+    "MapState",
     "Order",
+    "OrderedListState",
+    "ProcessingTimer",
     "ReadFromKafka",
     "ReadFromSpark",
+    "SetState",
     "SparkWriteResult",
+    "StateFuture",
+    "ValueState",
     "WriteToKafka",
     "WriteToSpark",
 ]
 
 _PACKAGES = {
+    "BagState": "declarative",
+    "CombiningState": "declarative",
+    "DeclarationContext": "declarative",
+    "DeclarationError": "declarative",
+    "DeclarativeKeyedProcess": "declarative",
+    "EventTimer": "declarative",
+    "FiredTimer": "declarative",
+    "KeyedProcess": "declarative",
+    "MapState": "declarative",
+    "OrderedListState": "declarative",
+    "ProcessingTimer": "declarative",
+    "SetState": "declarative",
+    "StateFuture": "declarative",
+    "ValueState": "declarative",
     "FullWindowPartition": "full_window",
     "Order": "full_window",
     "ReadFromKafka": "kafka",

@@ -166,3 +166,35 @@ def test_fraud(run: Callable[..., Example]) -> None:
     example.drain()
     (alert,) = example.records()
     assert (alert["card"], alert["payments"], alert["total"]) == ("c1", 3, 30)
+
+
+def test_new_ids(run: Callable[..., Example]) -> None:
+    example = run("new_ids", "--window=1")
+    example.add({"tenant": "t", "id": "a"}, {"tenant": "t", "id": "a"}, {"tenant": "u", "id": "a"})
+    example.wait_until(lambda: example.lines() == ["t a 1", "u a 1"])
+    example.add({"tenant": "t", "id": "a"}, {"tenant": "t", "id": "b"})
+    example.wait_until(lambda: len(example.lines()) == 3)
+    example.drain()
+    assert example.lines() == ["t a 1", "t b 2", "u a 1"]
+
+
+def test_late_join(run: Callable[..., Example], tmp_path: Path) -> None:
+    example = run("late_join", f"--unpriced={tmp_path}/unpriced/part", "--window=1")
+    shop = {"shop": "north"}
+    order = {**shop, "customer": "ann", "currency": "USD"}
+    example.add(
+        {**shop, "kind": "discount", "of": "ann", "value": 0.5},
+        {**shop, "kind": "price", "of": "tea", "value": 4},
+    )
+    example.add({**order, "order": 1, "item": "milk"}, {**order, "order": 2, "item": "salt"})
+    example.add({**order, "order": 3, "item": "tea"})
+    example.wait_until(lambda: len(example.lines()) == 1)
+    example.add({**shop, "kind": "rate", "of": "USD", "value": 0.5})
+    example.add({**shop, "kind": "price", "of": "milk", "value": 8})
+    example.wait_until(lambda: len(example.lines()) == 2)
+    example.drain()
+    milk, tea = sorted(example.records(), key=lambda each: int(each["order"]))
+    assert (milk["order"], tea["order"], tea["price"]) == (1, 3, 2.0)
+    assert milk["price"] in (2.0, 4.0)  # the files may arrive in another order
+    (left,) = example.lines("unpriced")
+    assert json.loads(left) == {**order, "order": 2, "item": "salt"}

@@ -36,7 +36,7 @@ from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.semantics.watermarks import least
 from beam_spark_runner.state.memory import CountValues
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
-from beam_spark_runner.state.requests import declared_states, value_counter
+from beam_spark_runner.state.requests import declared_states, use_maps, value_counter
 from beam_spark_runner.state.shards import Shard
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import total_size
@@ -336,4 +336,5 @@ class EpochStages(OpenStages):
 @functools.lru_cache(256)
 def _value_counter(coded_descriptor: bytes) -> CountValues:
     descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(coded_descriptor)
+    use_maps(descriptor)
     return value_counter(descriptor, declared_states(descriptor))

@@ -49,6 +49,7 @@ from beam_spark_runner.harness.failures import failure_of, failures_of
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.semantics.timers import NEVER_US, Instant, held
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
+from beam_spark_runner.state.requests import use_maps
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class EmbeddedStage:
         # Beam would log exceptions of user code for each step and task; the runner reports one.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         self._descriptor = description.descriptor()
+        use_maps(self._descriptor)
         self._state = EmbeddedStateHandler(self._descriptor, description.step_names, cache)
         use_chunks(self._descriptor, step_chunks)
         use_keys(self._descriptor)

@@ -8,7 +8,6 @@ backend from time to time, and read from there later.
 import copy
 import functools
 import sys
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,27 +15,20 @@ from apache_beam.coders.coder_impl import PaneInfoCoderImpl
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms import core, userstate
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.utils.timestamp import Timestamp
 from typing_extensions import override
 
-from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.harness.beam.key_timer import KeyTimer
+from beam_spark_runner.harness.beam.map_states import KeyMap, has_entries
 from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
 from beam_spark_runner.semantics.timers import (
-    Domain,
     Timer,
     TimerId,
     TimerQueue,
-    due_by,
     expiry_us,
 )
 from beam_spark_runner.state.backend import StoredTimer
 
 _PANE_CODER = PaneInfoCoderImpl()
-_DOMAINS = {
-    TimeDomain.WATERMARK: Domain.EVENT_TIME,
-    TimeDomain.REAL_TIME: Domain.PROCESSING_TIME,
-}
 
 
 class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
@@ -80,17 +72,27 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def _create(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
         kind = _KINDS.get(type(spec))
         state: Any
-        if kind is None:
-            state = self._create_state(spec, key, window)
-            self._count_added(state, spec)
-        else:
+        is_new = not (self._is_written or self._handler.is_storing)
+        if kind is not None:
             state = kind(
                 self,
                 self._handler,
                 lambda: self._bag_key(spec, key, window),
                 spec.coder,
-                is_new=not (self._is_written or self._handler.is_storing),
+                is_new=is_new,
             )
+        elif has_entries(spec):
+            state = KeyMap(
+                self._handler,
+                self._transform_id,
+                spec.name,
+                lambda: (self._encode_window(window), self._coded(key)),
+                is_new=is_new,
+                count=self._count_bytes,
+            )
+        else:
+            state = self._create_state(spec, key, window)
+            self._count_added(state, spec)
         if kind is KeyCombined:
             state.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
         return state
@@ -114,9 +116,15 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
                 transform_id=self._transform_id,
                 user_state_id=spec.name,
                 window=self._encode_window(window),
-                key=self._coded_key if self._has_begun else self._encode_key(key),
+                key=self._coded(key),
             )
         )
+
+    def _coded(self, key: Any) -> bytes:
+        return self._coded_key if self._has_begun else self._encode_key(key)
+
+    def _count_bytes(self, size: int) -> None:
+        self.piled_bytes += size
 
     def _set_up(self, spec: userstate.StateSpec) -> core.CombineFn:
         combine_fn = self._combine_fns[spec] = copy.deepcopy(spec.combine_fn)
@@ -125,9 +133,17 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
 
     def get_timer(
         self, spec: userstate.TimerSpec, key: Any, window: Any, timestamp: Any, pane: Any
-    ) -> "KeyTimer":
+    ) -> KeyTimer:
         """Return the object that sets and clears the timers of one family and window."""
-        return KeyTimer(self, spec, key, window, timestamp.micros, pane)
+        return KeyTimer(
+            self.timers,
+            spec,
+            window,
+            timestamp.micros,
+            (key, pane),
+            expires_us=self.expiry_us(window),
+            clock_us=self.clock_us,
+        )
 
     def expiry_us(self, window: Any) -> int:
         """Return when a window is over, see ``semantics.timers.expiry_us``."""
@@ -323,76 +339,3 @@ _KINDS: dict[type[userstate.StateSpec], type[KeyBag]] = {
     userstate.ReadModifyWriteStateSpec: KeyValue,
     userstate.CombiningValueStateSpec: KeyCombined,
 }
-
-
-class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
-    """The timer object of a DoFn, for one family, key and window."""
-
-    __slots__ = (
-        "_clock_us",
-        "_domain",
-        "_expires_us",
-        "_family",
-        "_latest",
-        "_payload",
-        "_time_us",
-        "_timers",
-        "_window",
-    )
-
-    def __init__(
-        self,
-        states: KeyStates,
-        spec: userstate.TimerSpec,
-        key: Any,
-        window: Any,
-        time_us: int,
-        pane: Any,
-    ) -> None:
-        self._timers = states.timers
-        self._family = spec.name
-        self._domain = _DOMAINS[spec.time_domain]
-        self._window = window
-        self._expires_us = states.expiry_us(window)
-        self._time_us = time_us
-        self._clock_us = states.clock_us
-        self._payload = key, pane
-        self._latest: tuple[Any, str, int] = None, "", 0
-
-    def move_to(self, time_us: int, pane: Any) -> None:
-        """Have it be that of another element of the key and window.
-
-        Args:
-            time_us: The element's timestamp.
-            pane: The element's pane.
-        """
-        key, previous = self._payload
-        if pane is not previous:
-            self._payload = key, pane
-        if pane is not previous or self._domain is not Domain.EVENT_TIME:
-            # A timer that is set for the same time is another one: in its pane, or its hold.
-            self._latest = None, "", 0
-        self._time_us = time_us
-
-    @override
-    def set(self, timestamp: Any, dynamic_timer_tag: str = "") -> None:
-        latest, its_tag, changes = self._latest
-        if timestamp is latest and dynamic_timer_tag == its_tag and changes == self._timers.changes:
-            return  # most DoFns set the same timer, the end of the window, for each element
-        fires_us = whole_milliseconds(Timestamp.of(timestamp).micros)
-        domain = self._domain
-        if self._clock_us is not None and domain is Domain.PROCESSING_TIME:
-            fires_us = due_by(self._clock_us, fires_us, time.time_ns() // 1000)
-        timer = Timer(
-            TimerId(self._family, dynamic_timer_tag, self._window),
-            domain,
-            fires_us,
-            fires_us if domain is Domain.EVENT_TIME else self._time_us,
-            self._payload,
-        )
-        self._timers.set(timer, expires_us=self._expires_us)
-        self._latest = timestamp, dynamic_timer_tag, self._timers.changes
-
-    @override
-    def clear(self, dynamic_timer_tag: str = "") -> None:
-        self._timers.clear(TimerId(self._family, dynamic_timer_tag, self._window))

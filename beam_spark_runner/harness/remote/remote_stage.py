@@ -28,7 +28,13 @@ from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
-from beam_spark_runner.state.requests import MULTIMAP, StateRequests, declared_states, value_counter
+from beam_spark_runner.state.requests import (
+    MULTIMAP,
+    StateRequests,
+    declared_states,
+    use_maps,
+    value_counter,
+)
 
 
 class RemoteStage:
@@ -55,6 +61,8 @@ class RemoteStage:
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
         environment = beam_runner_api_pb2.Environment.FromString(description.coded_environment)
         self._runs_our_steps = has_our_package(environment)
+        if self._runs_our_steps:
+            use_maps(self._descriptor)
         self._sdk = sdk_of(environment)
         self._input_coder = self._coder(description.source)
         self._output_coders = {
@@ -154,6 +162,7 @@ class RemoteStage:
         descriptor = self._description.descriptor(url)
         descriptor.id = f"{self._id}/keys" if keeps_keys_there else self._id
         if self._runs_our_steps:
+            use_maps(descriptor)
             use_chunks(descriptor, self._settings.step_chunks)
             if not self._description.is_splittable:  # Beam's source counts elements one by one
                 use_blocks(descriptor)

@@ -25,6 +25,7 @@ from beam_spark_runner.backchannel.log_lines import redirect_warnings
 from beam_spark_runner.backchannel.log_rate_limiter import LogRateLimiter
 from beam_spark_runner.core.decimals import decimal_in
 from beam_spark_runner.core.rendering import render_error, text_of, valid_text
+from beam_spark_runner.harness.beam.map_states import patch_states
 from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.plugin import answers
 
@@ -171,6 +172,7 @@ def _install() -> SdkLogging | None:
             bridge.install()
             answers.install()
             patch_beam()
+            patch_states()
             return bridge
     return None
 

@@ -1,0 +1,65 @@
+"""Keyed steps whose callbacks are declared by name, and whose state accesses return futures.
+
+The modules that run in SDK harnesses are pickled by value, so that harnesses do not need this
+package.
+"""
+
+from apache_beam.internal import cloudpickle
+
+from beam_spark_runner.transforms.declarative import (
+    declared_chain,
+    declared_states,
+    declaring,
+    futures,
+    keyed_do_fn,
+    keyed_process,
+    maps_in_bags,
+    named,
+    processed,
+)
+from beam_spark_runner.transforms.declarative.declared_states import (
+    BagState,
+    CombiningState,
+    EventTimer,
+    MapState,
+    OrderedListState,
+    ProcessingTimer,
+    SetState,
+    ValueState,
+)
+from beam_spark_runner.transforms.declarative.declaring import DeclarationContext
+from beam_spark_runner.transforms.declarative.futures import StateFuture
+from beam_spark_runner.transforms.declarative.keyed_process import KeyedProcess
+from beam_spark_runner.transforms.declarative.keyed_steps import DeclarativeKeyedProcess
+from beam_spark_runner.transforms.declarative.named import DeclarationError
+from beam_spark_runner.transforms.declarative.processed import FiredTimer
+
+__all__ = [
+    "BagState",
+    "CombiningState",
+    "DeclarationContext",
+    "DeclarationError",
+    "DeclarativeKeyedProcess",
+    "EventTimer",
+    "FiredTimer",
+    "KeyedProcess",
+    "MapState",
+    "OrderedListState",
+    "ProcessingTimer",
+    "SetState",
+    "StateFuture",
+    "ValueState",
+]
+
+for _module in (
+    declared_chain,
+    declared_states,
+    declaring,
+    futures,
+    keyed_do_fn,
+    keyed_process,
+    maps_in_bags,
+    named,
+    processed,
+):
+    cloudpickle.register_pickle_by_value(_module)

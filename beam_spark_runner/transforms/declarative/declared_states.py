@@ -1,0 +1,378 @@
+"""The states and timers that a ``KeyedProcess`` declares as attributes of its class.
+
+Accessed through an instance, they are those of the current record's key and window. The harness
+has the actual states: objects of Beam, or maps with single entries (see ``beam.map_states``).
+
+Pickled by value (see ``declarative``).
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from apache_beam.coders import BytesCoder, Coder
+from apache_beam.transforms import core, userstate
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from typing_extensions import override
+
+from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
+from beam_spark_runner.transforms.declarative.maps_in_bags import MapInBag
+from beam_spark_runner.transforms.declarative.named import DeclarationError
+
+_Declared = TypeVar("_Declared", bound="_DeclaredAttribute")
+RUNNING = "_running"
+"""The attribute of a ``KeyedProcess`` that has its machine, while it declares or processes."""
+
+
+class _DeclaredAttribute:
+    """What a class declares, and an instance uses.
+
+    Args:
+        name: The name, unique within the process.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not (name and isinstance(name, str)):
+            raise TypeError(f"{type(self).__name__} needs a name, not {name!r}")
+        self.name = name
+        self._machine: ImmediateMachine | None = None
+
+    def __get__(self: _Declared, process: Any, owner: Any = None) -> _Declared:
+        if process is None:
+            return self
+        running = vars(process).get(RUNNING)
+        if running is None:
+            return self  # which refuses to be used
+        bound: _Declared | None = running.bound.get(self.name)
+        if bound is None:
+            bound = running.bound[self.name] = copy.copy(self)
+            bound._machine = running.machine
+        return bound
+
+    def _running_machine(self) -> ImmediateMachine:
+        if self._machine is None or self._machine.record is None:
+            raise RuntimeError(f"{self.name!r} is used outside of the callbacks of a record")
+        return self._machine
+
+
+class DeclaredState(_DeclaredAttribute):
+    """A state of each key and window. Its methods return futures.
+
+    Args:
+        name: The name, unique within the process.
+        coder: Encodes the values.
+    """
+
+    def __init__(self, name: str, coder: Coder) -> None:
+        super().__init__(name)
+        self.coder = checked_coder(coder, name)
+
+    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+        """Return the state as Beam declares it.
+
+        Args:
+            has_maps: Whether the runner is one that knows ``MapSpec``.
+        """
+        raise NotImplementedError
+
+    def _request(self, access: Callable[..., Any], *args: Any) -> StateFuture:
+        return self._running_machine().request(self.name, access, *args)
+
+
+class ValueState(DeclaredState):
+    """A single value."""
+
+    def read(self) -> StateFuture:
+        """Return a future of the value; None: there is none."""
+        return self._request(lambda state: state.read())
+
+    def write(self, value: Any) -> StateFuture:
+        """Replace the value."""
+        return self._request(lambda state: state.write(value))
+
+    def clear(self) -> StateFuture:
+        """Remove the value."""
+        return self._request(lambda state: state.clear())
+
+    @override
+    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+        return userstate.ReadModifyWriteStateSpec(self.name, self.coder)
+
+
+class BagState(DeclaredState):
+    """Values in no particular order."""
+
+    def read(self) -> StateFuture:
+        """Return a future of an iterable of the values, to be used in callbacks of the record."""
+        return self._request(lambda state: state.read())
+
+    def add(self, value: Any) -> StateFuture:
+        """Add a value."""
+        return self._request(lambda state: state.add(value))
+
+    def clear(self) -> StateFuture:
+        """Remove all values."""
+        return self._request(lambda state: state.clear())
+
+    @override
+    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+        return userstate.BagStateSpec(self.name, self.coder)
+
+
+class CombiningState(DeclaredState):
+    """The accumulator of a CombineFn.
+
+    Args:
+        name: The name, unique within the process.
+        combine_fn: The CombineFn, or a function that ``beam.CombineGlobally`` would take.
+        coder: Encodes accumulators; None: that of the CombineFn.
+    """
+
+    def __init__(self, name: str, combine_fn: Any, coder: Coder | None = None) -> None:
+        self._combine_fn = core.CombineFn.maybe_from_callable(combine_fn)
+        super().__init__(name, self._combine_fn.get_accumulator_coder() if coder is None else coder)
+
+    def read(self) -> StateFuture:
+        """Return a future of the output of the CombineFn."""
+        return self._request(lambda state: state.read())
+
+    def add(self, value: Any) -> StateFuture:
+        """Add an input of the CombineFn."""
+        return self._request(lambda state: state.add(value))
+
+    def clear(self) -> StateFuture:
+        """Remove the accumulator."""
+        return self._request(lambda state: state.clear())
+
+    @override
+    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+        return userstate.CombiningValueStateSpec(self.name, self.coder, self._combine_fn)
+
+
+class OrderedListState(DeclaredState):
+    """Values sorted by timestamps."""
+
+    def add(self, timestamp: Any, value: Any) -> StateFuture:
+        """Add a value at a timestamp, which may have several."""
+        return self._request(lambda state: state.add((Timestamp.of(timestamp), value)))
+
+    def read(self) -> StateFuture:
+        """Return a future of the list of pairs of timestamp and value, by timestamp."""
+        return self._request(lambda state: [*state.read()])
+
+    def read_range(self, start: Any, end: Any) -> StateFuture:
+        """As ``read``, of timestamps in ``[start, end)``."""
+        bounds = _clamped(start), _clamped(end)
+        return self._request(lambda state: [*state.read_range(*bounds)])
+
+    def clear_range(self, start: Any, end: Any) -> StateFuture:
+        """Remove the values at timestamps in ``[start, end)``."""
+        bounds = _clamped(start), _clamped(end)
+        return self._request(lambda state: state.clear_range(*bounds))
+
+    def clear(self) -> StateFuture:
+        """Remove all values."""
+        return self._request(lambda state: state.clear())
+
+    @override
+    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+        return userstate.OrderedListStateSpec(self.name, self.coder)
+
+
+class _EntriesState(DeclaredState):
+    """A state whose entries are accessed one by one, where the harness can do this."""
+
+    value_coder: Coder
+
+    def _entry_request(self, access: Callable[[Any], Any]) -> StateFuture:
+        return self._request(lambda state: access(_as_map(state)))
+
+    def clear(self) -> StateFuture:
+        """Remove all entries."""
+        return self._entry_request(lambda state: state.clear())
+
+    @override
+    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+        if has_maps:
+            return MapSpec(self.name, self.coder, self.value_coder)
+        return userstate.BagStateSpec(self.name, MapInBag.CODER)
+
+
+class SetState(_EntriesState):
+    """Values, each at most once. Values are equal if their encodings are.
+
+    Args:
+        name: The name, unique within the process.
+        coder: Encodes the values; it must be deterministic.
+    """
+
+    def __init__(self, name: str, coder: Coder) -> None:
+        super().__init__(name, _deterministic(coder, name))
+        self.value_coder = BytesCoder()
+
+    def add(self, value: Any) -> StateFuture:
+        """Add a value."""
+        coded = self.coder.encode(value)
+        return self._entry_request(lambda state: state.put(coded, b""))
+
+    def remove(self, value: Any) -> StateFuture:
+        """Remove a value, if the set has it."""
+        coded = self.coder.encode(value)
+        return self._entry_request(lambda state: state.remove(coded))
+
+    def contains(self, value: Any) -> StateFuture:
+        """Return a future of whether the set has a value."""
+        coded = self.coder.encode(value)
+        return self._entry_request(lambda state: state.get(coded) is not None)
+
+    def read(self) -> StateFuture:
+        """Return a future of an iterable of the values, to be used in callbacks of the record."""
+        decode = self.coder.decode
+        return self._entry_request(lambda state: _Iterable(state.items(), lambda kv: decode(kv[0])))
+
+
+class MapState(_EntriesState):
+    """A map. Keys are equal if their encodings are.
+
+    Args:
+        name: The name, unique within the process.
+        key_coder: Encodes the keys; it must be deterministic.
+        value_coder: Encodes the values.
+    """
+
+    def __init__(self, name: str, key_coder: Coder, value_coder: Coder) -> None:
+        super().__init__(name, _deterministic(key_coder, name))
+        self.value_coder = checked_coder(value_coder, name)
+
+    def get(self, key: Any, default: Any = None) -> StateFuture:
+        """Return a future of the value of a key, or of a default."""
+        coded = self.coder.encode(key)
+
+        def access(state: Any) -> Any:
+            value = state.get(coded)
+            return default if value is None else self.value_coder.decode(value)
+
+        return self._entry_request(access)
+
+    def put(self, key: Any, value: Any) -> StateFuture:
+        """Set the value of a key."""
+        coded, its_value = self.coder.encode(key), self.value_coder.encode(value)
+        return self._entry_request(lambda state: state.put(coded, its_value))
+
+    def remove(self, key: Any) -> StateFuture:
+        """Remove a key with its value, if the map has it."""
+        coded = self.coder.encode(key)
+        return self._entry_request(lambda state: state.remove(coded))
+
+    def contains(self, key: Any) -> StateFuture:
+        """Return a future of whether the map has a key."""
+        coded = self.coder.encode(key)
+        return self._entry_request(lambda state: state.get(coded) is not None)
+
+    def items(self) -> StateFuture:
+        """Return a future of an iterable of pairs, to be used in callbacks of the record."""
+        decode, decode_value = self.coder.decode, self.value_coder.decode
+        return self._entry_request(
+            lambda state: _Iterable(state.items(), lambda kv: (decode(kv[0]), decode_value(kv[1])))
+        )
+
+
+class _DeclaredTimer(_DeclaredAttribute):
+    """A timer of each key and window, which is set and cleared at once."""
+
+    time_domain: str
+
+    def set(self, timestamp: Any, tag: str = "") -> None:
+        """Set the timer; if it is set already, its time is replaced.
+
+        Args:
+            timestamp: When it fires.
+            tag: Distinguishes timers of one name; each is set, and fires, separately.
+        """
+        self._timer().set(Timestamp.of(timestamp), dynamic_timer_tag=tag)
+
+    def clear(self, tag: str = "") -> None:
+        """Clear the timer, if it is set."""
+        self._timer().clear(dynamic_timer_tag=tag)
+
+    def _timer(self) -> Any:
+        return self._running_machine().record.timers[self.name]
+
+
+class EventTimer(_DeclaredTimer):
+    """A timer that fires when the watermark passes its time; see ``declare_on_event_time``."""
+
+    time_domain = TimeDomain.WATERMARK
+
+
+class ProcessingTimer(_DeclaredTimer):
+    """A timer that fires at a time of the clock; see ``declare_on_processing_time``."""
+
+    time_domain = TimeDomain.REAL_TIME
+
+
+class MapSpec(userstate.BagStateSpec):  # type: ignore[misc]
+    """A map as a step of this runner declares it.
+
+    SDK harnesses without this package have it in a bag, and the runner requests its entries in all
+    others. To both it is a map of bytes. Its proto has the coders of keys and values, so that a
+    checkpoint shows whether they have changed.
+    """
+
+    has_entries = True  # by which ``harness.beam.map_states`` recognises it
+
+    def __init__(self, name: str, key_coder: Coder, value_coder: Coder) -> None:
+        super().__init__(name, MapInBag.CODER)
+        self._key_coder, self._value_coder = key_coder, value_coder
+
+    @override
+    def to_runner_api(self, context: Any) -> Any:
+        # Here, since these modules cannot be pickled with the functions of this one.
+        from apache_beam.portability import common_urns
+        from apache_beam.portability.api import beam_runner_api_pb2
+
+        return beam_runner_api_pb2.StateSpec(
+            map_spec=beam_runner_api_pb2.MapStateSpec(
+                key_coder_id=context.coders.get_id(self._key_coder),
+                value_coder_id=context.coders.get_id(self._value_coder),
+            ),
+            protocol=beam_runner_api_pb2.FunctionSpec(urn=common_urns.user_state.BAG.urn),
+        )
+
+
+class _Iterable:
+    """Converts the items of an iterable, each time that it is iterated."""
+
+    def __init__(self, items: Any, convert: Callable[[Any], Any]) -> None:
+        self._items, self._convert = items, convert
+
+    def __iter__(self) -> Any:
+        return map(self._convert, self._items)
+
+
+def _as_map(state: Any) -> Any:
+    return state if hasattr(state, "put") else MapInBag(state)
+
+
+def _clamped(timestamp: Any) -> Timestamp:
+    return min(max(Timestamp.of(timestamp), MIN_TIMESTAMP), MAX_TIMESTAMP)
+
+
+def checked_coder(coder: Any, name: str) -> Coder:
+    """Check that an argument is a coder.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not isinstance(coder, Coder):
+        raise TypeError(f"the state {name!r} needs a coder, not {coder!r}")
+    return coder
+
+
+def _deterministic(coder: Any, name: str) -> Coder:
+    if not checked_coder(coder, name).is_deterministic():
+        raise DeclarationError(
+            f"the state {name!r} needs a deterministic coder for what it looks up, not {coder!r}"
+        )
+    return coder

@@ -1,0 +1,365 @@
+"""Futures of state accesses, and the machine that completes them.
+
+Callbacks run from a queue, in the order in which they became ready, and never within each other:
+a chain of any length needs no stack. Each callback that waits is a ``_Then``, whose own result may
+have further callbacks: together they are a tree of callbacks.
+
+Pickled by value (see ``declarative``).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Protocol
+
+from beam_spark_runner.transforms.declarative.named import called
+
+
+class _Kind(Enum):
+    """What becomes of the result of a callback."""
+
+    APPLY = "apply"  # it is the result
+    ACCEPT = "accept"  # it is dropped
+    COMPOSE = "compose"  # it is a future, whose result is the result
+
+
+class StateFuture:
+    """The result of a state access, or of the callbacks that follow it.
+
+    States and ``DeclarationContext`` make futures. Each ``then_…`` returns a further one; callbacks
+    may also be added to a future that is complete. They run after the code that has added them has
+    returned.
+    """
+
+    __slots__ = ("_is_complete", "_machine", "_result", "_waiting")
+
+    is_state_future = True
+    """Recognises futures also if their class was pickled by value, and so is another one."""
+
+    def __init__(self, machine: "ImmediateMachine") -> None:
+        self._machine = machine
+        self._is_complete = False
+        self._result: Any = None
+        self._waiting: list[_Continuation] = []
+
+    def then_apply(self, fn: Callable[[Any], Any]) -> "StateFuture":
+        """Call ``fn`` with the result; what it returns is the result of the new future."""
+        return self._then(_Kind.APPLY, fn)
+
+    def then_accept(self, fn: Callable[[Any], Any]) -> "StateFuture":
+        """Call ``fn`` with the result; the result of the new future is None."""
+        return self._then(_Kind.ACCEPT, fn)
+
+    def then_compose(self, fn: Callable[[Any], "StateFuture"]) -> "StateFuture":
+        """Call ``fn`` with the result; it returns a future, whose result the new future gets."""
+        return self._then(_Kind.COMPOSE, fn)
+
+    def then_combine(self, other: "StateFuture", fn: Callable[[Any, Any], Any]) -> "StateFuture":
+        """Call ``fn`` with the results of this future and another one, once both are complete."""
+        futures = [self, other]
+        return self._machine.combined(futures, "then_combine").then_apply(_Spread(fn))
+
+    def then_conditionally_apply(
+        self,
+        condition: Callable[[Any], Any],
+        if_true: Callable[[Any], Any],
+        if_false: Callable[[Any], Any] | None = None,
+    ) -> "StateFuture":
+        """Call one of two functions with the result, as ``then_apply`` does.
+
+        Returns:
+            A future of a pair: whether the condition holds, and the result of the function that was
+            called, or None if there is no such function.
+        """
+        return self._branch(_Kind.APPLY, condition, if_true, if_false)
+
+    def then_conditionally_accept(
+        self,
+        condition: Callable[[Any], Any],
+        if_true: Callable[[Any], Any],
+        if_false: Callable[[Any], Any] | None = None,
+    ) -> "StateFuture":
+        """Call one of two functions with the result, as ``then_accept`` does.
+
+        Returns:
+            A future of a pair: whether the condition holds, and None.
+        """
+        return self._branch(_Kind.ACCEPT, condition, if_true, if_false)
+
+    def then_conditionally_compose(
+        self,
+        condition: Callable[[Any], Any],
+        if_true: Callable[[Any], "StateFuture"],
+        if_false: Callable[[Any], "StateFuture"] | None = None,
+    ) -> "StateFuture":
+        """Call one of two functions with the result, as ``then_compose`` does.
+
+        Returns:
+            A future of a pair: whether the condition holds, and the result of the future that the
+            function has returned, or None if there is no such function.
+        """
+        return self._branch(_Kind.COMPOSE, condition, if_true, if_false)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a StateFuture is neither true nor false; a callback gets its result")
+
+    def _then(self, kind: _Kind, fn: Callable[[Any], Any]) -> "StateFuture":
+        _check_callable(fn)
+        result = self._machine.future()
+        self._continue(_Then(kind, fn, result))
+        return result
+
+    def _branch(
+        self,
+        kind: _Kind,
+        condition: Callable[[Any], Any],
+        if_true: Callable[[Any], Any],
+        if_false: Callable[[Any], Any] | None,
+    ) -> "StateFuture":
+        _check_callable(condition)
+        _check_callable(if_true)
+        if if_false is not None:
+            _check_callable(if_false)
+        result = self._machine.future()
+        self._continue(_Branch(kind, condition, if_true, if_false, result))
+        return result
+
+    def _continue(self, continuation: "_Continuation") -> None:
+        if self._is_complete:
+            self._machine.later(continuation, self._result)
+        else:
+            self._waiting.append(continuation)
+
+    def _complete(self, result: Any) -> None:
+        self._is_complete, self._result = True, result
+        self._machine.count_complete()
+        waiting, self._waiting = self._waiting, []
+        for continuation in waiting:
+            self._machine.later(continuation, result)
+
+
+class ImmediateMachine:
+    """Completes futures where state accesses need not be waited for. Threads: one.
+
+    Attributes:
+        record: The record that is processed; None: none is.
+    """
+
+    def __init__(self) -> None:
+        self.record: Any = None
+        self._ready: deque[tuple[_Continuation, Any]] = deque()
+        self._incomplete = 0  # futures of the record
+
+    def run(self, record: Any, first: Callable[[Any], Any], element: Any) -> None:
+        """Process a record: run its first code, and then callbacks until none is left.
+
+        Args:
+            record: The record.
+            first: The code that the process has declared for such records.
+            element: The argument of ``first``.
+
+        Raises:
+            RuntimeError: Futures of the record wait for each other.
+        """
+        self.record = record
+        try:
+            first(element)
+            while self._ready:
+                continuation, value = self._ready.popleft()
+                continuation.run(value)
+            if self._incomplete:
+                raise RuntimeError(
+                    "futures of a record wait for each other: a callback of then_compose has "
+                    "returned a future that waits for this callback"
+                )
+        finally:
+            self.record = None
+            self._ready.clear()
+            self._incomplete = 0
+
+    def request(self, name: str, access: Callable[..., Any], *args: Any) -> StateFuture:
+        """Access a state of the record.
+
+        Args:
+            name: The name of the state.
+            access: Called with the state as the harness has it, and ``args``.
+            args: Further arguments.
+
+        Raises:
+            RuntimeError: No record is processed.
+        """
+        self._check_running("a state")
+        return self.completed(access(self.record.states[name], *args))
+
+    def future(self) -> StateFuture:
+        """Return a future that is not complete."""
+        self._check_running("a future")
+        self._incomplete += 1
+        return StateFuture(self)
+
+    def completed(self, result: Any) -> StateFuture:
+        """Return a future that is complete."""
+        future = StateFuture(self)
+        future._is_complete, future._result = True, result
+        return future
+
+    def combined(self, futures: Iterable[StateFuture], what: str = "combine_all") -> StateFuture:
+        """Return a future of the list of the results of others.
+
+        Args:
+            futures: The others.
+            what: The method that combines them, for messages.
+
+        Raises:
+            TypeError: One of them is no future.
+        """
+        futures = list(futures)
+        for future in futures:
+            check_future(future, what)
+        if not futures:
+            return self.completed([])
+        combination = _Combination(len(futures), self.future())
+        for place, future in enumerate(futures):
+            future._continue(_Part(combination, place))
+        return combination.result
+
+    def count_complete(self) -> None:
+        """Count that a future of ``future`` is complete."""
+        self._incomplete -= 1
+
+    def later(self, continuation: "_Continuation", value: Any) -> None:
+        """Run a continuation once the code that runs now has returned."""
+        self._check_running("a callback")
+        self._ready.append((continuation, value))
+
+    def _check_running(self, what: str) -> None:
+        if self.record is None:
+            raise RuntimeError(f"{what} is used outside of the callbacks of a record")
+
+
+class _Continuation(Protocol):
+    """What waits for the result of a future."""
+
+    def run(self, value: Any) -> None: ...
+
+
+class _Then:
+    """A callback, and the future of its result."""
+
+    __slots__ = ("_fn", "_kind", "_result")
+
+    def __init__(self, kind: _Kind, fn: Callable[[Any], Any], result: StateFuture) -> None:
+        self._kind, self._fn, self._result = kind, fn, result
+
+    def run(self, value: Any) -> None:
+        returned = called(self._fn, value)
+        if self._kind is _Kind.COMPOSE:
+            check_future(returned, "a callback of then_compose", self._fn)
+            returned._continue(_Forward(self._result))
+        else:
+            self._result._complete(returned if self._kind is _Kind.APPLY else None)
+
+
+class _Branch:
+    """A condition and the callbacks of its two branches."""
+
+    def __init__(
+        self,
+        kind: _Kind,
+        condition: Callable[[Any], Any],
+        if_true: Callable[[Any], Any],
+        if_false: Callable[[Any], Any] | None,
+        result: StateFuture,
+    ) -> None:
+        self._kind, self._condition, self._result = kind, condition, result
+        self._if_true, self._if_false = if_true, if_false
+
+    def run(self, value: Any) -> None:
+        holds = bool(called(self._condition, value))
+        fn = self._if_true if holds else self._if_false
+        if fn is None:
+            self._result._complete((holds, None))
+            return
+        returned = called(fn, value)
+        if self._kind is _Kind.COMPOSE:
+            check_future(returned, "a callback of then_conditionally_compose", fn)
+            returned._continue(_Pair(holds, self._result))
+        else:
+            self._result._complete((holds, returned if self._kind is _Kind.APPLY else None))
+
+
+class _Forward:
+    """Passes the result of a future that a callback has returned to the callback's own future."""
+
+    def __init__(self, result: StateFuture) -> None:
+        self._result = result
+
+    def run(self, value: Any) -> None:
+        self._result._complete(value)
+
+
+class _Pair:
+    """As ``_Forward``, for a branch."""
+
+    def __init__(self, holds: bool, result: StateFuture) -> None:
+        self._holds, self._result = holds, result
+
+    def run(self, value: Any) -> None:
+        self._result._complete((self._holds, value))
+
+
+class _Combination:
+    """Gathers the results of several futures."""
+
+    def __init__(self, size: int, result: StateFuture) -> None:
+        self.result = result
+        self._missing = size
+        self._results: list[Any] = [None] * size
+
+    def take(self, place: int, value: Any) -> None:
+        self._results[place] = value
+        self._missing -= 1
+        if not self._missing:
+            self.result._complete(self._results)
+
+
+class _Part:
+    """One of the futures of a combination."""
+
+    def __init__(self, combination: _Combination, place: int) -> None:
+        self._combination, self._place = combination, place
+
+    def run(self, value: Any) -> None:
+        self._combination.take(self._place, value)
+
+
+class _Spread:
+    """A function of several arguments as one of a list of them."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        _check_callable(fn)
+        self._fn = fn
+
+    def __call__(self, values: list[Any]) -> Any:
+        return called(self._fn, *values)
+
+
+def check_future(returned: Any, what: str, fn: Callable[..., Any] | None = None) -> None:
+    """Check that something is a ``StateFuture``.
+
+    Args:
+        returned: What should be one.
+        what: What needs it.
+        fn: The callback that has returned it; None: no callback has.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not getattr(returned, "is_state_future", False):
+        which = "" if fn is None else f" ({fn!r})"
+        raise TypeError(f"{what}{which} needs a StateFuture, not {returned!r}")
+
+
+def _check_callable(fn: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"a callback must be a function, not {fn!r}")

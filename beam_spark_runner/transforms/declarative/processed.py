@@ -1,0 +1,56 @@
+"""What is processed: an element in one window, a timer that fires, or the end of a window.
+
+Pickled by value (see ``declarative``).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
+
+
+class FiredTimer(NamedTuple):
+    """A timer that fires.
+
+    Attributes:
+        name: The name of the timer.
+        tag: Its dynamic tag; empty for most.
+        timestamp: The time for which it was set.
+    """
+
+    name: str
+    tag: str
+    timestamp: Timestamp
+
+
+class Record:
+    """A record with all that its callbacks may use.
+
+    Args:
+        kind: What it is, for messages.
+        context: The attributes that ``DeclarationContext`` has for it, by name.
+        states: The states of its key and window, as the harness has them, by name.
+        timers: The timers of its key and window, likewise.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        context: Mapping[str, Any],
+        states: Mapping[str, Any],
+        timers: Mapping[str, Any],
+    ) -> None:
+        self.kind, self.context = kind, context
+        self.states, self.timers = states, timers
+        self.variables: dict[str, Any] = {}
+        self.outputs: list[Any] = []  # as a DoFn returns them
+
+    def emit(self, value: Any, tag: str | None, timestamp: Any) -> None:
+        """Add an output, in the window of the record; see ``DeclarationContext.output``."""
+        if timestamp is not None:
+            pane = self.context.get("pane", PANE_INFO_UNKNOWN)
+            window = self.context["window"]
+            value = WindowedValue(value, Timestamp.of(timestamp), (window,), pane)
+        self.outputs.append(value if tag is None else TaggedOutput(tag, value))
