@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 LAYERS = (
     ("__init__",),
     ("make_class_archive", "plans"),
-    ("runner", "__main__", "savepoint", "errors"),
+    ("runner", "__main__", "savepoint", "state_store", "errors"),
     ("job",),
     ("in_process", "spark"),
     ("driving",),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
-from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.graph.model import TimestampCombiner

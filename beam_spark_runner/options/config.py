@@ -12,8 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.state_store import StateStoreAddress
 from beam_spark_runner.core.step_chunks import StepChunks
+from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_MIN_PAUSE_S,

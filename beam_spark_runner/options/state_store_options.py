@@ -4,7 +4,7 @@ import importlib.util
 from urllib.parse import urlsplit
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.core.store_address import StateStoreAddress
 
 _SCHEMES = ("redis", "rediss", "unix")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.state.remote.key_store import Change, StateStoreError, Structure
 from beam_spark_runner.state.remote.key_stores import key_store
 from tests.examples import examples

@@ -1,6 +1,6 @@
 """Opens state stores by their addresses."""
 
-from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.state.remote.key_store import KeyStore
 
 

@@ -3,19 +3,20 @@
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
 
 import redis
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.state.remote.key_store import StateStoreError
 from beam_spark_runner.state.remote.redis_store import RedisStore, client_of
 
 _OWNERS, _EPOCHS = "bsr:owners", "bsr:epochs"
 _OPTION = "state_store"
+_SCANNED = 1_000  # names that the server looks at in one step
 
 
 class RedisNamespaces:
@@ -83,9 +84,63 @@ class RedisNamespaces:
                 "be copied to it again and again; set maxmemory-policy to noeviction",
             )
 
-    @contextmanager
-    def _reaching(self) -> Iterator[redis.Redis]:
-        try:
-            yield client_of(self._address)
-        except (redis.RedisError, OSError) as error:
-            raise StateStoreError(self._address.url, str(error)) from error
+    def _reaching(self) -> AbstractContextManager[redis.Redis]:
+        return _reaching(self._address)
+
+
+class Owner(NamedTuple):
+    """Whose data is in a namespace.
+
+    Attributes:
+        namespace: The namespace.
+        folder: The URL or path of the checkpoint.
+        job: The name of the job; empty: it has none.
+        epoch: The last committed epoch that was noted.
+    """
+
+    namespace: str
+    folder: str
+    job: str
+    epoch: int
+
+
+def owners(address: StateStoreAddress) -> Sequence[Owner]:
+    """Return the namespaces in a server, in the order of their checkpoints.
+
+    Raises:
+        StateStoreError: The server does not work.
+    """
+    with _reaching(address) as client:
+        found: Any = client.hgetall(_OWNERS)
+        epochs: Any = client.hgetall(_EPOCHS)
+    return sorted(
+        (
+            Owner(name.decode(), owner["folder"], owner["job"], int(epochs.get(name, 0)))
+            for name, owner in ((name, json.loads(coded)) for name, coded in found.items())
+        ),
+        key=lambda each: (each.folder, each.namespace),
+    )
+
+
+def drop_namespace(address: StateStoreAddress, namespace: str) -> int:
+    """Remove all that is in a namespace; return the number of groups.
+
+    Raises:
+        StateStoreError: The server does not work.
+    """
+    groups = 0
+    with _reaching(address) as client:
+        for key in client.scan_iter(f"bsr:{{{namespace}.*", count=_SCANNED):
+            groups += key.endswith(b"}")
+            client.unlink(key)
+        client.hdel(_OWNERS, namespace)
+        client.hdel(_EPOCHS, namespace)
+    return groups
+
+
+@contextmanager
+def _reaching(address: StateStoreAddress) -> Iterator[redis.Redis]:
+    try:
+        yield client_of(address)
+    except (redis.RedisError, OSError) as error:
+        raise StateStoreError(address.url, str(error)) from error

@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from beam_spark_runner.core.state_store import StateStoreAddress
+from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.recovery.manifest import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
