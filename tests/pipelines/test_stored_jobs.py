@@ -23,6 +23,7 @@ from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.recovery.batch_start import BatchStart
 from beam_spark_runner.recovery.manifest import FencedError
 from tests.harness.processes import wait_for
+from tests.pipelines.dying_drivers import Deaths, Died
 from tests.pipelines.served_jobs import (
     SOON_S,
     VERSIONS,
@@ -329,8 +330,23 @@ def test_what_is_left_of_a_preparation_is_removed(tmp_path: Path) -> None:
             file.close()
             stored.files.keep(file.name, "name")
     assert len(names_in(tmp_path)) == 4
+    # As a server leaves them that is killed while it creates a file.
+    for name in ("000000000002-0123456789ab.job", "000000000001-0123456789ab.ended"):
+        (tmp_path / "jobs" / f".{name}.0123cdef").touch()
+    (tmp_path / "jobs" / ".000000000007.server.0123cdef").touch()
     with serving(tmp_path):
+        assert not list((tmp_path / "jobs").glob(".*"))
         assert names_in(tmp_path) == []
+
+
+def test_a_submission_comes_before_its_folder(tmp_path: Path, obstacle: Obstacle) -> None:
+    """A folder that no submission names would stay for good."""
+    server = Server(tmp_path)
+    id_ = server.prepare(obstacle.two_levels)
+    with Deaths(tmp_path / "jobs", 0, is_done=True).striking(), pytest.raises(Died):
+        server.jobs.run(id_)
+    (name,) = names_in(tmp_path)
+    assert name.endswith(".job")
 
 
 def test_old_ends_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

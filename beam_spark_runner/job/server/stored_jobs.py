@@ -57,6 +57,8 @@ from beam_spark_runner.storage.urls import is_url
 _LOGGER = logging.getLogger(__name__)
 _OPTION = "jobs_dir"
 _NAME = re.compile(r"(?P<number>\d{12})-(?P<id>[0-9a-f]{12})\.(?P<kind>files|job|ended|try-\d+)")
+_HIDDEN = re.compile(r"\.\d{12}[-.].+\.[0-9a-f]+")
+"""What a server that was killed has left of a file that it created; see ``MountedFolder``."""
 _READS_AT_ONCE = 32
 _OTHER_VERSIONS = (
     "the job was stored by other versions, and this job server does not continue it. Nothing of it "
@@ -115,12 +117,14 @@ class StoredJob:
     def next_start(self) -> int:
         """Return the number of the next start of the job; that of the first one is 1.
 
-        No earlier start has recorded events under this number, nor claimed the job with it.
+        No earlier start has recorded events under this number, nor claimed the job with it. Makes
+        the subfolder: one without a submission would not be found, and stay.
 
         Raises:
             FencedError: A later server has claimed the folder, and runs the job.
         """
         self._fence.check()
+        self.folder.storage.make_folder()
         try:
             recorded = last_start(self.root)
         except OSError as error:
@@ -147,7 +151,6 @@ class StoredJob:
         Raises:
             FencedError: A later server has claimed the folder, and may not have seen the job.
         """
-        self.folder.storage.make_folder()
         self._storage.create(f"{self._name}.job", encode_submitted(job, versions))
         try:
             self._fence.check()
@@ -306,14 +309,17 @@ class StoredJobs:
     def found(self) -> Sequence[FoundJob]:
         """Claim the folder, and read the jobs that earlier servers have stored, in their order.
 
-        What is left of those that were never submitted, and of those that have ended, is removed.
+        What is left of those that were never submitted, of those that have ended, and of files
+        that were not complete, is removed.
 
         Raises:
             CheckpointStorageError: The folder cannot be read or written.
         """
         self._fence.claim()
         kinds: dict[tuple[int, str], set[str]] = {}
-        for name in self._storage.names():
+        names = self._storage.names()
+        self._storage.delete([name for name in names if _HIDDEN.fullmatch(name)])
+        for name in names:
             if match := _NAME.fullmatch(name):
                 kinds.setdefault((int(match["number"]), match["id"]), set()).add(match["kind"])
         last = max((number for number, _ in kinds), default=0)
