@@ -171,15 +171,30 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
             staging_session_token,
         )
 
+    def submit(
+        self, proto_pipeline: beam_runner_api_pb2.Pipeline
+    ) -> tuple[str, Iterator[Any], Iterator[Any]]:
+        """Prepare and run a pipeline; return the job's id, its messages and its states.
+
+        A server that stores the job, or was about to, is waited for if it is lost.
+        """
+        if not self._outlasts_server:
+            return super().submit(proto_pipeline)  # type: ignore[no-any-return]
+
+        def prepare() -> str:
+            prepared = self.prepare(proto_pipeline)
+            endpoint = prepared.artifact_staging_endpoint.url
+            self.stage(proto_pipeline, endpoint, prepared.staging_session_token)
+            return str(prepared.preparation_id)
+
+        job = LastingJob(self.job_service, self._endpoint, self.timeout)
+        return job.run(prepare(), prepare), job.messages(), job.states()
+
     def run(self, preparation_id: str) -> tuple[str, Iterator[Any], Iterator[Any]]:
         """Run a prepared pipeline; return the job's id, its messages and its states.
 
-        If the server is lost, the messages end, and the states raise a JobServerLostError; a job
-        that the server stores is waited for until another one continues it.
+        If the server is lost, the messages end, and the states raise a JobServerLostError.
         """
-        if self._outlasts_server:
-            job = LastingJob(self.job_service, self._endpoint, self.timeout)
-            return job.run(preparation_id), job.messages(), job.states()
         job_id, messages, states = super().run(preparation_id)
         return job_id, _until_lost(messages), self._unless_lost(states, job_id)
 
