@@ -45,9 +45,9 @@ MAX_STARTS = 3
 _STOPPED = re.compile(r"(?P<fence>\d{12})\.stopped")
 _IDLE = re.compile(r"(?P<fence>\d{12})\.idle")
 _CHANGED = (
-    "the job in --checkpoint_dir was started by another version of this pipeline, and cannot be "
-    "continued by this one. Undo the change, or use another --checkpoint_dir (or remove that one) "
-    "to start from the beginning"
+    "the job was started by another version of this pipeline, and cannot be continued by this one. "
+    "Undo the change, or begin again: with an empty --checkpoint_dir, or as another job of a job "
+    "server"
 )
 
 
