@@ -8,8 +8,9 @@ nothing is left to do, and is the last file to be removed.
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -49,6 +50,22 @@ _CHANGED = (
     "Undo the change, or begin again: with an empty --checkpoint_dir, or as another job of a job "
     "server"
 )
+
+
+_Result = TypeVar("_Result")
+
+
+class Outlast(Protocol):
+    """Does work again while it raises a ``CheckpointStorageError``, or for some time."""
+
+    def __call__(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of ``work``, which may be repeated."""
+        ...
+
+
+def try_once(work: Callable[[], _Result]) -> _Result:
+    """See ``Outlast``: without patience."""
+    return work()
 
 
 class WorkFolders(Protocol):
@@ -109,6 +126,25 @@ class _Place(NamedTuple):
     finished: int
 
 
+class _Claim:
+    """A fence that a start creates. If the answer of the storage is lost, it is asked again.
+
+    A second fence would count as a start that has died.
+    """
+
+    def __init__(self, storage: DeletingStorage, content: bytes) -> None:
+        self._storage, self._content = storage, content
+        self._tried = 0
+
+    def succeeds(self, fence: int) -> bool:
+        """Create a fence; return whether it is this start's."""
+        name, was_tried = fence_name(fence), self._tried == fence
+        self._tried = fence
+        if self._storage.create(name, self._content):
+            return True
+        return was_tried and self._storage.read(name) == self._content
+
+
 class BatchStart:
     """A start of the driver of a bounded pipeline, with its newest commit.
 
@@ -120,6 +156,8 @@ class BatchStart:
         plan: The fingerprint of the plan.
         tries_again: Whether to start although earlier starts have ended at the same place.
         client: Of this start. None: if its driver dies, no Spark job of it continues.
+        outlast: Is called with each step of the start.
+        mark: Random, if steps are repeated: tells this start from others.
 
     Attributes:
         manifest: The newest manifest, with the fence of this start.
@@ -141,22 +179,29 @@ class BatchStart:
         *,
         tries_again: bool = False,
         client: SparkClient | None = None,
+        outlast: Outlast = try_once,
+        mark: str = "",
     ) -> None:
         self._storage, self._work, self._form = storage, work, commits()
         self._client = client
-        found = newest(storage, self._form)
+        last, place = outlast(lambda: self._look(plan, tries_again=tries_again))
+        self.number = self._claim(place, mark, outlast)
+        self.previous = outlast(self._clients_that_died)
+        kept = outlast(lambda: newest(storage, self._form, KEPT, self.number))
+        self._kept = kept
+        last = kept[-1] if kept else last
+        self.manifest = dataclasses.replace(last, fence=self.number)
+
+    def _look(self, plan: str, *, tries_again: bool) -> tuple[BatchManifest, _Place]:
+        """Return the newest commit, and where this start finds the job."""
+        found = newest(self._storage, self._form)
         last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
         if last.plan != plan:
             raise IncompatibleCheckpointError(("its plan is another one",), _CHANGED)
         place = _Place(last.commit, self._finished(last.commit + 1))
         if not tries_again:
             self._check_progress(place)
-        self.number = self._claim(place)
-        self.previous = self._clients_that_died()
-        kept = newest(storage, self._form, KEPT, self.number)
-        self._kept = kept
-        last = kept[-1] if kept else last
-        self.manifest = dataclasses.replace(last, fence=self.number)
+        return last, place
 
     def commit(self, mine: BatchManifest) -> BatchManifest:
         """Commit the manifest after ``manifest``, and continue from what is committed.
@@ -221,12 +266,13 @@ class BatchStart:
         self._storage.create(ENDED, json.dumps(metrics).encode())
         remove_ended(self._storage, self._work)
 
-    def _claim(self, place: _Place) -> int:
-        fence = highest_fence(self._storage)
-        content = json.dumps({**place._asdict(), "client": self._client}).encode()
+    def _claim(self, place: _Place, mark: str, outlast: Outlast) -> int:
+        fence = outlast(lambda: highest_fence(self._storage))
+        fields = {**place._asdict(), "client": self._client, "mark": mark}
+        claim = _Claim(self._storage, json.dumps(fields).encode())
         while True:
             fence += 1
-            if self._storage.create(fence_name(fence), content):
+            if outlast(partial(claim.succeeds, fence)):
                 return fence
 
     def _finished(self, run: int) -> int:

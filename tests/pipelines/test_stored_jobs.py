@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError, PipelineRefusedError
+from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
 from beam_spark_runner.job.run import recovery
 from beam_spark_runner.job.server import jobs as jobs_module
 from beam_spark_runner.job.server.api import JobApi
@@ -252,26 +252,6 @@ def test_what_another_server_has_ended_is_shown(
         (reason,) = job.record.messages.log.events()
         assert reason.message_text == "the other's reason"
     assert [name.rpartition(".")[2] for name in names_in(tmp_path)] == ["ended"]
-
-
-def test_a_job_whose_storage_fails_stays_and_can_be_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise CheckpointStorageError("there", "unavailable")
-
-    with serving(tmp_path) as server:
-        monkeypatch.setattr(recovery, "BatchStart", fail)
-        jobs = [server.submit(lambda p: p | beam.Impulse()) for _ in range(2)]
-        assert [state_of(job) for job in jobs] == ["FAILED", "FAILED"]
-        server.jobs.cancel(jobs[0].job_id)
-    monkeypatch.undo()
-    with serving(tmp_path) as server:
-        assert server.jobs.job(jobs[0].job_id).record.state == "CANCELLED"
-        again = server.jobs.job(jobs[1].job_id)
-        assert state_of(again) == "DONE"
-        # Clients end at the first last state that they see.
-        assert states_of(again).count("FAILED") == 0
 
 
 @pytest.mark.parametrize("is_stored", [False, True])

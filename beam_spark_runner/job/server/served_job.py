@@ -14,7 +14,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.identity import folder_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob, check_streams
-from beam_spark_runner.job.run.control import JobControl
+from beam_spark_runner.job.run.control import JobCancelledError, JobControl
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
@@ -199,8 +199,7 @@ class ServedJob:
             recovery: ServedRecovery | None = None
             try:
                 if self._ending is not None:
-                    self._ending.begin()
-                    prepared = prepared.for_start(self._ending.stored.next_start())
+                    prepared = prepared.for_start(self._ending.begin(self.control.pause))
                 session = open_session(prepared.config)
                 closing.callback(session.close)
                 if self._ending is not None:
@@ -231,6 +230,8 @@ class ServedJob:
                 lost = isinstance(error, (LostSparkError, FencedError))
                 if self._ending is not None and (lost or self.control.is_suspended):
                     self._suspend(str(error))
+                elif isinstance(error, JobCancelledError):
+                    self.drop()
                 else:
                     self._end_with(error)
                 return False

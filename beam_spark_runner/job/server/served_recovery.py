@@ -63,7 +63,7 @@ class ServedRecovery(JobRecovery):
     def _check_claimed(self, start: BatchStart) -> None:
         self._ending.stored.check_server()
         # An earlier server stores the end before it removes what the start would have found.
-        if self._ending.found() is not None and not self._control.is_cancelled:
+        if self._ending.look() is not None and not self._control.is_cancelled:
             raise FencedError(start.number, start.number + 1)
 
     @override

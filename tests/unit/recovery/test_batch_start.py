@@ -1,8 +1,10 @@
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.batch_manifest import (
     BatchManifest,
     StoredPart,
@@ -129,6 +131,60 @@ def test_each_commit_is_progress(files: Files, work: Work) -> None:
 def test_a_start_that_ended_in_order_has_not_died(files: Files, work: Work) -> None:
     for _ in range(8):
         BatchStart(files, work, "plan").stop()
+
+
+class Away(Files):
+    """Storage of which one call fails, once: before or after it has had its effect."""
+
+    def __init__(self, nth: int, *, has_effect: bool) -> None:
+        super().__init__()
+        self._nth, self._has_effect = nth, has_effect
+        self.calls = 0
+
+    def _call(self, work: Callable[[], Any]) -> Any:
+        self.calls += 1
+        if self.calls == self._nth:
+            if self._has_effect:
+                work()
+            raise CheckpointStorageError("there", "away")
+        return work()
+
+    def names(self) -> Any:
+        return self._call(super().names)
+
+    def read(self, name: str) -> Any:
+        return self._call(lambda: Files.read(self, name))
+
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> Any:
+        return self._call(lambda: Files.create(self, name, data, after))
+
+
+def again(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except CheckpointStorageError:
+        return work()
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+def test_a_start_outlasts_storage_that_is_away(*, work: Work, has_effect: bool) -> None:
+    nth, calls = 0, 1
+    while nth < calls:
+        nth += 1
+        files = Away(0, has_effect=has_effect)
+        commit(BatchStart(files, work, "plan"))
+        BatchStart(files, work, "plan", client=client(2))
+        files.calls, files._nth = 0, nth
+        start = BatchStart(files, work, "plan", outlast=again)
+        calls = files.calls
+        assert (start.number, start.manifest.commit, start.previous) == (3, 1, (client(2),))
+        # No fence counts as a start that has died.
+        assert [name for name in Files.names(files) if name.endswith(".fence")][-1:] == [
+            fence_name(3)
+        ]
+    assert nth > 5
+    with pytest.raises(CheckpointStorageError):
+        BatchStart(Away(1, has_effect=has_effect), work, "plan")
 
 
 def client(number: int) -> SparkClient:
