@@ -198,9 +198,9 @@ class BatchStart:
         last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
         if last.plan != plan:
             raise IncompatibleCheckpointError(("its plan is another one",), _CHANGED)
-        place = _Place(last.commit, self._finished(last.commit + 1))
-        if not tries_again:
-            self._check_progress(place)
+        place = _Place(last.commit, _finished(self._work, last.commit + 1))
+        if not tries_again and _deaths_at(self._storage, place) >= MAX_STARTS:
+            raise CrashLoopError(MAX_STARTS, *place)
         return last, place
 
     def commit(self, mine: BatchManifest) -> BatchManifest:
@@ -275,36 +275,51 @@ class BatchStart:
             if outlast(partial(claim.succeeds, fence)):
                 return fence
 
-    def _finished(self, run: int) -> int:
-        names = self._work.names(work_folder(run))
-        finishes = (finish_in(name) for name in names)
-        return len({finish.partition for finish in finishes if finish is not None})
-
-    def _check_progress(self, place: _Place) -> None:
-        names = self._storage.names()
-        fences = sorted(fence for name in names if (fence := fence_in(name)) is not None)
-        stopped = set(map(_stopped_in, names))
-        last = fences[-MAX_STARTS:]
-        if len(last) < MAX_STARTS or not stopped.isdisjoint(last):
-            return
-        if all(self._place_of(fence) == place for fence in last):
-            raise CrashLoopError(MAX_STARTS, *place)
-
-    def _place_of(self, fence: int) -> _Place:
-        content = self._content_of(fence)
-        return _Place(content["commit"], content["finished"])
-
     def _clients_that_died(self) -> tuple[SparkClient, ...]:
         names = self._storage.names()
         fences = {fence for name in names if (fence := fence_in(name)) is not None}
         ended = {number for name in names for number in (_stopped_in(name), _idle_in(name))}
         earlier = sorted(fence for fence in fences - ended if fence < self.number)
-        clients = [self._content_of(fence).get("client") for fence in earlier]
+        clients = [_content_of(self._storage, fence).get("client") for fence in earlier]
         return tuple(SparkClient(*client) for client in clients if client is not None)
 
-    def _content_of(self, fence: int) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self._storage.read(fence_name(fence)))
-        return content
+
+def deaths_without_progress(storage: DeletingStorage, work: WorkFolders) -> int:
+    """Return how many of the last starts have died where the job is now, ``MAX_STARTS`` at most.
+
+    Args:
+        storage: The folder of the job.
+        work: The folders of its Spark jobs.
+
+    Raises:
+        CorruptManifestError: The newest manifest is damaged.
+    """
+    found = newest(storage, commits())
+    commit = found[-1].commit if found else 0
+    return _deaths_at(storage, _Place(commit, _finished(work, commit + 1)))
+
+
+def _deaths_at(storage: DeletingStorage, place: _Place) -> int:
+    names = storage.names()
+    fences = sorted(fence for name in names if (fence := fence_in(name)) is not None)
+    stopped = set(map(_stopped_in, names))
+    deaths = 0
+    for fence in reversed(fences[-MAX_STARTS:]):
+        content = _content_of(storage, fence)
+        if fence in stopped or _Place(content["commit"], content["finished"]) != place:
+            break
+        deaths += 1
+    return deaths
+
+
+def _finished(work: WorkFolders, run: int) -> int:
+    finishes = (finish_in(name) for name in work.names(work_folder(run)))
+    return len({finish.partition for finish in finishes if finish is not None})
+
+
+def _content_of(storage: DeletingStorage, fence: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(storage.read(fence_name(fence)))
+    return content
 
 
 def _stopped_in(name: str) -> int | None:

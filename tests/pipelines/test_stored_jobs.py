@@ -1,5 +1,6 @@
 """Jobs of a server that the next server continues."""
 
+import json
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
 from beam_spark_runner.job.watching.record import StateChange
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.recovery.batch_start import BatchStart
-from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.recovery.manifest import FencedError, fence_name
 from tests.harness.processes import wait_for
 from tests.pipelines.dying_drivers import Deaths, Died
 from tests.pipelines.served_jobs import (
@@ -188,6 +189,30 @@ def test_a_job_that_ends_its_servers_is_given_up(tmp_path: Path, obstacle: Obsta
         (reason,) = again.record.messages.log.events()
         assert "3 starts of this job have ended at the same place" in reason.message_text
     assert names_in(tmp_path) == [f"000000000001-{job.job_id}.ended"]
+
+
+def test_a_job_that_may_have_ended_its_servers_runs_alone(tmp_path: Path) -> None:
+    def impulse(p: beam.Pipeline) -> None:
+        p | beam.Impulse()
+
+    may_open = threading.Event()
+    with serving(tmp_path, jobs=2, before_open=may_open.wait) as server:
+        jobs = [server.submit(impulse) for _ in range(3)]
+        ending = threading.Thread(target=server.jobs.end, args=(SOON_S,))
+        ending.start()
+        wait_for(lambda: all(job.control.is_suspended or job.has_ended for job in jobs))
+        may_open.set()
+        ending.join()
+    for job in jobs[:2]:  # as if the server had died twice; the third one has waited
+        folder = tmp_path / "jobs" / job.job_id
+        for fence in (2, 3):
+            (folder / fence_name(fence)).write_text(json.dumps({"commit": 0, "finished": 0}))
+    may_open.clear()
+    with serving(tmp_path, jobs=2, before_open=may_open.wait) as server:
+        serving_threads = [each.name for each in threading.enumerate() if "beam-serve" in each.name]
+        assert serving_threads == [f"beam-serve-{jobs[0].job_id}"]
+        may_open.set()
+        assert [state_of(server.jobs.job(job.job_id)) for job in jobs] == ["DONE"] * 3
 
 
 def test_a_later_server_takes_the_jobs_over(tmp_path: Path, obstacle: Obstacle) -> None:

@@ -68,6 +68,7 @@ class JobRecovery(ABC):
         waits_s: ``--previous_worker_recovery_timeout``.
         began_s: When the first start of the job began, Unix time.
         tries_again: Whether to start although earlier starts have ended at the same place.
+        on_commit: Is called at each commit.
 
     Attributes:
         began_s: See the argument.
@@ -88,6 +89,7 @@ class JobRecovery(ABC):
         began_s: float,
         *,
         tries_again: bool = False,
+        on_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self.began_s = began_s
         self.done_metrics: tuple[bytes, ...] | None = None
@@ -100,6 +102,7 @@ class JobRecovery(ABC):
         self._option = option
         self._waits_s = waits_s
         self._tries_again = tries_again
+        self._on_commit = on_commit
         self._ended = threading.Event()
 
     def begun_writes(self, plan: Plan) -> frozenset[TransformId]:
@@ -216,6 +219,7 @@ class JobRecovery(ABC):
                     background=background,
                     on_continue=lambda done: self._continues(settings, done),
                     slots=session.slots,
+                    on_commit=self._on_commit,
                 ),
             )
             with contextlib.closing(store):

@@ -43,7 +43,11 @@ from beam_spark_runner.options.server_options import (
     DEFAULT_EVENT_FLUSH_S,
 )
 from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import MAX_STARTS, CrashLoopError
+from beam_spark_runner.recovery.batch_start import (
+    MAX_STARTS,
+    CrashLoopError,
+    deaths_without_progress,
+)
 from beam_spark_runner.recovery.commit import highest_fence
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
@@ -214,6 +218,14 @@ class StoredJob:
         storage = self.folder.storage
         return storage.exists() and any(map(commit_in, storage.names()))
 
+    def deaths_without_progress(self) -> int:
+        """Return how many of its last starts have died where it is now; 0 if that is not known."""
+        folder = self.folder
+        try:
+            return deaths_without_progress(folder.storage, folder) if folder.storage.exists() else 0
+        except (CheckpointStorageError, CorruptManifestError):  # which its start meets, too
+            return 0
+
     @contextlib.contextmanager
     def _logging_errors(self) -> Iterator[None]:
         try:
@@ -238,6 +250,7 @@ class FoundJob:
         submitted: Its submission.
         ended: How it has ended. None: it is not over.
         tries: How many servers have begun to compile it, and ended before they had done it.
+        deaths: How many of its last starts have died without progress.
         differences: The versions with which it was stored, if this server has others.
     """
 
@@ -245,7 +258,13 @@ class FoundJob:
     submitted: SubmittedJob
     ended: EndedJob | None = None
     tries: int = 0
+    deaths: int = 0
     differences: tuple[str, ...] = ()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it is given up if this server dies, too, while it runs without progress."""
+        return max(self.tries, self.deaths) == MAX_STARTS - 1
 
     def check(self) -> None:
         """Check whether this server can continue the job.
@@ -348,6 +367,7 @@ class StoredJobs:
             stored=stored,
             submitted=submitted,
             tries=sum(kind.startswith("try-") for kind in kinds),
+            deaths=stored.deaths_without_progress(),
             differences=self._differences(versions),
         )
 

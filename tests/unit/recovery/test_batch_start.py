@@ -17,6 +17,7 @@ from beam_spark_runner.recovery.batch_start import (
     BatchStart,
     CrashLoopError,
     SparkClient,
+    deaths_without_progress,
     remove_ended,
 )
 from beam_spark_runner.recovery.finishes import Finish
@@ -108,6 +109,19 @@ def test_three_starts_may_end_at_one_place(files: Files, work: Work) -> None:
     with pytest.raises(CrashLoopError, match="3 starts of this job have ended"):
         BatchStart(files, work, "plan")
     assert BatchStart(files, work, "plan", tries_again=True).number == 4
+
+
+def test_deaths_are_counted_since_the_last_progress(files: Files, work: Work) -> None:
+    assert deaths_without_progress(files, work) == 0
+    for expected in (1, 2):
+        die(files, work)
+        assert deaths_without_progress(files, work) == expected
+    BatchStart(files, work, "plan").stop()
+    assert deaths_without_progress(files, work) == 0
+    die(files, work, 2)
+    assert deaths_without_progress(files, work) == 2
+    commit(BatchStart(files, work, "plan"))
+    assert deaths_without_progress(files, work) == 0
 
 
 def test_each_finished_partition_is_progress(files: Files, work: Work) -> None:
