@@ -21,6 +21,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import SPARK_UI_URL, open_channel
 from beam_spark_runner.job.client.lasting_job import LastingJob
+from beam_spark_runner.job.client.lost_harnesses import log_losses_at_debug
 from beam_spark_runner.job.client.open_streams import StreamsOfProgram
 from beam_spark_runner.job.client.reaching import wait_for_server
 from beam_spark_runner.job.client.submitted import LOST, SubmittedPipelineResult
@@ -65,6 +66,14 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             name=self._name,
             spark_ui_url=self._spark_ui_url,
         )
+
+    @staticmethod
+    def start_and_replace_loopback_environments(pipeline: Any, options: Any) -> Any:
+        """Start what runs user code in this process; its losses are those of the server."""
+        callbacks = PortableRunner.start_and_replace_loopback_environments(pipeline, options)
+        if callbacks:
+            log_losses_at_debug()
+        return callbacks
 
     def create_job_service(self, options: PipelineOptions) -> JobServiceHandle:
         """Connect to the job server.
