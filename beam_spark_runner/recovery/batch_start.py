@@ -17,6 +17,7 @@ from typing_extensions import override
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.batch_manifest import (
     BatchManifest,
+    commit_in,
     commits,
     work_folder,
 )
@@ -157,7 +158,7 @@ class BatchStart:
         tries_again: Whether to start although earlier starts have ended at the same place.
         client: Of this start. None: if its driver dies, no Spark job of it continues.
         outlast: Is called with each step of the start.
-        mark: Random, if steps are repeated: tells this start from others.
+        mark: Random: tells this start from others, also from those of a later job in the folder.
 
     Attributes:
         manifest: The newest manifest, with the fence of this start.
@@ -261,15 +262,26 @@ class BatchStart:
             self._storage.create(f"{self.number:012d}.idle", b"")
 
     def end(self) -> None:
-        """Note that the job is done, with its metrics, and remove its files."""
+        """Note that the job is done, with its metrics, and remove its files.
+
+        If another start has claimed the job, it does so; or another job has begun in the folder.
+        """
+        if not self._is_latest():
+            return
         metrics = [info.hex() for infos in self.manifest.done.values() for info in infos]
         self._storage.create(ENDED, json.dumps(metrics).encode())
         remove_ended(self._storage, self._work)
 
+    def _is_latest(self) -> bool:
+        if highest_fence(self._storage) != self.number:
+            return False
+        return self._storage.read(fence_name(self.number)) == self._claimed
+
     def _claim(self, place: _Place, mark: str, outlast: Outlast) -> int:
         fence = outlast(lambda: highest_fence(self._storage))
         fields = {**place._asdict(), "client": self._client, "mark": mark}
-        claim = _Claim(self._storage, json.dumps(fields).encode())
+        self._claimed = json.dumps(fields).encode()
+        claim = _Claim(self._storage, self._claimed)
         while True:
             fence += 1
             if outlast(partial(claim.succeeds, fence)):
@@ -320,6 +332,25 @@ def _finished(work: WorkFolders, run: int) -> int:
 def _content_of(storage: DeletingStorage, fence: int) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(storage.read(fence_name(fence)))
     return content
+
+
+def remove_leftovers(storage: DeletingStorage, work: WorkFolders) -> None:
+    """Remove what is left of a job that is over, before another one begins in its folder.
+
+    A driver that has slept while another one ended the job may create one more manifest.
+
+    Args:
+        storage: The folder of the job.
+        work: The folders of its Spark jobs.
+    """
+    names = storage.names()
+    # Of a job that has begun meanwhile, the submission is older than all that ``names`` has.
+    if SUBMISSION in storage.names():
+        return
+    for run in range(1, max(filter(None, map(commit_in, names)), default=0) + 2):
+        work.remove(work_folder(run))
+    kinds = (commit_in, fence_in, _stopped_in, _idle_in)
+    storage.delete([name for name in names if any(kind(name) is not None for kind in kinds)])
 
 
 def _stopped_in(name: str) -> int | None:

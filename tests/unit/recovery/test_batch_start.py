@@ -19,6 +19,7 @@ from beam_spark_runner.recovery.batch_start import (
     SparkClient,
     deaths_without_progress,
     remove_ended,
+    remove_leftovers,
 )
 from beam_spark_runner.recovery.finishes import Finish
 from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError, fence_name
@@ -271,3 +272,38 @@ def test_ended_is_the_last_file_to_be_removed(files: Files, work: Work) -> None:
     assert remove_ended(files, work) == (b"m", b"n")
     assert not files.names()
     assert not work.folders
+
+
+def test_a_start_that_wakes_up_late_does_not_end_the_next_job(files: Files, work: Work) -> None:
+    late = BatchStart(files, work, "plan", mark="late")
+    second = BatchStart(files, work, "plan", mark="second")
+    before = dict(files.files)
+    late.end()
+    assert files.files == before
+    second.end()
+    assert files.files == {}
+    late.end()
+    assert files.files == {}
+    files.create(SUBMISSION, b"another job")
+    next_ = BatchStart(files, work, "plan", mark="next")
+    assert next_.number == late.number
+    before = dict(files.files)
+    late.end()
+    assert files.files == before
+
+
+def test_what_a_driver_that_slept_has_left_is_removed_before_the_next_job(
+    files: Files, work: Work
+) -> None:
+    start = BatchStart(files, work, "plan")
+    commit(start)
+    start.stop()
+    BatchStart(files, work, "plan", client=client(1)).rest()
+    work.folders[work_folder(2)] = ["rows"]
+    before = dict(files.files)
+    remove_leftovers(files, work)  # another start has just begun the job
+    assert (files.files, len(work.folders)) == (before, 1)
+    files.delete([SUBMISSION])
+    files.create("of-others", b"")
+    remove_leftovers(files, work)
+    assert (list(files.files), work.folders) == (["of-others"], {})
