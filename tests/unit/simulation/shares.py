@@ -8,6 +8,7 @@ SCHEDULES = _ALL * 14 // 40
 DRAWN = _ALL * 6 // 40
 BATCH_SCHEDULES = _ALL * 17 // 40
 BATCH_DRAWN = _ALL * 3 // 40
+BATCH_RECOVERED = _ALL // 2
 
 
 def timeout_s(steps: int) -> int:
