@@ -233,8 +233,8 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Beam's suites alone; hours.
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) --on-spark tests/pipelines/test_random_pipelines.py
 
-simulation: $(READY) ## 6 million steps of simulated drivers, clusters, tasks, hosts and clocks; over an hour
-	SIMULATION_STEPS=6000000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
+simulation: $(READY) ## 7.5 million steps of simulated drivers, clusters, tasks, hosts and clocks; over an hour
+	SIMULATION_STEPS=7500000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
 
 # Prism takes part, where .venv-conformance has it.
 random-streams: export RANDOM_STREAMS ?= 600

@@ -1,6 +1,6 @@
 """The folder of a simulated job, as one start of its driver sees it: see ``JobFolder``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -36,7 +36,21 @@ class StoredFolders:
 
 
 class DriverAnswers(Answers):
-    """See ``Answers``; its errors are those of storage that is away."""
+    """See ``Answers``; its errors are those of storage that is away.
+
+    Attributes:
+        before_commit: Is called once, before the next manifest is created.
+    """
+
+    before_commit: Callable[[], None] | None = None
+
+    @override
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        if name.endswith(".manifest") and self.before_commit is not None:
+            before_commit, self.before_commit = self.before_commit, None
+            before_commit()
+            self.pause()
+        return super().create(name, data, after)
 
     @override
     def _answer(self, ask: Callable[[], T]) -> T:

@@ -194,7 +194,7 @@ class RecoveredWorld(BatchWorld):
         folders: What is stored.
         starts: The starts of the driver that have not ended, the latest last.
         count: How many starts there were.
-        tasks: How many attempts have made something, by Spark job and partition.
+        tasks: How many attempts have made something, by level and partition.
     """
 
     def __init__(self, pipeline: BoundedPipeline, seed: int, faults: float = 0.05) -> None:
@@ -261,10 +261,23 @@ class RecoveredWorld(BatchWorld):
         if not self.starts:
             self._start_or_end()
 
-    def sleep(self, steps: int) -> None:
-        """A driver sleeps, with its tasks, and the command runs once more."""
-        self.random.choice(self.starts).wakes_at = self.steps + steps
-        self.start()
+    def sleep(self, steps: int, *, before_commit: bool = False) -> None:
+        """A driver sleeps, with its tasks, and the command runs once more.
+
+        Args:
+            steps: How long.
+            before_commit: Not now, but once it is about to commit.
+        """
+        start = self.random.choice(self.starts)
+
+        def sleep() -> None:
+            start.wakes_at = self.steps + steps
+            self.start()
+
+        if before_commit:
+            start.answers.before_commit = sleep
+        else:
+            sleep()
 
     def lose_answer(self) -> None:
         """The storage fails when a driver creates its next file, which may be there."""
@@ -304,7 +317,7 @@ class RecoveredWorld(BatchWorld):
         place = (program.batch or BatchPart()).place
         assert place is not None
         report = made.report
-        self.tasks[made.run, report.partition] += 1
+        self.tasks[report.level, report.partition] += 1
         if report.failure is not None or report.poisoned:
             return
         finish = Finish(report.partition, place.tasks, report.attempt)

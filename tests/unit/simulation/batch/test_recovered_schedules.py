@@ -33,7 +33,7 @@ def disturb(world: RecoveredWorld, random: Random) -> None:
         case 0 | 1:
             world.kill()
         case 2 | 3 | 4:
-            world.sleep(random.choice((0, 30, 300)))
+            world.sleep(random.choice((0, 30, 300)), before_commit=random.random() < 0.5)
         case 5:
             world.lose_answer()
         case 6:
@@ -77,18 +77,19 @@ def test_a_finished_partition_is_not_run_again() -> None:
     plan = planned_in_levels(parse(SHAPES["chain"]))
     world = RecoveredWorld(BoundedPipeline(plan=plan, partitions=3, shares_storage=True), 0, 0.0)
     try:
-        finished: list[tuple[int, int]] = []  # Spark job and partition
+        finished: list[int] = []  # partitions of the last level that has begun
         while len(finished) != 2:
             world.step()
             finished = [
-                (int(folder[-12:]), finish.partition)
-                for folder, files in world.folders.work.items()
+                finish.partition
+                for files in world.folders.work.values()
                 for finish in filter(None, map(finish_in, files.content))
                 if finish.partitions == 3
             ]
+        level = max(level for level, _ in world.tasks)
         world.kill()
         world.finish()
-        assert [world.tasks[each] for each in finished] == [1, 1]
+        assert [world.tasks[level, each] for each in finished] == [1, 1]
     finally:
         world.close()
 
