@@ -248,6 +248,7 @@ kills: $(READY) $(SPARK_CLASSES) ## Over 800 runs in which a process is killed a
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 	BATCH_KILLS=100 $(PYTEST) integration/test_batch_jobs_killed.py integration/test_table_writes_killed.py
+	SERVER_KILLS=60 $(PYTEST) integration/test_job_servers_killed.py
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py \
 		integration/test_file_sinks.py integration/test_migrations_killed.py
 
