@@ -4,20 +4,23 @@ Starts of the driver use one folder. Each goes on in steps, as the only one or w
 wakes up, which may have tasks that still run.
 """
 
+import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import override
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import CheckpointStorageError, LostRowsError, SparkJobError
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.driving.cluster import LevelsJob, LevelsResult
 from beam_spark_runner.driving.output_rows import ClusterRows
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.driving.stored_segments import StoredSegments, Surroundings
-from beam_spark_runner.engine.program import BatchPart, LevelProgram
+from beam_spark_runner.engine.program import BatchPart, LevelProgram, SideInputRows
 from beam_spark_runner.engine.task.stored_output import OutputFile
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.recovery.batch_start import (
@@ -56,7 +59,8 @@ class FolderCluster(SimulatedCluster):
     Args:
         world: See ``SimulatedCluster``.
         folders: What is stored.
-        may_miss: Returns whether rows may be missing: another start may have removed them.
+        may_miss: Returns whether rows may be missing: another start, or somebody else, may have
+            removed them.
     """
 
     def __init__(self, world: Any, folders: StoredFolders, may_miss: Callable[[], bool]) -> None:
@@ -69,11 +73,24 @@ class FolderCluster(SimulatedCluster):
         return StoredRows([Partition([each]) for each in rows if each is not None], self._read)
 
     @override
-    def machines_were_lost(self, error: BaseException) -> bool:
-        if isinstance(error, ClusterError) and error.missing is not None:
+    def run(self, job: LevelsJob) -> LevelsResult | None:
+        with self._noticing_losses():
+            return super().run(job)
+
+    @override
+    def gather(self, *arguments: Any) -> Mapping[DestinationId, SideInputRows]:
+        with self._noticing_losses():
+            return super().gather(*arguments)
+
+    @contextlib.contextmanager
+    def _noticing_losses(self) -> Iterator[None]:
+        try:
+            yield
+        except ClusterError as error:
+            if error.missing is None:
+                raise
             assert self._may_miss(), "rows are missing that a manifest names"
             raise LostRowsError(error.missing, "they were removed") from error
-        return super().machines_were_lost(error)
 
 
 class Start:
@@ -94,11 +111,14 @@ class Start:
         self._world = world
         self.answers = DriverAnswers(world.folders.root, world.random)
         self.answers.pause = pause
-        self.cluster = FolderCluster(world, world.folders, self.may_be_replaced)
+        self.cluster = FolderCluster(world, world.folders, self._may_miss)
         self.tally = RunMetrics()
         self.background: list[Steps] = []
         self.wakes_at = 0
         self.steps = Steps(self._run)
+
+    def _may_miss(self) -> bool:
+        return self._world.has_lost_rows or self.may_be_replaced()
 
     def may_be_replaced(self) -> bool:
         """Whether a later start has claimed the job, or has ended it."""
@@ -194,6 +214,7 @@ class RecoveredWorld(BatchWorld):
         folders: What is stored.
         starts: The starts of the driver that have not ended, the latest last.
         count: How many starts there were.
+        has_lost_rows: Whether ``lose_file`` has removed any.
         tasks: How many attempts have made something, by level and partition.
     """
 
@@ -206,6 +227,7 @@ class RecoveredWorld(BatchWorld):
         self._committed: Sequence[bytes] | None = None
         self.starts = [Start(self)]
         self.count = 1
+        self.has_lost_rows = False
         self.tasks: Counter[tuple[int, int]] = Counter()
 
     @override
@@ -278,6 +300,13 @@ class RecoveredWorld(BatchWorld):
             start.answers.before_commit = sleep
         else:
             sleep()
+
+    def lose_file(self) -> None:
+        """Somebody removes rows that a task has stored."""
+        there = [rows for rows in self.folders.rows.values() if not rows.is_lost]
+        if there:
+            self.has_lost_rows = True
+            self.random.choice(there).is_lost = True
 
     def lose_answer(self) -> None:
         """The storage fails when a driver creates its next file, which may be there."""

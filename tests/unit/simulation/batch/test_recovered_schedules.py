@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from beam_spark_runner.recovery.batch_manifest import commit_in, commits
 from beam_spark_runner.recovery.finishes import finish_in
 from tests.golden.notation import parse
 from tests.unit.simulation.batch.pipelines import SHAPES, BoundedPipeline, planned_in_levels
@@ -29,7 +30,7 @@ def drawn(random: Random) -> BoundedPipeline:
 
 def disturb(world: RecoveredWorld, random: Random) -> None:
     """Let one thing happen that must make no difference."""
-    match random.randrange(8):
+    match random.randrange(9):
         case 0 | 1:
             world.kill()
         case 2 | 3 | 4:
@@ -45,6 +46,8 @@ def disturb(world: RecoveredWorld, random: Random) -> None:
             )
         case 7:
             world.lose_host()
+        case 8:
+            world.lose_file()
 
 
 def run(seed: int) -> tuple[int, int]:
@@ -112,3 +115,23 @@ def test_what_tasks_have_left_is_processed_by_a_start_without_rounds(shape: str)
         finally:
             world.close()
         at += 5
+
+
+def test_rows_between_two_rounds_are_made_again() -> None:
+    plan = planned_in_levels(parse(SHAPES["rounds"]))
+    world = RecoveredWorld(BoundedPipeline(plan=plan, partitions=2, shares_storage=True), 0, 0.0)
+    try:
+        running = None
+        while running is None:
+            world.step()
+            commits_ = (commit_in(name) for name in world.folders.root.content)
+            newest = max(filter(None, commits_), default=0)
+            if newest:
+                name = commits().name_of(newest)
+                running = commits().decode(world.folders.root.content[name], name).running
+        world.has_lost_rows = True
+        for rows in world.folders.rows.values():
+            rows.is_lost = True
+        world.finish()
+    finally:
+        world.close()
