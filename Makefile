@@ -233,8 +233,8 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Beam's suites alone; hours.
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) --on-spark tests/pipelines/test_random_pipelines.py
 
-simulation: $(READY) ## 6 million steps of simulated drivers, clusters, tasks, hosts and clocks; over an hour
-	SIMULATION_STEPS=6000000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
+simulation: $(READY) ## 7.5 million steps of simulated drivers, clusters, tasks, hosts and clocks; over an hour
+	SIMULATION_STEPS=7500000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
 
 # Prism takes part, where .venv-conformance has it.
 random-streams: export RANDOM_STREAMS ?= 600
@@ -248,6 +248,7 @@ kills: $(READY) $(SPARK_CLASSES) ## Over 800 runs in which a process is killed a
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 	BATCH_KILLS=100 $(PYTEST) integration/test_batch_jobs_killed.py integration/test_table_writes_killed.py
+	SERVER_KILLS=60 $(PYTEST) integration/test_job_servers_killed.py
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py \
 		integration/test_file_sinks.py integration/test_migrations_killed.py
 

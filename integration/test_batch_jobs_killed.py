@@ -1,16 +1,25 @@
 """Batch jobs whose program is killed at any of its changes, until they are done."""
 
+import json
 import os
 import random
 import signal
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from integration.batch_deaths import Death
-from integration.batch_driver import ELEMENTS, KEYS, PIPELINES
+from integration.batch_driver import (
+    COUNTED,
+    ELEMENTS,
+    KAFKA_SINK,
+    PIPELINES,
+    TO_FILES,
+    check_lines,
+)
+from integration.kafka_broker import start_broker
+from integration.kafka_pipelines import numbers_in, numbers_to
 from tests.cli.programs import Ended, Program
 
 pytestmark = pytest.mark.timeout(3600)
@@ -26,8 +35,10 @@ _SCRIPT = """
 class Runs:
     """One job, and the starts of it that are killed."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
+    def __init__(
+        self, folder: Path, name: str, check_output: Callable[[str, Path], None] = check_lines
+    ) -> None:
+        self._folder, self._name, self._check_output = folder, name, check_output
         self._out = folder / "out"
         self.job = str(folder / "job")
         self.flags: Sequence[str] = ()
@@ -65,17 +76,8 @@ class Runs:
     def check(self, ended: Ended) -> None:
         """Check what all starts have made."""
         assert ended.code == 0, ended.err
-        files = [file for file in self._out.rglob("*") if file.is_file()]
-        lines = Counter(line for file in files for line in file.read_text().splitlines())
-        if self._name == "sums":
-            total = sum(range(ELEMENTS))
-            expected = [f"({x}, {sum(range(x, ELEMENTS, KEYS))}) of {total}" for x in range(KEYS)]
-            assert lines == Counter(expected)
-            assert ended.out.splitlines()[-1] == str({"elements": KEYS})
-        else:
-            assert len(lines) == ELEMENTS
-            assert set(lines.values()) == {2}
-            assert ended.out.splitlines()[-1] == str({"elements": ELEMENTS})
+        self._check_output(self._name, self._out)
+        assert ended.out.splitlines()[-1] == str({"elements": COUNTED[self._name]})
         assert not [each for each in self._out.iterdir() if each.is_dir()]
         assert self.left() == []
 
@@ -84,17 +86,49 @@ class Runs:
         return [each.name for each in Path(self.job).iterdir()]
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_kills_of_the_driver_change_nothing(tmp_path: Path, name: str) -> None:
-    undisturbed = Runs(tmp_path / "undisturbed", name)
+def dies_and_continues(make: Callable[[str], Runs], kills: int, chance: random.Random) -> None:
+    """Kill jobs at random changes, until they are done; check each.
+
+    Args:
+        make: Makes a job with a name.
+        kills: How many jobs are killed, each once or twice.
+        chance: Chooses the changes.
+    """
+    undisturbed = make("undisturbed")
     undisturbed.check(undisturbed.start())
     changes = undisturbed.changes
-    chance = random.Random(f"{name} {KILLS}")
-    for number in range(-(-KILLS // len(PIPELINES))):
-        runs = Runs(tmp_path / f"job {number}", name)
+    for number in range(kills):
+        runs = make(f"job {number}")
         for _ in range(2):
             ended = runs.start(chance.randrange(1, changes + 1), is_done=chance.random() < 0.5)
             if not ended.code:
                 break
             assert ended.code == -signal.SIGKILL, ended.err
         runs.check(runs.start() if ended.code else ended)
+
+
+@pytest.mark.parametrize("name", TO_FILES)
+def test_kills_of_the_driver_change_nothing(tmp_path: Path, name: str) -> None:
+    dies_and_continues(
+        lambda job: Runs(tmp_path / job, name),
+        -(-KILLS // len(PIPELINES)),
+        random.Random(f"{name} {KILLS}"),
+    )
+
+
+def test_records_are_written_to_kafka_once(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    with start_broker(tmp_path / "broker") as broker:
+
+        def make(job: str) -> Runs:
+            topic = broker.create(job.replace(" ", "-"), 2)
+
+            def check(_: str, __: Path) -> None:
+                assert numbers_in(broker.records(topic)) == numbers_to(ELEMENTS)
+
+            runs = Runs(tmp_path / job, "to Kafka", check)
+            runs.environment = {KAFKA_SINK: json.dumps([broker.config, topic, topic])}
+            return runs
+
+        kills = -(-KILLS // len(PIPELINES))
+        dies_and_continues(make, kills, random.Random(f"to Kafka {KILLS}"))

@@ -114,7 +114,9 @@ class SegmentJobs:
             Exception: what the cluster raises; see ``Failures``.
         """
         self._settings.observer.began(job.run, is_additional=is_additional)
-        place = self._store.place_for(job.run, job.input, has_rows=job.materialises)
+        # Tasks of an earlier start, which had other options, may have left residuals.
+        has_rows = job.materialises or self._builder.has_rounds(job.segment)
+        place = self._store.place_for(job.run, job.input, has_rows=has_rows)
         if place is not None:
             return self._run_stored(job, place)
         result = self._run(job)

@@ -1,9 +1,9 @@
 """Runs a bounded plan: one job after another, each accepted before the next begins."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.core.errors import LostRowsError, SparkJobError
 from beam_spark_runner.core.ids import SegmentId, TransformId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
@@ -244,9 +244,16 @@ class _PlanRun:
             self._partitions(segment),
             self._store.jobs_of(segment.id),
         )
-        verdict = run.run()
-        if isinstance(verdict, Ambiguous) and not verdict.runs.isdisjoint(run.numbers):
-            self._store.forget([segment.id])  # rows between its own jobs are lost
+        try:
+            verdict = run.run()
+        except Exception as error:
+            lost = LostRowsError.found_in(str(error))
+            if isinstance(error, LostRowsError):
+                lost = error
+            self._forget_own(segment, run, () if lost is None else (lost.run,))
+            raise
+        if isinstance(verdict, Ambiguous):
+            self._forget_own(segment, run, verdict.runs)
         if isinstance(verdict, Accepted):
             metrics = self._tally.accepted[segment.id] = self._tally.merged(run.infos)
             if segment.writes:
@@ -260,6 +267,17 @@ class _PlanRun:
                     OutputRows.union([each.rows for each in run.made]),
                 )
         return verdict
+
+    def _forget_own(self, segment: Segment, run: SegmentRun, lost: Collection[int]) -> None:
+        """Forget the jobs of a segment that has not ended, if rows between them are lost.
+
+        Args:
+            segment: the segment.
+            run: its run.
+            lost: the numbers of the jobs whose rows are lost.
+        """
+        if not run.numbers.isdisjoint(lost):
+            self._store.forget([segment.id])
 
     def _writers_lost(self, segment: Segment) -> frozenset[SegmentId]:
         """Return the segments whose rows a segment reads, and which were lost with an executor."""

@@ -82,6 +82,7 @@ class Surroundings:
         background: removes files that a commit has superseded.
         on_continue: see ``RunSettings``.
         slots: returns how many tasks run at a time.
+        on_commit: is called at each commit.
     """
 
     clock: Clock
@@ -89,6 +90,7 @@ class Surroundings:
     background: Background
     on_continue: Callable[[str], None]
     slots: Callable[[], int]
+    on_commit: Callable[[], None]
 
 
 class StoredSegments:
@@ -284,6 +286,7 @@ class StoredSegments:
     def _commit(self, mine: BatchManifest) -> None:
         mine = replace(self._as_needed(mine), commit=mine.commit + 1)
         committed = self._start.commit(mine)
+        self._surroundings.on_commit()
         self._removable.add(mine.commit)
         self.close()
         runs = frozenset(self._removable)

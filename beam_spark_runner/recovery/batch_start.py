@@ -8,14 +8,16 @@ nothing is left to do, and is the last file to be removed.
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.batch_manifest import (
     BatchManifest,
+    commit_in,
     commits,
     work_folder,
 )
@@ -45,10 +47,26 @@ MAX_STARTS = 3
 _STOPPED = re.compile(r"(?P<fence>\d{12})\.stopped")
 _IDLE = re.compile(r"(?P<fence>\d{12})\.idle")
 _CHANGED = (
-    "the job in --checkpoint_dir was started by another version of this pipeline, and cannot be "
-    "continued by this one. Undo the change, or use another --checkpoint_dir (or remove that one) "
-    "to start from the beginning"
+    "the job was started by another version of this pipeline, and cannot be continued by this one. "
+    "Undo the change, or begin again: with an empty --checkpoint_dir, or as another job of a job "
+    "server"
 )
+
+
+_Result = TypeVar("_Result")
+
+
+class Outlast(Protocol):
+    """Does work again while it raises a ``CheckpointStorageError``, or for some time."""
+
+    def __call__(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of ``work``, which may be repeated."""
+        ...
+
+
+def try_once(work: Callable[[], _Result]) -> _Result:
+    """See ``Outlast``: without patience."""
+    return work()
 
 
 class WorkFolders(Protocol):
@@ -109,6 +127,25 @@ class _Place(NamedTuple):
     finished: int
 
 
+class _Claim:
+    """A fence that a start creates. If the answer of the storage is lost, it is asked again.
+
+    A second fence would count as a start that has died.
+    """
+
+    def __init__(self, storage: DeletingStorage, content: bytes) -> None:
+        self._storage, self._content = storage, content
+        self._tried = 0
+
+    def succeeds(self, fence: int) -> bool:
+        """Create a fence; return whether it is this start's."""
+        name, was_tried = fence_name(fence), self._tried == fence
+        self._tried = fence
+        if self._storage.create(name, self._content):
+            return True
+        return was_tried and self._storage.read(name) == self._content
+
+
 class BatchStart:
     """A start of the driver of a bounded pipeline, with its newest commit.
 
@@ -120,6 +157,8 @@ class BatchStart:
         plan: The fingerprint of the plan.
         tries_again: Whether to start although earlier starts have ended at the same place.
         client: Of this start. None: if its driver dies, no Spark job of it continues.
+        outlast: Is called with each step of the start.
+        mark: Random: tells this start from others, also from those of a later job in the folder.
 
     Attributes:
         manifest: The newest manifest, with the fence of this start.
@@ -141,22 +180,29 @@ class BatchStart:
         *,
         tries_again: bool = False,
         client: SparkClient | None = None,
+        outlast: Outlast = try_once,
+        mark: str = "",
     ) -> None:
         self._storage, self._work, self._form = storage, work, commits()
         self._client = client
-        found = newest(storage, self._form)
-        last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
-        if last.plan != plan:
-            raise IncompatibleCheckpointError(("its plan is another one",), _CHANGED)
-        place = _Place(last.commit, self._finished(last.commit + 1))
-        if not tries_again:
-            self._check_progress(place)
-        self.number = self._claim(place)
-        self.previous = self._clients_that_died()
-        kept = newest(storage, self._form, KEPT, self.number)
+        last, place = outlast(lambda: self._look(plan, tries_again=tries_again))
+        self.number = self._claim(place, mark, outlast)
+        self.previous = outlast(self._clients_that_died)
+        kept = outlast(lambda: newest(storage, self._form, KEPT, self.number))
         self._kept = kept
         last = kept[-1] if kept else last
         self.manifest = dataclasses.replace(last, fence=self.number)
+
+    def _look(self, plan: str, *, tries_again: bool) -> tuple[BatchManifest, _Place]:
+        """Return the newest commit, and where this start finds the job."""
+        found = newest(self._storage, self._form)
+        last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
+        if last.plan != plan:
+            raise IncompatibleCheckpointError(("its plan is another one",), _CHANGED)
+        place = _Place(last.commit, _finished(self._work, last.commit + 1))
+        if not tries_again and _deaths_at(self._storage, place) >= MAX_STARTS:
+            raise CrashLoopError(MAX_STARTS, *place)
+        return last, place
 
     def commit(self, mine: BatchManifest) -> BatchManifest:
         """Commit the manifest after ``manifest``, and continue from what is committed.
@@ -216,49 +262,95 @@ class BatchStart:
             self._storage.create(f"{self.number:012d}.idle", b"")
 
     def end(self) -> None:
-        """Note that the job is done, with its metrics, and remove its files."""
+        """Note that the job is done, with its metrics, and remove its files.
+
+        If another start has claimed the job, it does so; or another job has begun in the folder.
+        """
+        if not self._is_latest():
+            return
         metrics = [info.hex() for infos in self.manifest.done.values() for info in infos]
         self._storage.create(ENDED, json.dumps(metrics).encode())
         remove_ended(self._storage, self._work)
 
-    def _claim(self, place: _Place) -> int:
-        fence = highest_fence(self._storage)
-        content = json.dumps({**place._asdict(), "client": self._client}).encode()
+    def _is_latest(self) -> bool:
+        if highest_fence(self._storage) != self.number:
+            return False
+        return self._storage.read(fence_name(self.number)) == self._claimed
+
+    def _claim(self, place: _Place, mark: str, outlast: Outlast) -> int:
+        fence = outlast(lambda: highest_fence(self._storage))
+        fields = {**place._asdict(), "client": self._client, "mark": mark}
+        self._claimed = json.dumps(fields).encode()
+        claim = _Claim(self._storage, self._claimed)
         while True:
             fence += 1
-            if self._storage.create(fence_name(fence), content):
+            if outlast(partial(claim.succeeds, fence)):
                 return fence
-
-    def _finished(self, run: int) -> int:
-        names = self._work.names(work_folder(run))
-        finishes = (finish_in(name) for name in names)
-        return len({finish.partition for finish in finishes if finish is not None})
-
-    def _check_progress(self, place: _Place) -> None:
-        names = self._storage.names()
-        fences = sorted(fence for name in names if (fence := fence_in(name)) is not None)
-        stopped = set(map(_stopped_in, names))
-        last = fences[-MAX_STARTS:]
-        if len(last) < MAX_STARTS or not stopped.isdisjoint(last):
-            return
-        if all(self._place_of(fence) == place for fence in last):
-            raise CrashLoopError(MAX_STARTS, *place)
-
-    def _place_of(self, fence: int) -> _Place:
-        content = self._content_of(fence)
-        return _Place(content["commit"], content["finished"])
 
     def _clients_that_died(self) -> tuple[SparkClient, ...]:
         names = self._storage.names()
         fences = {fence for name in names if (fence := fence_in(name)) is not None}
         ended = {number for name in names for number in (_stopped_in(name), _idle_in(name))}
         earlier = sorted(fence for fence in fences - ended if fence < self.number)
-        clients = [self._content_of(fence).get("client") for fence in earlier]
+        clients = [_content_of(self._storage, fence).get("client") for fence in earlier]
         return tuple(SparkClient(*client) for client in clients if client is not None)
 
-    def _content_of(self, fence: int) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self._storage.read(fence_name(fence)))
-        return content
+
+def deaths_without_progress(storage: DeletingStorage, work: WorkFolders) -> int:
+    """Return how many of the last starts have died where the job is now, ``MAX_STARTS`` at most.
+
+    Args:
+        storage: The folder of the job.
+        work: The folders of its Spark jobs.
+
+    Raises:
+        CorruptManifestError: The newest manifest is damaged.
+    """
+    found = newest(storage, commits())
+    commit = found[-1].commit if found else 0
+    return _deaths_at(storage, _Place(commit, _finished(work, commit + 1)))
+
+
+def _deaths_at(storage: DeletingStorage, place: _Place) -> int:
+    names = storage.names()
+    fences = sorted(fence for name in names if (fence := fence_in(name)) is not None)
+    stopped = set(map(_stopped_in, names))
+    deaths = 0
+    for fence in reversed(fences[-MAX_STARTS:]):
+        content = _content_of(storage, fence)
+        if fence in stopped or _Place(content["commit"], content["finished"]) != place:
+            break
+        deaths += 1
+    return deaths
+
+
+def _finished(work: WorkFolders, run: int) -> int:
+    finishes = (finish_in(name) for name in work.names(work_folder(run)))
+    return len({finish.partition for finish in finishes if finish is not None})
+
+
+def _content_of(storage: DeletingStorage, fence: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(storage.read(fence_name(fence)))
+    return content
+
+
+def remove_leftovers(storage: DeletingStorage, work: WorkFolders) -> None:
+    """Remove what is left of a job that is over, before another one begins in its folder.
+
+    A driver that has slept while another one ended the job may create one more manifest.
+
+    Args:
+        storage: The folder of the job.
+        work: The folders of its Spark jobs.
+    """
+    names = storage.names()
+    # Of a job that has begun meanwhile, the submission is older than all that ``names`` has.
+    if SUBMISSION in storage.names():
+        return
+    for run in range(1, max(filter(None, map(commit_in, names)), default=0) + 2):
+        work.remove(work_folder(run))
+    kinds = (commit_in, fence_in, _stopped_in, _idle_in)
+    storage.delete([name for name in names if any(kind(name) is not None for kind in kinds)])
 
 
 def _stopped_in(name: str) -> int | None:

@@ -157,14 +157,15 @@ def advice_for(before: TargetState, now: TargetState) -> str:
         before: The target before the write.
         now: The target as it is now.
     """
+    begin_again = (
+        "a later start cannot continue: remove the rows, and begin again, with an empty "
+        "--checkpoint_dir, or as another job of a job server"
+    )
     if before.digest and now.digest and before.kind == now.kind == FILES:
         return (
             f"Look at its files: there were {before.files} before the write, and there are "
-            f"{now.files} now. If you remove those that the write has made, the same command "
-            "continues. If others have written, too, a later start cannot continue: remove the "
-            "rows, and use another --checkpoint_dir to start from the beginning"
+            f"{now.files} now. If you remove those that the write has made, the next start of the "
+            "program, or of the job server, continues. If others have written, too, "
+            f"{begin_again}"
         )
-    return (
-        "Look whether it has them. A later start cannot continue: remove the rows, and use "
-        "another --checkpoint_dir to start from the beginning"
-    )
+    return f"Look whether it has them. In either case, {begin_again}"

@@ -52,20 +52,39 @@ SOON_S = 240.0
 
 
 class Server:
-    """A server with two slots, for two jobs at a time."""
+    """A server with two slots, for two jobs at a time.
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    Args:
+        folder: For its files; empty.
+        flags: More options.
+        prelude: What its program does first.
+        may_die: Whether it may be killed while it starts; then it has no URLs.
+        environment: More variables of its environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *flags: str,
+        prelude: str = "",
+        may_die: bool = False,
+        **environment: str,
+    ) -> None:
         self.program = Program(
             folder,
-            _SCRIPT,
+            prelude + _SCRIPT,
             *("--job_port=0", "--artifact_port=0", "--spark_master_url=local[2]"),
             *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.port=0"),
             *("--metrics_port=0", *flags),
             '--environment_config={"beam:env:docker:v1": {"environment_type": "PROCESS"}}',
             # Some of what the tests pickle is this module's, by its name.
             PYTHONPATH=os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
+            **environment,
         )
         said = self.program.read_line()
+        self.url = self.metrics_url = ""
+        if may_die and not said:
+            return
         assert said.startswith("job service at "), self.program.end()
         self.url = said.split()[3].rstrip(",")
         self.metrics_url = self.program.read_line().removeprefix("metrics at ").strip()

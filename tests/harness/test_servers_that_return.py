@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,29 +13,18 @@ import psutil
 import pytest
 from apache_beam.metrics import Metrics, MetricsFilter
 
-from tests.harness.processes import wait_for
+from tests.harness.processes import lasting_port, wait_for
 from tests.harness.test_job_server import CLIENTS, Server
 
-pytestmark = [
-    pytest.mark.grpc,
-    pytest.mark.slow,
-    # Harnesses of a client with LOOPBACK, whose server is killed.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-]
+pytestmark = [pytest.mark.grpc, pytest.mark.slow]
 
 RECOVERY = "--batch_job_recovery"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[], Server]]:
     """Start one server after another, at the same port and with the same ``--jobs_dir``."""
-    port, count = free_port(), 0
+    port, count = lasting_port(), 0
     with contextlib.ExitStack() as stack:
 
         def start_server() -> Server:

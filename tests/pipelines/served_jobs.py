@@ -44,6 +44,7 @@ class Server:
         folder: For ``--jobs_dir`` and staged files.
         versions: The versions of this server.
         jobs: How many jobs run at a time.
+        before_open: See the attribute.
 
     Attributes:
         sessions: All sessions that its jobs have opened.
@@ -51,7 +52,13 @@ class Server:
         before_open: Is called before each is opened.
     """
 
-    def __init__(self, folder: Path, versions: dict[str, str] | None = None, jobs: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        versions: dict[str, str] | None = None,
+        jobs: int = 1,
+        before_open: Callable[[], object] = lambda: None,
+    ) -> None:
         config = ServerConfig(
             jobs_dir=str(folder / "jobs"),
             artifacts_dir=str(folder / "staged"),
@@ -59,7 +66,7 @@ class Server:
         )
         self.sessions: list[ServedSession] = []
         self.on_open: Callable[[], None] = lambda: None
-        self.before_open: Callable[[], object] = lambda: None
+        self.before_open = before_open
         self.jobs = Jobs(config, self._open, versions or VERSIONS)
         self.jobs.resume()
 

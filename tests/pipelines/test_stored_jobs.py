@@ -1,5 +1,6 @@
 """Jobs of a server that the next server continues."""
 
+import json
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError, PipelineRefusedError
+from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
 from beam_spark_runner.job.run import recovery
 from beam_spark_runner.job.server import jobs as jobs_module
 from beam_spark_runner.job.server.api import JobApi
@@ -21,8 +22,9 @@ from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
 from beam_spark_runner.job.watching.record import StateChange
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.recovery.batch_start import BatchStart
-from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.recovery.manifest import FencedError, fence_name
 from tests.harness.processes import wait_for
+from tests.pipelines.dying_drivers import Deaths, Died
 from tests.pipelines.served_jobs import (
     SOON_S,
     VERSIONS,
@@ -189,6 +191,30 @@ def test_a_job_that_ends_its_servers_is_given_up(tmp_path: Path, obstacle: Obsta
     assert names_in(tmp_path) == [f"000000000001-{job.job_id}.ended"]
 
 
+def test_a_job_that_may_have_ended_its_servers_runs_alone(tmp_path: Path) -> None:
+    def impulse(p: beam.Pipeline) -> None:
+        p | beam.Impulse()
+
+    may_open = threading.Event()
+    with serving(tmp_path, jobs=2, before_open=may_open.wait) as server:
+        jobs = [server.submit(impulse) for _ in range(3)]
+        ending = threading.Thread(target=server.jobs.end, args=(SOON_S,))
+        ending.start()
+        wait_for(lambda: all(job.control.is_suspended or job.has_ended for job in jobs))
+        may_open.set()
+        ending.join()
+    for job in jobs[:2]:  # as if the server had died twice; the third one has waited
+        folder = tmp_path / "jobs" / job.job_id
+        for fence in (2, 3):
+            (folder / fence_name(fence)).write_text(json.dumps({"commit": 0, "finished": 0}))
+    may_open.clear()
+    with serving(tmp_path, jobs=2, before_open=may_open.wait) as server:
+        serving_threads = [each.name for each in threading.enumerate() if "beam-serve" in each.name]
+        assert serving_threads == [f"beam-serve-{jobs[0].job_id}"]
+        may_open.set()
+        assert [state_of(server.jobs.job(job.job_id)) for job in jobs] == ["DONE"] * 3
+
+
 def test_a_later_server_takes_the_jobs_over(tmp_path: Path, obstacle: Obstacle) -> None:
     with serving(tmp_path) as older:
         running, waiting = older.submit(obstacle.two_levels), older.submit(obstacle.two_levels)
@@ -253,26 +279,6 @@ def test_what_another_server_has_ended_is_shown(
     assert [name.rpartition(".")[2] for name in names_in(tmp_path)] == ["ended"]
 
 
-def test_a_job_whose_storage_fails_stays_and_can_be_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise CheckpointStorageError("there", "unavailable")
-
-    with serving(tmp_path) as server:
-        monkeypatch.setattr(recovery, "BatchStart", fail)
-        jobs = [server.submit(lambda p: p | beam.Impulse()) for _ in range(2)]
-        assert [state_of(job) for job in jobs] == ["FAILED", "FAILED"]
-        server.jobs.cancel(jobs[0].job_id)
-    monkeypatch.undo()
-    with serving(tmp_path) as server:
-        assert server.jobs.job(jobs[0].job_id).record.state == "CANCELLED"
-        again = server.jobs.job(jobs[1].job_id)
-        assert state_of(again) == "DONE"
-        # Clients end at the first last state that they see.
-        assert states_of(again).count("FAILED") == 0
-
-
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_server_that_ends_while_run_is_called_cancels_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
@@ -329,8 +335,23 @@ def test_what_is_left_of_a_preparation_is_removed(tmp_path: Path) -> None:
             file.close()
             stored.files.keep(file.name, "name")
     assert len(names_in(tmp_path)) == 4
+    # As a server leaves them that is killed while it creates a file.
+    for name in ("000000000002-0123456789ab.job", "000000000001-0123456789ab.ended"):
+        (tmp_path / "jobs" / f".{name}.0123cdef").touch()
+    (tmp_path / "jobs" / ".000000000007.server.0123cdef").touch()
     with serving(tmp_path):
+        assert not list((tmp_path / "jobs").glob(".*"))
         assert names_in(tmp_path) == []
+
+
+def test_a_submission_comes_before_its_folder(tmp_path: Path, obstacle: Obstacle) -> None:
+    """A folder that no submission names would stay for good."""
+    server = Server(tmp_path)
+    id_ = server.prepare(obstacle.two_levels)
+    with Deaths(tmp_path / "jobs", 0, is_done=True).striking(), pytest.raises(Died):
+        server.jobs.run(id_)
+    (name,) = names_in(tmp_path)
+    assert name.endswith(".job")
 
 
 def test_old_ends_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

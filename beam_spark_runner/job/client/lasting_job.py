@@ -44,17 +44,33 @@ class LastingJob:
         self._sleep, self._now_s = sleep, now_s
         self._job_id = ""
 
-    def run(self, preparation_id: str) -> str:
+    def run(self, preparation_id: str, prepare: Callable[[], str]) -> str:
         """Run a preparation; return the job's id. A lost answer is asked for again.
 
+        Args:
+            preparation_id: The id of the preparation.
+            prepare: Prepares the pipeline again, and returns the id of that. Is called if the next
+                server does not know the first one: the job was not stored.
+
         Raises:
-            RpcError: The server refuses it, or does not know the preparation (any more).
+            RpcError: The server refuses it.
             JobServerLostError: It has not answered for too long.
         """
-        request = beam_job_api_pb2.RunJobRequest(preparation_id=preparation_id)
-        ((answer, _),) = self._outlasting(
-            lambda: iter([self._stub.Run(request)]), lambda _: True, may_be_unknown=False
-        )
+        preparation, was_lost = preparation_id, False
+
+        def run() -> beam_job_api_pb2.RunJobResponse:
+            nonlocal preparation, was_lost
+            try:
+                return self._stub.Run(beam_job_api_pb2.RunJobRequest(preparation_id=preparation))
+            except grpc.RpcError as error:
+                was_lost = was_lost or error.code() in LOST
+                # A server that is closing says so, and not that it does not know the preparation.
+                if error.code() is not grpc.StatusCode.NOT_FOUND or not was_lost:
+                    raise
+            preparation = prepare()
+            return self._stub.Run(beam_job_api_pb2.RunJobRequest(preparation_id=preparation))
+
+        ((answer, _),) = self._outlasting(lambda: iter([run()]), lambda _: True)
         self._job_id = str(answer.job_id)
         return self._job_id
 
@@ -88,7 +104,6 @@ class LastingJob:
         open_: Callable[[], Iterator[_Answer]],
         is_new: Callable[[_Answer], bool],
         *,
-        may_be_unknown: bool = True,
         warns: bool = True,
     ) -> Iterator[tuple[_Answer, bool]]:
         """Yield what a call returns, and whether it is new; call again if the server was lost.
@@ -97,8 +112,6 @@ class LastingJob:
             open_: Makes the call.
             is_new: Whether an answer says that the job continues: a server that has suspended the
                 job sends what it knows of it, before it says so.
-            may_be_unknown: Whether a server that does not know the job is waited for after the
-                loss: it may be the old one, which is closing.
             warns: Whether to log that the server is lost.
         """
         lost_s: float | None = None
@@ -113,9 +126,8 @@ class LastingJob:
                 return
             except grpc.RpcError as error:
                 is_unknown = error.code() is grpc.StatusCode.NOT_FOUND
-                if error.code() not in LOST and not (
-                    is_unknown and may_be_unknown and lost_s is not None
-                ):
+                # A server that does not know the job may be the old one, which is closing.
+                if error.code() not in LOST and not (is_unknown and lost_s is not None):
                     raise
                 now_s = self._now_s()
                 if lost_s is None:

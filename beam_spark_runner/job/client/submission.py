@@ -21,6 +21,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import SPARK_UI_URL, open_channel
 from beam_spark_runner.job.client.lasting_job import LastingJob
+from beam_spark_runner.job.client.lost_harnesses import log_losses_at_debug
 from beam_spark_runner.job.client.open_streams import StreamsOfProgram
 from beam_spark_runner.job.client.reaching import wait_for_server
 from beam_spark_runner.job.client.submitted import LOST, SubmittedPipelineResult
@@ -65,6 +66,14 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             name=self._name,
             spark_ui_url=self._spark_ui_url,
         )
+
+    @staticmethod
+    def start_and_replace_loopback_environments(pipeline: Any, options: Any) -> Any:
+        """Start what runs user code in this process; its losses are those of the server."""
+        callbacks = PortableRunner.start_and_replace_loopback_environments(pipeline, options)
+        if callbacks:
+            log_losses_at_debug()
+        return callbacks
 
     def create_job_service(self, options: PipelineOptions) -> JobServiceHandle:
         """Connect to the job server.
@@ -171,15 +180,30 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
             staging_session_token,
         )
 
+    def submit(
+        self, proto_pipeline: beam_runner_api_pb2.Pipeline
+    ) -> tuple[str, Iterator[Any], Iterator[Any]]:
+        """Prepare and run a pipeline; return the job's id, its messages and its states.
+
+        A server that stores the job, or was about to, is waited for if it is lost.
+        """
+        if not self._outlasts_server:
+            return super().submit(proto_pipeline)  # type: ignore[no-any-return]
+
+        def prepare() -> str:
+            prepared = self.prepare(proto_pipeline)
+            endpoint = prepared.artifact_staging_endpoint.url
+            self.stage(proto_pipeline, endpoint, prepared.staging_session_token)
+            return str(prepared.preparation_id)
+
+        job = LastingJob(self.job_service, self._endpoint, self.timeout)
+        return job.run(prepare(), prepare), job.messages(), job.states()
+
     def run(self, preparation_id: str) -> tuple[str, Iterator[Any], Iterator[Any]]:
         """Run a prepared pipeline; return the job's id, its messages and its states.
 
-        If the server is lost, the messages end, and the states raise a JobServerLostError; a job
-        that the server stores is waited for until another one continues it.
+        If the server is lost, the messages end, and the states raise a JobServerLostError.
         """
-        if self._outlasts_server:
-            job = LastingJob(self.job_service, self._endpoint, self.timeout)
-            return job.run(preparation_id), job.messages(), job.states()
         job_id, messages, states = super().run(preparation_id)
         return job_id, _until_lost(messages), self._unless_lost(states, job_id)
 

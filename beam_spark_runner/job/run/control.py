@@ -85,6 +85,11 @@ class JobControl:
         with self._changed:
             self._changed.wait_for(lambda: self._is_to_end, seconds)
 
+    def pause(self, seconds: float) -> None:
+        """Sleep as ``wait`` does, and raise the error of ``check`` if the job is to end."""
+        self.wait(seconds)
+        self.check()
+
     def sleep(self, seconds: float) -> None:
         """Sleep until the time is over, the job is to end at once, or a drain is newly requested.
 

@@ -28,6 +28,7 @@ from beam_spark_runner.recovery.batch_start import (
     SUBMISSION,
     BatchStart,
     remove_ended,
+    remove_leftovers,
 )
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -97,6 +98,8 @@ class ProgramRecovery(JobRecovery):
             )
         if is_new and self._restart == "resume":
             raise OptionsError("restart", "no job has begun in --checkpoint_dir")
+        if is_new:
+            remove_leftovers(self._storage, self._folder)
         own = Submission(
             pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
             options=users_own_options(options),

@@ -4,10 +4,12 @@ import contextlib
 import logging
 import threading
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.ids import SegmentId, TransformId
@@ -26,12 +28,14 @@ from beam_spark_runner.recovery.batch_manifest import commits
 from beam_spark_runner.recovery.batch_start import PROBE, BatchStart
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.stored_folder import check_shared_folder
 from beam_spark_runner.storage.folder_at import folder_at
 
 _LOGGER = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 10.0
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,7 @@ class JobRecovery(ABC):
         waits_s: ``--previous_worker_recovery_timeout``.
         began_s: When the first start of the job began, Unix time.
         tries_again: Whether to start although earlier starts have ended at the same place.
+        on_commit: Is called at each commit.
 
     Attributes:
         began_s: See the argument.
@@ -84,6 +89,7 @@ class JobRecovery(ABC):
         began_s: float,
         *,
         tries_again: bool = False,
+        on_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self.began_s = began_s
         self.done_metrics: tuple[bytes, ...] | None = None
@@ -96,6 +102,7 @@ class JobRecovery(ABC):
         self._option = option
         self._waits_s = waits_s
         self._tries_again = tries_again
+        self._on_commit = on_commit
         self._ended = threading.Event()
 
     def begun_writes(self, plan: Plan) -> frozenset[TransformId]:
@@ -136,12 +143,17 @@ class JobRecovery(ABC):
             self._begin(fingerprint(plan), session, tag, control)
 
     def _begin(self, plan: str, session: Session, tag: str, control: JobControl) -> None:
+        def outlast(work: Callable[[], _Result]) -> _Result:
+            return outlasting(work, time.monotonic, _LOGGER.warning, control.pause)
+
         start = self.start = BatchStart(
             self._storage,
             self._folder,
             plan,
             tries_again=self._tries_again,
             client=client_of(session, tag),
+            outlast=outlast,
+            mark=uuid.uuid4().hex,
         )
         watch = threading.Thread(
             target=self._watch,
@@ -150,7 +162,7 @@ class JobRecovery(ABC):
             daemon=True,
         )
         watch.start()
-        self._check_claimed(start)
+        outlast(lambda: self._check_claimed(start))
         end_previous(
             start,
             self._folder,
@@ -207,6 +219,7 @@ class JobRecovery(ABC):
                     background=background,
                     on_continue=lambda done: self._continues(settings, done),
                     slots=session.slots,
+                    on_commit=self._on_commit,
                 ),
             )
             with contextlib.closing(store):
@@ -230,6 +243,7 @@ class JobRecovery(ABC):
 
         Raises:
             FencedError: It was.
+            CheckpointStorageError: The folder cannot be read.
         """
 
     def finish(self, outcome: Outcome) -> str | None:
@@ -270,5 +284,4 @@ class JobRecovery(ABC):
 
 def _wait(start: BatchStart, control: JobControl, seconds: float) -> None:
     start.check_fence()
-    control.wait(seconds)
-    control.check()
+    control.pause(seconds)

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from apache_beam.runners.runner import PipelineState
 
@@ -46,18 +47,25 @@ class Ending:
         """Show what happened to the job on earlier servers."""
         self._record.replay(replay(self.stored.root, self._record.messages.warn))
 
-    def begin(self) -> None:
-        """Begin to record what happens to the job on this server, unless it is recorded already.
+    def begin(self, pause: Callable[[float], None]) -> int:
+        """Begin a start: record what happens to the job on this server, unless it is already.
+
+        Args:
+            pause: Sleeps for so many seconds, or raises if the job is to end.
+
+        Returns:
+            The number of the start.
 
         Raises:
-            CheckpointStorageError: The folder cannot be read.
+            CheckpointStorageError: The folder cannot be read, for two minutes.
         """
-        if self._events is not None:
-            return
-        start = self.stored.next_start()
-        self._record.messages.number_start(start)
-        self._events = self.stored.open_events(start, self._record.messages.warn)
-        self._record.record_in(self._events)
+        warn = self._record.messages.warn
+        start = outlasting(self.stored.next_start, time.monotonic, warn, pause)
+        if self._events is None:
+            self._record.messages.number_start(start)
+            self._events = self.stored.open_events(start, warn)
+            self._record.record_in(self._events)
+        return start
 
     def suspend(self) -> None:
         """Record what has happened so far, and no more."""
@@ -112,11 +120,22 @@ class Ending:
             return False
         return True
 
-    def found(self) -> EndedJob | None:
-        """Return the end that another server has stored, or a cancellation; None: there is none."""
+    def look(self) -> EndedJob | None:
+        """Return the end that another server has stored, or a cancellation; None: there is none.
+
+        Raises:
+            CheckpointStorageError: The folder cannot be read.
+        """
         try:
             return self.stored.ended()
-        except (CheckpointStorageError, CorruptManifestError):
+        except CorruptManifestError:
+            return None
+
+    def found(self) -> EndedJob | None:
+        """As ``look``, but None if the folder cannot be read."""
+        try:
+            return self.look()
+        except CheckpointStorageError:
             return None
 
     def keeps(self, error: BaseException, *, has_run: bool) -> bool:

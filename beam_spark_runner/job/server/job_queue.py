@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from beam_spark_runner.job.server.served_job import ServedJob
 
@@ -12,6 +12,9 @@ _LOGGER = logging.getLogger(__name__)
 
 class JobQueue:
     """Runs jobs in the order in which they were added, several at a time. Threads: any.
+
+    A suspect, which may have ended earlier servers, comes first: nothing begins until it has made
+    progress or has ended. If it ends this server, too, no other job has begun with it.
 
     Args:
         pools: The number of scheduler pools: how many jobs run at a time.
@@ -26,15 +29,31 @@ class JobQueue:
         has_ended: Callable[[ServedJob], None],
     ) -> None:
         self._waiting: deque[ServedJob] = deque()
+        self._suspects: set[str] = set()  # ids of jobs that wait
+        self._watched: ServedJob | None = None  # a suspect that has begun, and made no progress
         self._free_pools = [f"beam-{n}" for n in reversed(range(pools))]
         self._run_job = run
         self._has_ended = has_ended
         self._lock = threading.Lock()
 
-    def add(self, jobs: Iterable[ServedJob]) -> None:
-        """Add jobs at the end of the queue."""
+    def add(self, jobs: Iterable[ServedJob], suspects: Collection[str] = ()) -> None:
+        """Add jobs at the end of the queue.
+
+        Args:
+            jobs: The jobs.
+            suspects: The ids of those that are suspects. The queue is empty.
+        """
         with self._lock:
-            self._waiting.extend(jobs)
+            self._suspects.update(suspects)
+            self._waiting.extend(sorted(jobs, key=lambda job: job.job_id not in suspects))
+        self._begin_next()
+
+    def note_progress(self, job: ServedJob) -> None:
+        """Note that a job has made progress: it is no suspect."""
+        with self._lock:
+            if self._watched is not job:
+                return
+            self._watched = None
         self._begin_next()
 
     def take(self, job: ServedJob) -> bool:
@@ -49,16 +68,18 @@ class JobQueue:
         """Start waiting jobs, as long as there are free pools."""
         while True:
             with self._lock:
-                if not (self._waiting and self._free_pools):
+                if not (self._waiting and self._free_pools) or self._watched is not None:
                     return
                 job, pool = self._waiting.popleft(), self._free_pools.pop()
+                if job.job_id in self._suspects:
+                    self._watched = job
             thread = threading.Thread(
                 target=self._run, args=(job, pool), name=f"beam-serve-{job.job_id}"
             )
             try:
                 thread.start()
             except RuntimeError as error:  # the machine has no more threads for this process
-                self._release(pool)
+                self._release(job, pool)
                 job.fail(error)
                 self._has_ended(job)
 
@@ -70,10 +91,12 @@ class JobQueue:
             if not job.has_ended:
                 job.fail(error)
         finally:
-            self._release(pool)
+            self._release(job, pool)
             self._has_ended(job)
             self._begin_next()
 
-    def _release(self, pool: str) -> None:
+    def _release(self, job: ServedJob, pool: str) -> None:
         with self._lock:
             self._free_pools.append(pool)
+            if self._watched is job:
+                self._watched = None

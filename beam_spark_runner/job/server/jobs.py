@@ -109,7 +109,8 @@ class Jobs:
             with self._lock:
                 self._found[job.job_id] = found
             waiting.append(job)
-        self._queue.add(waiting)
+        suspects = {id_ for id_, found in self._found.items() if found.is_suspect}
+        self._queue.add(waiting, suspects)
 
     def prepare(self, request: beam_job_api_pb2.PrepareJobRequest) -> str:
         """Store a pipeline; return the id of the preparation, which is its staging token, too.
@@ -273,7 +274,10 @@ class Jobs:
         with self._lock:
             found = self._found.pop(job.job_id, None)
         if found is None or self._prepare_again(job, found):
-            job.run(lambda config: self._open_session(config, pool))
+            job.run(
+                lambda config: self._open_session(config, pool),
+                lambda: self._queue.note_progress(job),
+            )
 
     def _prepare_again(self, job: ServedJob, found: FoundJob) -> bool:
         """Compile a job of an earlier server; return whether it can run."""

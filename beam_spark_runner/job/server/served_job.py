@@ -14,7 +14,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.identity import folder_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob, check_streams
-from beam_spark_runner.job.run.control import JobControl
+from beam_spark_runner.job.run.control import JobCancelledError, JobControl
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
@@ -182,16 +182,16 @@ class ServedJob:
         will_be = isinstance(self.place, StoredJob) and not self.record.has_begun
         return self.is_stored or (will_be and (self._prepared is None or self.is_recoverable))
 
-    def run(self, open_session: OpenSession) -> None:
-        """Run the job, and return after its end. Its errors are in the record."""
+    def run(self, open_session: OpenSession, on_progress: Callable[[], None]) -> None:
+        """Run the job to its end, and call ``on_progress`` meanwhile. Errors are in the record."""
         try:
             self.record.change_state(PipelineState.STARTING)
-            while self._run_on_one_spark(open_session):
+            while self._run_on_one_spark(open_session, on_progress):
                 self.record.change_state(PipelineState.STARTING)
         finally:
             self._forget()
 
-    def _run_on_one_spark(self, open_session: OpenSession) -> bool:
+    def _run_on_one_spark(self, open_session: OpenSession, on_progress: Callable[[], None]) -> bool:
         """Run the job; return whether it is to continue on another Spark."""
         prepared = self._prepared
         assert prepared is not None
@@ -199,18 +199,17 @@ class ServedJob:
             recovery: ServedRecovery | None = None
             try:
                 if self._ending is not None:
-                    self._ending.begin()
-                    prepared = prepared.for_start(self._ending.stored.next_start())
+                    prepared = prepared.for_start(self._ending.begin(self.control.pause))
                 session = open_session(prepared.config)
                 closing.callback(session.close)
                 if self._ending is not None:
-                    began_s = self.submitted.began_s
                     recovery = ServedRecovery(
                         self._ending,
-                        began_s,
+                        self.submitted.began_s,
                         self.control,
                         lambda: is_lost(session),
                         self.record.messages.inform,
+                        on_progress,
                         prepared.config.previous_worker_recovery_timeout_s,
                     )
                 job = Job(
@@ -231,6 +230,8 @@ class ServedJob:
                 lost = isinstance(error, (LostSparkError, FencedError))
                 if self._ending is not None and (lost or self.control.is_suspended):
                     self._suspend(str(error))
+                elif isinstance(error, JobCancelledError):
+                    self.drop()
                 else:
                     self._end_with(error)
                 return False

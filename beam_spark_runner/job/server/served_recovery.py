@@ -27,6 +27,7 @@ class ServedRecovery(JobRecovery):
         control: Requests to cancel or suspend it.
         has_lost_spark: Returns whether the Spark application of the job has ended.
         inform: Is called with what users may know.
+        on_commit: Is called at each commit.
         waits_s: ``--previous_worker_recovery_timeout``.
 
     Attributes:
@@ -43,9 +44,10 @@ class ServedRecovery(JobRecovery):
         control: JobControl,
         has_lost_spark: Callable[[], bool],
         inform: Callable[[str], None],
+        on_commit: Callable[[], None],
         waits_s: float,
     ) -> None:
-        super().__init__(ending.stored.folder, "jobs_dir", waits_s, began_s)
+        super().__init__(ending.stored.folder, "jobs_dir", waits_s, began_s, on_commit=on_commit)
         self.starts_again = self.stays = False
         self.why = ""
         self.found: EndedJob | None = None
@@ -63,7 +65,7 @@ class ServedRecovery(JobRecovery):
     def _check_claimed(self, start: BatchStart) -> None:
         self._ending.stored.check_server()
         # An earlier server stores the end before it removes what the start would have found.
-        if self._ending.found() is not None and not self._control.is_cancelled:
+        if self._ending.look() is not None and not self._control.is_cancelled:
             raise FencedError(start.number, start.number + 1)
 
     @override

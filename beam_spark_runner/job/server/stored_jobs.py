@@ -43,7 +43,11 @@ from beam_spark_runner.options.server_options import (
     DEFAULT_EVENT_FLUSH_S,
 )
 from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import MAX_STARTS, CrashLoopError
+from beam_spark_runner.recovery.batch_start import (
+    MAX_STARTS,
+    CrashLoopError,
+    deaths_without_progress,
+)
 from beam_spark_runner.recovery.commit import highest_fence
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
@@ -57,6 +61,8 @@ from beam_spark_runner.storage.urls import is_url
 _LOGGER = logging.getLogger(__name__)
 _OPTION = "jobs_dir"
 _NAME = re.compile(r"(?P<number>\d{12})-(?P<id>[0-9a-f]{12})\.(?P<kind>files|job|ended|try-\d+)")
+_HIDDEN = re.compile(r"\.\d{12}[-.].+\.[0-9a-f]+")
+"""What a server that was killed has left of a file that it created; see ``MountedFolder``."""
 _READS_AT_ONCE = 32
 _OTHER_VERSIONS = (
     "the job was stored by other versions, and this job server does not continue it. Nothing of it "
@@ -115,12 +121,14 @@ class StoredJob:
     def next_start(self) -> int:
         """Return the number of the next start of the job; that of the first one is 1.
 
-        No earlier start has recorded events under this number, nor claimed the job with it.
+        No earlier start has recorded events under this number, nor claimed the job with it. Makes
+        the subfolder: one without a submission would not be found, and stay.
 
         Raises:
             FencedError: A later server has claimed the folder, and runs the job.
         """
         self._fence.check()
+        self.folder.storage.make_folder()
         try:
             recorded = last_start(self.root)
         except OSError as error:
@@ -147,7 +155,6 @@ class StoredJob:
         Raises:
             FencedError: A later server has claimed the folder, and may not have seen the job.
         """
-        self.folder.storage.make_folder()
         self._storage.create(f"{self._name}.job", encode_submitted(job, versions))
         try:
             self._fence.check()
@@ -211,6 +218,14 @@ class StoredJob:
         storage = self.folder.storage
         return storage.exists() and any(map(commit_in, storage.names()))
 
+    def deaths_without_progress(self) -> int:
+        """Return how many of its last starts have died where it is now; 0 if that is not known."""
+        folder = self.folder
+        try:
+            return deaths_without_progress(folder.storage, folder) if folder.storage.exists() else 0
+        except (CheckpointStorageError, CorruptManifestError):  # which its start meets, too
+            return 0
+
     @contextlib.contextmanager
     def _logging_errors(self) -> Iterator[None]:
         try:
@@ -235,6 +250,7 @@ class FoundJob:
         submitted: Its submission.
         ended: How it has ended. None: it is not over.
         tries: How many servers have begun to compile it, and ended before they had done it.
+        deaths: How many of its last starts have died without progress.
         differences: The versions with which it was stored, if this server has others.
     """
 
@@ -242,7 +258,13 @@ class FoundJob:
     submitted: SubmittedJob
     ended: EndedJob | None = None
     tries: int = 0
+    deaths: int = 0
     differences: tuple[str, ...] = ()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it is given up if this server dies, too, while it runs without progress."""
+        return max(self.tries, self.deaths) == MAX_STARTS - 1
 
     def check(self) -> None:
         """Check whether this server can continue the job.
@@ -306,14 +328,17 @@ class StoredJobs:
     def found(self) -> Sequence[FoundJob]:
         """Claim the folder, and read the jobs that earlier servers have stored, in their order.
 
-        What is left of those that were never submitted, and of those that have ended, is removed.
+        What is left of those that were never submitted, of those that have ended, and of files
+        that were not complete, is removed.
 
         Raises:
             CheckpointStorageError: The folder cannot be read or written.
         """
         self._fence.claim()
         kinds: dict[tuple[int, str], set[str]] = {}
-        for name in self._storage.names():
+        names = self._storage.names()
+        self._storage.delete([name for name in names if _HIDDEN.fullmatch(name)])
+        for name in names:
             if match := _NAME.fullmatch(name):
                 kinds.setdefault((int(match["number"]), match["id"]), set()).add(match["kind"])
         last = max((number for number, _ in kinds), default=0)
@@ -342,6 +367,7 @@ class StoredJobs:
             stored=stored,
             submitted=submitted,
             tries=sum(kind.startswith("try-") for kind in kinds),
+            deaths=stored.deaths_without_progress(),
             differences=self._differences(versions),
         )
 

@@ -22,7 +22,8 @@ TRANSITIONS: Mapping[str | None, frozenset[str]] = {
     PipelineState.STOPPED: frozenset(
         {PipelineState.STARTING, PipelineState.FAILED, PipelineState.CANCELLED}
     ),
-    PipelineState.STARTING: frozenset({PipelineState.RUNNING, PipelineState.FAILED}),
+    # Its start may fail, or find that the job was cancelled, or is done elsewhere.
+    PipelineState.STARTING: _LAST | {PipelineState.RUNNING},
     PipelineState.RUNNING: _LAST
     | {PipelineState.DRAINING, PipelineState.DRAINED}
     | {PipelineState.STARTING},  # a job that can be continued, in another Spark application

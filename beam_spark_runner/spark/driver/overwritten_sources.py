@@ -48,7 +48,8 @@ def changed_sources(
             problem = (
                 f"it reads {read.read} again, since rows were lost or a step that reads it has not "
                 f"run; but an earlier start has begun to write it ({write.step}), so that it may "
-                "have other rows now. Use another --checkpoint_dir to start from the beginning"
+                "have other rows now. Begin again, with an empty --checkpoint_dir, or as another "
+                "job of a job server"
             )
             (step,) = (id_ for id_, each in reads.items() if each is read)
             errors[step] = TableError(problem, read.step)

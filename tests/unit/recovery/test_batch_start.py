@@ -1,8 +1,10 @@
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.batch_manifest import (
     BatchManifest,
     StoredPart,
@@ -15,7 +17,9 @@ from beam_spark_runner.recovery.batch_start import (
     BatchStart,
     CrashLoopError,
     SparkClient,
+    deaths_without_progress,
     remove_ended,
+    remove_leftovers,
 )
 from beam_spark_runner.recovery.finishes import Finish
 from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError, fence_name
@@ -108,6 +112,19 @@ def test_three_starts_may_end_at_one_place(files: Files, work: Work) -> None:
     assert BatchStart(files, work, "plan", tries_again=True).number == 4
 
 
+def test_deaths_are_counted_since_the_last_progress(files: Files, work: Work) -> None:
+    assert deaths_without_progress(files, work) == 0
+    for expected in (1, 2):
+        die(files, work)
+        assert deaths_without_progress(files, work) == expected
+    BatchStart(files, work, "plan").stop()
+    assert deaths_without_progress(files, work) == 0
+    die(files, work, 2)
+    assert deaths_without_progress(files, work) == 2
+    commit(BatchStart(files, work, "plan"))
+    assert deaths_without_progress(files, work) == 0
+
+
 def test_each_finished_partition_is_progress(files: Files, work: Work) -> None:
     names: list[str] = []
     work.folders[work_folder(1)] = names
@@ -129,6 +146,60 @@ def test_each_commit_is_progress(files: Files, work: Work) -> None:
 def test_a_start_that_ended_in_order_has_not_died(files: Files, work: Work) -> None:
     for _ in range(8):
         BatchStart(files, work, "plan").stop()
+
+
+class Away(Files):
+    """Storage of which one call fails, once: before or after it has had its effect."""
+
+    def __init__(self, nth: int, *, has_effect: bool) -> None:
+        super().__init__()
+        self._nth, self._has_effect = nth, has_effect
+        self.calls = 0
+
+    def _call(self, work: Callable[[], Any]) -> Any:
+        self.calls += 1
+        if self.calls == self._nth:
+            if self._has_effect:
+                work()
+            raise CheckpointStorageError("there", "away")
+        return work()
+
+    def names(self) -> Any:
+        return self._call(super().names)
+
+    def read(self, name: str) -> Any:
+        return self._call(lambda: Files.read(self, name))
+
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> Any:
+        return self._call(lambda: Files.create(self, name, data, after))
+
+
+def again(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except CheckpointStorageError:
+        return work()
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+def test_a_start_outlasts_storage_that_is_away(*, work: Work, has_effect: bool) -> None:
+    nth, calls = 0, 1
+    while nth < calls:
+        nth += 1
+        files = Away(0, has_effect=has_effect)
+        commit(BatchStart(files, work, "plan"))
+        BatchStart(files, work, "plan", client=client(2))
+        files.calls, files._nth = 0, nth
+        start = BatchStart(files, work, "plan", outlast=again)
+        calls = files.calls
+        assert (start.number, start.manifest.commit, start.previous) == (3, 1, (client(2),))
+        # No fence counts as a start that has died.
+        assert [name for name in Files.names(files) if name.endswith(".fence")][-1:] == [
+            fence_name(3)
+        ]
+    assert nth > 5
+    with pytest.raises(CheckpointStorageError):
+        BatchStart(Away(1, has_effect=has_effect), work, "plan")
 
 
 def client(number: int) -> SparkClient:
@@ -201,3 +272,38 @@ def test_ended_is_the_last_file_to_be_removed(files: Files, work: Work) -> None:
     assert remove_ended(files, work) == (b"m", b"n")
     assert not files.names()
     assert not work.folders
+
+
+def test_a_start_that_wakes_up_late_does_not_end_the_next_job(files: Files, work: Work) -> None:
+    late = BatchStart(files, work, "plan", mark="late")
+    second = BatchStart(files, work, "plan", mark="second")
+    before = dict(files.files)
+    late.end()
+    assert files.files == before
+    second.end()
+    assert files.files == {}
+    late.end()
+    assert files.files == {}
+    files.create(SUBMISSION, b"another job")
+    next_ = BatchStart(files, work, "plan", mark="next")
+    assert next_.number == late.number
+    before = dict(files.files)
+    late.end()
+    assert files.files == before
+
+
+def test_what_a_driver_that_slept_has_left_is_removed_before_the_next_job(
+    files: Files, work: Work
+) -> None:
+    start = BatchStart(files, work, "plan")
+    commit(start)
+    start.stop()
+    BatchStart(files, work, "plan", client=client(1)).rest()
+    work.folders[work_folder(2)] = ["rows"]
+    before = dict(files.files)
+    remove_leftovers(files, work)  # another start has just begun the job
+    assert (files.files, len(work.folders)) == (before, 1)
+    files.delete([SUBMISSION])
+    files.create("of-others", b"")
+    remove_leftovers(files, work)
+    assert (list(files.files), work.folders) == (["of-others"], {})

@@ -109,5 +109,7 @@ def test_the_error_says_where_to_look() -> None:
     text = str(UnknownTableWriteError("Write", "the table t", 40, 3, advice_for(A, B)))
     assert "Write appends 40 rows to the table t. Start 3 of this job" in text
     assert "there were 2 before the write, and there are 3 now" in text
+    assert "the next start of the program, or of the job server, continues" in text
+    assert "an empty --checkpoint_dir, or as another job of a job server" in text
     assert "Look whether it has them" in advice_for(JDBC, JDBC)
     assert "Look whether it has them" in advice_for(A, NOT_LISTED)

@@ -2,12 +2,13 @@
 
 import os
 
-_ALL = int(os.environ.get("SIMULATION_STEPS", "40000"))
+_ALL = int(os.environ.get("SIMULATION_STEPS", "50000"))
 
-SCHEDULES = _ALL * 14 // 40
-DRAWN = _ALL * 6 // 40
-BATCH_SCHEDULES = _ALL * 17 // 40
-BATCH_DRAWN = _ALL * 3 // 40
+SCHEDULES = _ALL * 14 // 50
+DRAWN = _ALL * 6 // 50
+BATCH_SCHEDULES = _ALL * 17 // 50
+BATCH_DRAWN = _ALL * 3 // 50
+BATCH_RECOVERED = _ALL * 10 // 50
 
 
 def timeout_s(steps: int) -> int:

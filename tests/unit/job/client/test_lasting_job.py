@@ -145,8 +145,47 @@ def test_messages_are_yielded_once() -> None:
     assert found == ["1", "RUNNING", "2", "STOPPED", "2.1", "2.2", "10.1", "odd"]
 
 
+class RunStub(Stub):
+    """A job service that notes which preparations it has run."""
+
+    def __init__(self, *calls: list[Any]) -> None:
+        super().__init__(*calls)
+        self.asked: list[str] = []
+
+    def Run(self, request: Any) -> Any:
+        self.asked.append(request.preparation_id)
+        return super().Run(request)
+
+
 def test_a_lost_answer_of_run_is_asked_for_again() -> None:
-    answer = beam_job_api_pb2.RunJobResponse(job_id="id")
-    assert job(Stub([lost()], [lost()], [answer])).run("preparation") == "id"
-    with pytest.raises(grpc.RpcError):  # nothing was submitted
-        job(Stub([lost()], [lost(grpc.StatusCode.NOT_FOUND)])).run("preparation")
+    stub = RunStub([lost()], [lost()], [beam_job_api_pb2.RunJobResponse(job_id="id")])
+    assert job(stub).run("first", lambda: pytest.fail("it was not lost")) == "id"
+    assert stub.asked == ["first"] * 3
+
+
+def test_a_pipeline_that_was_not_stored_is_prepared_on_the_next_server() -> None:
+    unknown, answer = lost(grpc.StatusCode.NOT_FOUND), beam_job_api_pb2.RunJobResponse(job_id="id")
+    stub = RunStub([lost()], [unknown], [lost()], [unknown], [answer])
+    again = iter(["second", "third"])
+    assert job(stub).run("first", lambda: next(again)) == "id"
+    assert stub.asked == ["first", "first", "second", "second", "third"]
+
+
+def test_a_server_that_is_lost_while_a_pipeline_is_prepared_again_is_waited_for() -> None:
+    unknown, answer = lost(grpc.StatusCode.NOT_FOUND), beam_job_api_pb2.RunJobResponse(job_id="id")
+    stub = RunStub([lost()], [unknown], [unknown], [answer])
+    outcomes: Iterator[str | Exception] = iter([lost(), "second"])
+
+    def prepare() -> str:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert job(stub).run("first", prepare) == "id"
+    assert stub.asked == ["first", "first", "first", "second"]
+
+
+def test_a_preparation_that_was_never_known_is_refused() -> None:
+    with pytest.raises(grpc.RpcError):
+        job(Stub([lost(grpc.StatusCode.NOT_FOUND)])).run("first", lambda: pytest.fail("prepared"))

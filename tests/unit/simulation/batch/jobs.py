@@ -62,6 +62,10 @@ class Surroundings(Protocol):
         """Learn what an attempt has made."""
         ...
 
+    def store(self, program: LevelProgram, made: Made) -> None:
+        """Store what an attempt has made for later starts of the driver, if the program says so."""
+        ...
+
     def offer(self, offer: Offer) -> None:
         """Bring an offer to the driver."""
         ...
@@ -93,6 +97,8 @@ class Job:
             [None] * (partitions if number else len(self._source))
             for number in range(len(self._stages))
         ]
+        for partition in levels.programs[-1].finished:
+            self._outputs[-1][partition] = Stored([])  # an earlier start has its report
         self._tries = [0] * len(self._stages)
         self._at = 0  # the index of the level that runs
         self.error: ClusterError | None = None
@@ -232,6 +238,7 @@ class Job:
             made = task.run(stored.rows, stored.marks, is_last_attempt=is_last)
             self._pause()
             self._world.ran(made)
+            self._world.store(program, made)
             is_result = stage == len(self._stages) - 1
             return Stored(
                 made.work.rows,

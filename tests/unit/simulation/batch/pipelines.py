@@ -140,6 +140,11 @@ def planned(graph: Graph, max_exchanges: int) -> Plan:
     return build(run_passes(graph, BATCH), max_exchanges=max_exchanges)
 
 
+def planned_in_levels(graph: Graph) -> Plan:
+    """Return the plan of a graph that a later start of the driver can continue."""
+    return build(run_passes(graph, BATCH), separates_levels=True)
+
+
 def drawn(seed: int, plan: Plan | None = None) -> BoundedPipeline:
     """Draw a pipeline, or how a plan is run."""
     random = Random(seed)

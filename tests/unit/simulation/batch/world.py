@@ -20,6 +20,7 @@ from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_job import segment_title, title_of
 from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.engine.limits import Limits
+from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.scheduling.attempts import Report
@@ -194,6 +195,8 @@ class BatchWorld:
 
     def ran(self, made: Made) -> None:
         self._made[made.report.attempt] = made
+
+    def store(self, program: LevelProgram, made: Made) -> None: ...
 
     def offer(self, offer: offers.Offer) -> None:
         self.offers.put(offer)
