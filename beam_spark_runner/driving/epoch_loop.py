@@ -190,11 +190,11 @@ class EpochLoop:
         """Adapt the checkpoint of an earlier run with another version or number of partitions."""
         if left := self._outlasting(self._start.superseding):
             self._outlasting(lambda: self._start.commit(left))
-        if own := self._outlasting(self._start.in_own_namespace):
-            self._commit_namespace(own)
         # A driver that is fenced off meanwhile may have committed one more epoch, not adapted.
         while mine := self._outlasting(self._adapted):
             self._outlasting(functools.partial(self._start.commit, mine))
+        if own := self._outlasting(self._start.in_own_namespace):
+            self._commit_namespace(own)
         if self._last.is_final:
             _LOGGER.warning(
                 "nothing is left to do: an earlier run has completed this pipeline, with epoch %d. "
@@ -205,8 +205,16 @@ class EpochLoop:
             self._pace.drain()
         self._observer.committed(self._last)
 
-    def _commit_namespace(self, mine: Manifest) -> None:
+    def _leave_namespace(self) -> None:
         """Continue in another namespace of the state store."""
+        mine, left = self._outlasting(self._start.in_new_namespace), self._last.namespace
+        self._commit_namespace(mine)
+        if self._last.namespace == left:  # an earlier start has committed another manifest
+            left = mine.namespace
+        self._outlasting(lambda: self._start.leave(left))
+        self._adapt()
+
+    def _commit_namespace(self, mine: Manifest) -> None:
         if mine.epoch:
             self._outlasting(lambda: self._start.commit(mine))
         else:
@@ -232,10 +240,10 @@ class EpochLoop:
                 lambda: self._runner.run(epoch.number, last.fence, rows, levels)
             )
         except OvertakenError as error:
-            self._start.check_fence()  # another driver may have continued
+            self._end_sweep()
+            self._outlasting(self._start.check_fence)  # another driver may have continued
             _LOGGER.warning("%s; all keys are copied to it again", error)
-            self._commit_namespace(self._outlasting(self._start.in_new_namespace))
-            self._outlasting(functools.partial(self._start.leave, last.namespace))
+            self._leave_namespace()
             return True
         ran_ns = self._clock.monotonic_ns()
         infos = [info for report in reports for info in report.monitoring_infos]

@@ -1,7 +1,7 @@
 """The options that name a state store."""
 
 import importlib.util
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.store_address import StateStoreAddress
@@ -36,8 +36,15 @@ def state_store(url: str | None, password_file: str | None) -> StateStoreAddress
             "has a password, which Spark would show to its users; write it to a file, and name "
             "that by --state_store_password_file",
         )
-    if "decode_responses" in parts.query:
-        raise OptionsError("state_store", "leave decode_responses out: what is stored is no text")
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise OptionsError("state_store", f"has a wrong port: {error}") from error
+    for name in parse_qs(parts.query, keep_blank_values=True):
+        if name != "db" and not name.startswith("ssl_"):
+            raise OptionsError(
+                "state_store", f"has {name}, but only db and those that begin with ssl_ can be set"
+            )
     if importlib.util.find_spec("redis") is None:
         raise OptionsError(
             "state_store",

@@ -110,6 +110,7 @@ class DriverStart:
     ) -> None:
         self._checkpoints, self._version = checkpoints, version
         self._storage, self._namespaces = checkpoints.storage, checkpoints.namespaces
+        self._has_claimed = False  # the namespace of the manifest
         self._dropped: set[int] = set()  # store numbers of stages that the pipeline has no more
         self._form = epochs_of(checkpoints.lineage)
         self._contradictions = contradictions
@@ -192,9 +193,13 @@ class DriverStart:
             None: there is no state store, or the namespace belongs to this checkpoint.
         """
         last = self.manifest
-        if self._namespaces is None or self._namespaces.claim(last.namespace):
+        if self._namespaces is None:
             return None
-        return self.in_new_namespace()
+        self._has_claimed = self._namespaces.claim(last.namespace)
+        if not self._has_claimed and not last.is_final:
+            return self.in_new_namespace()
+        self._sweep_state_store()
+        return None
 
     def in_new_namespace(self) -> Manifest:
         """Return the manifest of an empty epoch in a new namespace of the state store.
@@ -204,7 +209,7 @@ class DriverStart:
         if self._namespaces is None:
             raise InvariantError("there is no state store")
         last, namespace = self.manifest, self._namespaces.new()
-        self._namespaces.claim(namespace)
+        self._has_claimed = self._namespaces.claim(namespace)
         if not last.epoch:
             return dataclasses.replace(last, namespace=namespace)
         return dataclasses.replace(
@@ -245,7 +250,7 @@ class DriverStart:
     def _sweep_state_store(self) -> None:
         """Remove what stages had in the state store that the pipeline has no more."""
         last = self.manifest
-        if self._namespaces is None or not last.epoch:
+        if self._namespaces is None or not (last.epoch and self._has_claimed):
             return
         needed = set() if last.is_final else set(last.stores.values())
         ended = set(range(last.next_store)) - needed - self._dropped

@@ -204,6 +204,7 @@ def test_a_checkpoint_that_was_set_back(
     with caplog.at_level(logging.WARNING):
         found = harvest(spark_session, pipeline(lambda: None, None), *flags)
     assert "is ahead of the checkpoint" in caplog.text
+    assert caplog.text.count("is ahead of the checkpoint") == 1
     assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
     assert server.client().keys("*") == []
 
@@ -222,7 +223,9 @@ def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path
         ((store, without), "are in the checkpoint alone, .*leave the option out"),
         ((store, checkpoint, "--parallelism=3"), "set --parallelism=2"),
         (("--state_store=redis://me:secret@host",), "--state_store_password_file"),
-        (("--state_store=redis://host?decode_responses=1",), "leave decode_responses out"),
+        (("--state_store=redis://host?decode_responses=1",), "has decode_responses, but only db"),
+        (("--state_store=redis://host?password=secret",), "has password, but only db"),
+        (("--state_store=redis://host:port",), "has a wrong port"),
         (("--state_store=http://host",), "http is no URL of a Redis or Valkey server"),
         (("--state_store_password_file=x",), "needs a --state_store"),
         ((store, f"--state_store_password_file={tmp_path / 'none'}"), "password cannot be read"),
@@ -239,13 +242,17 @@ def test_servers_that_lose_keys_are_refused(tmp_path: Path, spark_session: Any) 
         pytest.raises(OptionsError, match="maxmemory-policy allkeys-lru"),
     ):
         harvest(spark_session, pipeline(lambda: None, None), f"--state_store={server.url}")
-    replica = tmp_path / "replica"
-    replica.mkdir()
-    with (
-        redis_server(replica, "--replicaof", "127.0.0.1", "9") as server,
-        pytest.raises(OptionsError, match="is a replica"),
+    for name, settings, problem in (
+        ("replica", ("--replicaof", "127.0.0.1", "9"), "is a replica"),
+        ("cluster", ("--cluster-enabled", "yes"), "is a Redis Cluster"),
     ):
-        harvest(spark_session, pipeline(lambda: None, None), f"--state_store={server.url}")
+        folder = tmp_path / name
+        folder.mkdir()
+        with (
+            redis_server(folder, *settings) as server,
+            pytest.raises(OptionsError, match=problem),
+        ):
+            harvest(spark_session, pipeline(lambda: None, None), f"--state_store={server.url}")
 
 
 @pytest.mark.grpc

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.store_address import StateStoreAddress
+from beam_spark_runner.recovery.copies import GroupTag
+from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import Change, StateStoreError, Structure
 from beam_spark_runner.state.remote.key_stores import key_store
 from tests.examples import examples
@@ -86,6 +89,30 @@ def test_records_are_what_a_dict_would_be(
         seen += walk.seen
     assert {"write", "read", "seal", "resume", "lose", "harm", "disconnect"} <= seen.keys()
     assert not list(tmp_path.iterdir())
+
+
+def test_new_content_of_which_a_part_is_lost_is_not_installed(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    server.client().flushall()
+    store = key_store(StateStoreAddress(server.url), "n", 0)
+    version = ShardVersion(3, 33)
+    new = store.install(1, version)
+    for number in range(2):
+        new.add([Change(Structure.PACKS, b"key %d" % number, b"pack")])
+    server.kill()
+    server.start()  # the client connects again, without an error
+    with pytest.raises(StateStoreError, match="it has lost what was just written to it"):
+        new.add([Change(Structure.PACKS, b"key 2", b"pack")])
+    with pytest.raises(StateStoreError, match="it has lost what was just written to it"):
+        new.finish()
+    new.abandon()
+    assert server.client().keys("*") == []
+    empty = store.install(1, version)
+    empty.finish()
+    (opened,) = store.open([1])
+    assert opened.tag == GroupTag(DeltaId(3, 33))
+    assert not any(opened.sizes.values())
 
 
 def test_a_password_is_read_from_a_file(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _with_sorted_input(context: StageContext[StagesOfEpoch]) -> Stage:
     return Stage(
         context,
         operator,
-        _reader(context, operator, gate.elements),
+        _reader(context, operator, gate.elements, epoch),
         push_from_within=gate.elements.push,
         gates=[gate],
         is_stable=_is_stable(context),

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.core.key_groups import groups_of
 from beam_spark_runner.engine.epoch_files import (
@@ -60,6 +61,8 @@ def open_keyed_shards(
         for stage in program.stages:
             if not stage.in_epochs.may_be_in_state_store:
                 continue
+            if int(stage.stage) not in epoch.stores:  # reading the map would make an entry
+                raise InvariantError(f"{stage.name} has no store number")
             number = epoch.stores[stage.stage]
             place = number, partition
             heads = (each for each in epoch.keyed if (each.store, each.partition) == place)
@@ -108,6 +111,7 @@ def seal(
     """
     next_event_us, next_clock_us = stages.next_due()
     was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
+    was_rebuilt = was_rebuilt or any(each.was_rebuilt for each in keyed.values())
     stored_bytes = shard.used_bytes()
     version = ShardVersion(stages.epoch.number, attempt)
     keyed_reports = [

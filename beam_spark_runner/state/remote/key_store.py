@@ -221,5 +221,13 @@ class Installation(Protocol):
         ...
 
     def finish(self) -> None:
-        """Replace the group, unless it has become as new meanwhile."""
+        """Replace the group, unless it has become as new meanwhile.
+
+        Raises:
+            StateStoreError: Some of the new content is lost.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Remove the new content."""
         ...

@@ -16,7 +16,7 @@ _CELLS, _TIMERS, _DUE, _HOLDS = b"c", b"t", b"d", b"h"
 _TIME_BYTES = 8
 _INDEXES = {b"de": Structure.EVENT, b"dp": Structure.CLOCK}
 _PREFIXES = {Structure.EVENT: b"de", Structure.CLOCK: b"dp", Structure.HOLDS: b"h"}
-_GROUP_BYTES = 2
+_GROUP_BYTES = 4
 
 
 class RecordOfKey(NamedTuple):

@@ -6,7 +6,7 @@ task of the next epoch, once that is committed, applies them.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from beam_spark_runner.core.errors import InvariantError
@@ -17,12 +17,15 @@ from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.remote.key_store import (
     Change,
     Chunk,
+    Installation,
     KeyStore,
     Opened,
     OvertakenError,
     StateStoreError,
 )
 from beam_spark_runner.state.remote.keyed_delta import (
+    CHUNK_BYTES,
+    CHUNK_CHANGES,
     KeyedDeltas,
     MergedKeys,
     chunks_of,
@@ -37,7 +40,6 @@ from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError
 _TRIES = 10
 _SENT_BYTES = 4 << 20  # of chunks that are sent together
 _CHANGE_BYTES = 50  # in addition to the content
-_INSTALLED = 500  # changes of a rebuilt group that are sent together
 
 
 class KeyedShard:
@@ -148,14 +150,13 @@ class KeyedShard:
         """Add a slice of as many bytes as were changed; return where the next one begins."""
         full = 2 * writer.size
         for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
-            for place, group, entries in self._content.entries(first):
+            for place, group, entry in self._content.entries(first):
                 if end is not None and place >= end:
                     break
                 if writer.size >= full:
                     return SliceStart(lap, place)
-                for each in entries:
-                    if not self._changed_records.has_change_of(each.structure, each.name):
-                        merging.add(write_change(writer, group, each), writer.size)
+                if not self._changed_records.has_change_of(entry.structure, entry.name):
+                    merging.add(write_change(writer, group, entry), writer.size)
         return around(start)
 
     # -- the copy in the store --------------------------------------------------------------------
@@ -215,12 +216,22 @@ class KeyedShard:
         self.was_rebuilt = True
         head = head_of(self.chain)
         new = {group: self._store.install(group, head) for group in groups}
-        collected: dict[int, list[Change]] = {group: [] for group in groups}
-        for group, change in self._stored.content(groups):
+        try:
+            self._install(new)
+        except BaseException:
+            for each in new.values():
+                each.abandon()
+            raise
+
+    def _install(self, new: Mapping[int, Installation]) -> None:
+        collected: dict[int, list[Change]] = {group: [] for group in new}
+        sizes = dict.fromkeys(new, 0)
+        for group, change in self._stored.content(new.keys()):
             collected[group].append(change)
-            if len(collected[group]) >= _INSTALLED:
+            sizes[group] += len(change.name) + len(change.value or b"")
+            if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
                 new[group].add(collected[group])
-                collected[group] = []
+                collected[group], sizes[group] = [], 0
         for group, changes in collected.items():
             if changes:
                 new[group].add(changes)

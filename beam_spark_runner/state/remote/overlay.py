@@ -36,6 +36,7 @@ class Overlay:
             self._env = scratch_environment(self._folder)
             self._txn = self._env.begin(write=True)
         except lmdb.Error as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise ShardStorageError(str(folder), str(error)) from error
         self._room = DiskSpaceCheck(self._folder)
 

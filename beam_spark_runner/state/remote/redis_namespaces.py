@@ -73,6 +73,8 @@ class RedisNamespaces:
         """
         with self._reaching() as client:
             info: Mapping[str, Any] = client.info()
+            if info.get("redis_mode") == "cluster":
+                raise OptionsError(_OPTION, "is a Redis Cluster, which is not supported yet")
             RedisStore(client, self._address.url, "check", 0).open([0])
         if info.get("role") == "slave":
             raise OptionsError(_OPTION, "is a replica; name the primary, which can be written")

@@ -133,22 +133,27 @@ ADD = (
     _TAG
     + _CHANGE
     + """
-local base = KEYS[1]
+local base, number = KEYS[1], tonumber(ARGV[2])
 local parts = parts_of(redis.call('HGET', base, ''))
-change_all(base, parts, 2)
+if (tonumber(parts[4]) or 0) ~= number then return 0 end
+change_all(base, parts, 3)
+parts[4] = number + 1
 redis.call('HSET', base, '', text_of(parts))
 for _, suffix in pairs(SUFFIXES) do redis.call('EXPIRE', base .. suffix, ARGV[1]) end
 return 1
 """
 )
-"""Makes changes of new content, under the base of temporary names, which expire."""
+"""Makes changes of new content, under the base of temporary names, which expire.
+
+Returns 1; 0: the changes that precede them are lost.
+"""
 
 FINISH = (
     _TAG
     + """
 local base, new = KEYS[1], KEYS[2]
 local function remove(from)
-  for _, suffix in pairs(SUFFIXES) do redis.call('DEL', from .. suffix) end
+  for _, suffix in pairs(SUFFIXES) do redis.call('UNLINK', from .. suffix) end
 end
 local function epoch_of(version) return tonumber(string.match(version, '^(%d+)') or '-1') end
 local parts, sizes, is_whole = parts_of(redis.call('HGET', base, '')), sizes_of(base), true
@@ -158,8 +163,14 @@ if there > mine or (there == mine and is_whole) then
   remove(new)
   return 0
 end
-local fresh = parts_of(redis.call('HGET', new, ''))
-fresh[1] = ARGV[1]
+local fresh, made = parts_of(redis.call('HGET', new, '')), sizes_of(new)
+local is_lost = (tonumber(fresh[4]) or 0) ~= tonumber(ARGV[2])
+for place = 1, 5 do is_lost = is_lost or made[place] ~= fresh[place + 4] end
+if is_lost then
+  remove(new)
+  return -1
+end
+fresh[1], fresh[4] = ARGV[1], ''
 remove(base)
 for _, suffix in pairs(SUFFIXES) do
   if redis.call('EXISTS', new .. suffix) == 1 then
@@ -171,7 +182,10 @@ if ARGV[1] ~= '' then redis.call('HSET', base, '', text_of(fresh)) end
 return 1
 """
 )
-"""Replaces a group by new content, unless it has become as new meanwhile."""
+"""Replaces a group by new content, unless it has become as new meanwhile.
+
+Returns -1 if some of the new content is lost.
+"""
 
 DROP = (
     _TAG

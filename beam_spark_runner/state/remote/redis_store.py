@@ -5,7 +5,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -113,7 +113,7 @@ class RedisStore:
 
     def install(self, group: int, version: ShardVersion | None) -> Installation:
         """See ``KeyStore``."""
-        return _Installation(self._execute, self._base(group), version)
+        return _Installation(self._execute, self.place, self._base(group), version)
 
     def drop(self, groups: Sequence[int]) -> None:
         """See ``KeyStore``."""
@@ -172,20 +172,33 @@ class _Installation:
     def __init__(
         self,
         execute: Callable[[Sequence[_Command]], list[Any]],
+        place: str,
         base: str,
         version: ShardVersion | None,
     ) -> None:
-        self._execute, self._base, self._version = execute, base, version
+        self._execute, self._place = execute, place
+        self._base, self._version = base, version
         self._new = f"{base}:{secrets.token_hex(8)}"
+        self._added = 0
 
     def add(self, changes: Sequence[Change]) -> None:
         """See ``Installation``."""
-        self._execute([_script(scripts.ADD, self._new, _EXPIRES_S, *_coded(changes))])
+        self._do(_script(scripts.ADD, self._new, _EXPIRES_S, self._added, *_coded(changes)), 0)
+        self._added += 1
 
     def finish(self) -> None:
         """See ``Installation``."""
         script = ("EVALSHA", _digest(scripts.FINISH), 2, self._base, self._new)
-        self._execute([(*script, _text(self._version))])
+        self._do((*script, _text(self._version), self._added), -1)
+
+    def abandon(self) -> None:
+        """See ``Installation``."""
+        with suppress(StateStoreError):  # then it expires
+            self._execute([_script(scripts.DROP, self._new)])
+
+    def _do(self, command: _Command, lost: int) -> None:
+        if self._execute([command])[0] == lost:
+            raise StateStoreError(self._place, "it has lost what was just written to it")
 
 
 def _script(text: str, base: str, *arguments: Any) -> _Command:

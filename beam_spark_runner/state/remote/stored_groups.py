@@ -32,7 +32,8 @@ LOADED_BYTES = 64 << 20
 """The most bytes of packs that a stage has in memory."""
 
 _PAGE = 500  # names or members that are read together
-_VALUES = 16  # outlying values that are read together: each may have 1 MB
+_FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
+_VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
 _TRIES = 5
 _PACK_BYTES = 200  # of memory, in addition to the content
 _NO_PACK = Pack()
@@ -97,11 +98,8 @@ class StoredGroups:
 
     def outlying(self, user_key: bytes, names: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of records of a user key that are outlying; None: one is not."""
-        group, found = self.group_of(user_key), list[bytes | None]()
-        for first in range(0, len(names), _VALUES):
-            some = [user_key + name for name in names[first : first + _VALUES]]
-            found += self._read([Values(group, some)])[0]
-        return found
+        full = (user_key + name for name in names)
+        return [value for _, value in self._values(self.group_of(user_key), full)]
 
     def outlying_from(self, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield outlying records in the order of their names, with their values.
@@ -139,37 +137,34 @@ class StoredGroups:
             *(self._members(group, structure, start, first_page) for group in self._opened)
         )
 
-    def entries(self, start: bytes) -> Iterator[tuple[bytes, int, Sequence[Change]]]:
-        """Yield all entries, in the order of their keys in deltas, those of packs group by group.
+    def entries(self, start: bytes) -> Iterator[tuple[bytes, int, Change]]:
+        """Yield all entries, in the order of their keys in deltas.
 
         Args:
-            start: The least key; if packs are at it, all packs of that group follow.
+            start: The least key.
 
         Yields:
-            Where each part begins, its group, and its entries: all packs, or one other entry.
+            The key of an entry, its group, and the entry. The packs of one group are in memory.
         """
         for group in sorted(self._opened):
             for structure in Structure:
                 place = delta_key(group, structure)
-                if start > after(place) or not self._opened[group].sizes[structure]:
-                    continue
-                if structure is Structure.PACKS:
-                    yield (
-                        place,
-                        group,
-                        [Change(structure, *each) for each in self._packs_of(group).items()],
-                    )
+                if start >= after(place) or not self._opened[group].sizes[structure]:
                     continue
                 first = start[len(place) :] if start.startswith(place) else b""
                 for name, value in self._ordered(group, structure, first):
-                    yield place + name, group, [Change(structure, name, value)]
+                    yield place + name, group, Change(structure, name, value)
 
     def _ordered(
         self, group: int, structure: Structure, start: bytes
     ) -> Iterator[tuple[bytes, bytes]]:
-        if structure is not Structure.OUTLYING:
-            return map(split_member, self._names(group, structure, start, b""))
-        return self._with_values(group, self._names(group, structure, start, b""))
+        if structure is Structure.PACKS:
+            found = self._packs_of(group)
+            return ((name, found[name]) for name in sorted(found) if name >= start)
+        names = self._names(group, structure, start, b"")
+        if structure is Structure.OUTLYING:
+            return self._with_values(group, names)
+        return map(split_member, names)
 
     def _packs_of(self, group: int) -> dict[bytes, bytes]:
         """Return the encoded packs of a group by their user keys."""
@@ -191,11 +186,18 @@ class StoredGroups:
 
     def _with_values(self, group: int, names: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Yield outlying records with their values."""
-        while some := list(itertools.islice(names, _VALUES)):
+        for name, value in self._values(group, names):
+            if value is not None:
+                yield name, value
+
+    def _values(self, group: int, names: Iterator[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the values of outlying records; as many are read together as fit into memory."""
+        count = _FIRST_VALUES
+        while some := list(itertools.islice(names, count)):
             (values,) = self._read([Values(group, some)])
-            for name, value in zip(some, values, strict=True):
-                if value is not None:
-                    yield name, value
+            yield from zip(some, values, strict=True)
+            size = sum(len(value) for value in values if value is not None)
+            count = max(1, min(_PAGE, _VALUES_BYTES * len(some) // (size + 1)))
 
     def _members(
         self,

@@ -63,6 +63,7 @@ class SimulatedStore:
 
     Attributes:
         groups: All groups.
+        installed: New content of groups, which is not complete.
         calls: How many calls there were.
         fails_after: How many calls there are before one that fails. None: all succeed.
         loses_after: How many calls there are before the store is set back, within an attempt.
@@ -73,6 +74,7 @@ class SimulatedStore:
 
     def __init__(self) -> None:
         self.groups: dict[int, Group] = {}
+        self.installed: dict[SimulatedInstallation, Group] = {}
         self.calls = 0
         self.fails_after: int | None = None
         self.loses_after: int | None = None
@@ -93,6 +95,7 @@ class SimulatedStore:
             self.fails_after -= 1
         if self.loses_after == 0:
             self.groups |= copy.deepcopy(self.lost_to)
+            self.installed.clear()
         if self.loses_after is not None:
             self.loses_after = self.loses_after - 1 if self.loses_after else None
 
@@ -160,22 +163,35 @@ class SimulatedStore:
 
 
 class SimulatedInstallation:
-    """See ``Installation``."""
+    """See ``Installation``. What it has made is lost together with the rest."""
 
     def __init__(self, store: SimulatedStore, number: int, version: ShardVersion | None) -> None:
-        self._store, self._number = store, number
-        self._new = Group()
-        self._new.complete = version
+        self._store, self._number, self._version = store, number, version
+        self._added = 0
 
     def add(self, changes: Sequence[Change]) -> None:
         self._store._call()
-        self._new.change(changes)
+        new = self._checked()
+        new.change(changes)
+        new.following += 1
+        self._added += 1
+
+    def _checked(self) -> Group:
+        new = self._store.installed.setdefault(self, Group())
+        if new.following != self._added:
+            raise StateStoreError(self._store.place, "it has lost what was just written to it")
+        return new
 
     def finish(self) -> None:
         self._store._call()
-        there = self._store._group(self._number)
+        there, new = self._store._group(self._number), self._checked()
+        del self._store.installed[self]
         before = -1 if there.complete is None else there.complete.epoch
-        now = -1 if self._new.complete is None else self._new.complete.epoch
+        now = -1 if self._version is None else self._version.epoch
         if before > now or (before == now and there.tag().is_whole):
             return
-        self._store.groups[self._number] = self._new
+        new.complete, new.following = self._version, 0
+        self._store.groups[self._number] = new
+
+    def abandon(self) -> None:
+        self._store.installed.pop(self, None)

@@ -18,7 +18,7 @@ from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreE
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.store_keys import StoreKeys, numbered
 from tests.examples import examples
-from tests.unit.state.simulated_store import SimulatedStore
+from tests.unit.state.simulated_store import Group, SimulatedStore
 from tests.unit.state.sorted_records import SortedRecords
 
 KEY_GROUPS = 4
@@ -206,6 +206,7 @@ class Walk:
     def harm(self) -> None:
         if self.random.random() < 0.3:
             self.store.groups.clear()
+            self.store.installed.clear()
         elif self.store.groups:
             group = self.random.choice(list(self.store.groups.values()))
             group.entries[self.random.choice(list(Structure))].clear()
@@ -240,3 +241,25 @@ def test_records_are_what_a_dict_would_be(
         seen += walk.seen
     assert {"write", "read", "seal", "resume", "lose", "harm", "rebuilt"} <= seen.keys()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_rebuild_of_which_the_store_loses_a_part_is_no_rebuild(tmp_path: Path) -> None:
+    files, store = Files(), SimulatedStore()
+
+    def opened(head: ShardVersion | None) -> KeyedShard:
+        return KeyedShard(store, [0], 1, files, name_of, head, tmp_path)
+
+    keys = [KEYS.of_window("step", b"w", b"key %d" % number) for number in range(2_000)]
+    version = ShardVersion(1, 1)
+    with opened(None) as shard:
+        for key in keys:
+            shard.records.put(key, b"value")
+        shard.seal(version)
+    store.groups[0] = Group()
+    store.groups[0].entries[Structure.PACKS][b"a harmed group"] = b""
+    store.loses_after = 2  # after the group was opened, and something was added
+    with pytest.raises(StateStoreError, match="it has lost what was just written"):
+        opened(version)
+    assert not store.installed
+    with opened(version) as shard:
+        assert all(shard.records.get(key) == b"value" for key in keys)
