@@ -1,8 +1,8 @@
 """New ids: which ids each tenant has used for the first time today.
 
 Reads lines such as ``{"tenant": "acme", "id": "e7"}`` as they arrive in a folder. A tenant may have
-millions of ids: each event reads and writes one entry of a map. At midnight (UTC, event time) a
-timer clears the map, so that the ids count as new again.
+millions of ids: each event reads and writes one entry of a map. Each day (UTC, event time) is a
+window with a separate map, so that all ids count as new again.
 
     python examples/streaming/new_ids.py --input='/tmp/events/*.json' --output=/tmp/new/out \
         --runner=SparkPortableRunner --checkpoint_dir=/tmp/new_ids
@@ -18,11 +18,9 @@ from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.io import fileio
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows
-from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.transforms import (
     DeclarativeKeyedProcess,
-    EventTimer,
     KeyedProcess,
     MapState,
     ValueState,
@@ -31,16 +29,11 @@ from beam_spark_runner.transforms import (
 DAY_S = 24 * 3600
 
 
-def next_midnight(timestamp: Timestamp) -> Timestamp:
-    return Timestamp((timestamp.seconds() // DAY_S + 1) * DAY_S)
-
-
 class NewIds(KeyedProcess):
     """Emits (tenant, id, number of the id today) for each new id. Elements: (tenant, id)."""
 
     seen = MapState("seen", StrUtf8Coder(), VarIntCoder())
     count = ValueState("count", VarIntCoder())
-    midnight = EventTimer("midnight")
 
     def declare_process(self, ctx: Any) -> Any:
         number = ctx.declare_variable(VarIntCoder(), "number", lambda: 0)
@@ -48,7 +41,6 @@ class NewIds(KeyedProcess):
         def remember(count: int | None) -> Any:
             number.set((count or 0) + 1)
             self.count.write(number.get())
-            self.midnight.set(next_midnight(ctx.timestamp))
             return self.seen.put(ctx.value, number.get())
 
         store = ctx.declare("remember", remember)
@@ -58,14 +50,6 @@ class NewIds(KeyedProcess):
             "read", lambda _: self.count.read().then_compose(store).then_accept(emit)
         )
         return lambda _: self.seen.contains(ctx.value).then_conditionally_compose(is_new, read)
-
-    def declare_on_event_time(self, ctx: Any) -> Any:
-        return (
-            ctx.declare_chain(lambda timer: self.seen.clear())
-            .then_compose(lambda _: self.count.clear())
-            .with_name("forget")
-            .finish()
-        )
 
 
 def start(arguments: list[str]) -> Any:
@@ -84,9 +68,10 @@ def start(arguments: list[str]) -> Any:
         | "Parse" >> beam.Map(json.loads)
         | "By tenant"
         >> beam.Map(lambda event: (event["tenant"], event["id"])).with_output_types(tuple[str, str])
+        | "By day" >> beam.WindowInto(FixedWindows(DAY_S))
         | DeclarativeKeyedProcess(NewIds()).with_output_types(tuple[str, str, int])
         | "Text" >> beam.MapTuple(lambda tenant, id_, number: f"{tenant} {id_} {number}")
-        | beam.WindowInto(FixedWindows(mine.window))
+        | "Files" >> beam.WindowInto(FixedWindows(mine.window))
         | beam.io.WriteToText(mine.output, file_name_suffix=".txt", num_shards=1)
     )
     return pipeline.run()

@@ -10,7 +10,7 @@ from apache_beam.pvalue import AsDict, AsSingleton
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.trigger import AccumulationMode, AfterWatermark
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import (
@@ -83,12 +83,18 @@ def test_two_collections(run_on: Any) -> None:
     assert run_on(build)["joined"] == [(1, "Ann"), (2, "Ann"), (3, "Bob")]
 
 
+SIDE_INPUT = "timestamp"
+"""The name of a side input, which a parameter of the step's DoFn has, too."""
+
+
 class Outputs(KeyedProcess):
     """Emits with a side input, with tags and timestamps; has no state."""
 
     def process(self, ctx: DeclarationContext, element: tuple[str, int]) -> None:
         name = ctx.side_inputs["names"].get(ctx.key, "nobody")
-        ctx.output((name, ctx.value + ctx.side_inputs["more"], ctx.timestamp.micros // 1_000_000))
+        ctx.output(
+            (name, ctx.value + ctx.side_inputs[SIDE_INPUT], ctx.timestamp.micros // 1_000_000)
+        )
         ctx.output(element, "late", timestamp=3)
         ctx.output((str(ctx.window), ctx.pane.is_first), tag="where")
 
@@ -98,7 +104,7 @@ def test_tags_timestamps_and_side_inputs(run_on: Any) -> None:
         names = AsDict(p | "names" >> beam.Create([("a", "Ann")]))
         more = AsSingleton(p | "more" >> beam.Create([10]))
         pairs = pairs_of(p, [("a", 1), ("b", 2)], int) | beam.WindowInto(FixedWindows(5))
-        step = DeclarativeKeyedProcess(Outputs(), side_inputs={"names": names, "more": more})
+        step = DeclarativeKeyedProcess(Outputs(), side_inputs={"names": names, SIDE_INPUT: more})
         made = pairs | step.with_outputs("late", "where", main="main")
         main, late, where = made
         assert (made.main, made["late"]) == (main, late)
@@ -177,6 +183,8 @@ def test_timers_and_the_end_of_windows(run_on: Any) -> None:
     found = run_on(build)
     assert found["fired"] == of_timers("a", 3) + of_timers("b", 5)
     assert {each.window.end for each in found.kept["fired"]} == {Timestamp(5)}
+    ends = {each.timestamp for each in found.kept["fired"] if each.value[1] == "window"}
+    assert ends == {Timestamp(5) - Duration(micros=1_000)}  # in the window, on all runners
 
 
 def test_windows_end_late_in_epochs(spark_session: Any) -> None:

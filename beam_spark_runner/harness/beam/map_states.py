@@ -108,7 +108,7 @@ class KeyMap:
         self._is_cleared = False  # whether it must be cleared by ``commit``
         self._entries: dict[bytes, bytes | None] = {}  # those read or changed; None: there is none
         self._stored: dict[bytes, bool] = {}  # whether the stored map has a key, as far as known
-        self._changed: set[bytes] = set()
+        self._changed: dict[bytes, None] = {}  # in order, the same in each attempt
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key; None: it has none."""
@@ -127,12 +127,12 @@ class KeyMap:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of a key."""
-        self._changed.add(key)
+        self._changed[key] = None
         self._keep(key, value)
 
     def remove(self, key: bytes) -> None:
         """Remove a key."""
-        self._changed.add(key)
+        self._changed[key] = None
         self._keep(key, None)
 
     def items(self) -> "_Items":
@@ -144,7 +144,7 @@ class KeyMap:
         """Remove all keys."""
         self._is_cleared = self._is_cleared or not self._is_empty
         self._is_empty = True
-        self._entries, self._stored, self._changed = {}, {}, set()
+        self._entries, self._stored, self._changed = {}, {}, {}
 
     def commit(self) -> None:
         """Write the changes."""
@@ -161,7 +161,7 @@ class KeyMap:
         for answer in answers:
             answer.get()
         self._is_cleared = self._is_empty = False
-        self._entries, self._stored, self._changed = {}, {}, set()
+        self._entries, self._stored, self._changed = {}, {}, {}
 
     def finalize(self) -> None:
         """Do nothing; Beam calls this after the bundle."""

@@ -32,6 +32,9 @@ class _DeclaredAttribute:
         name: The name, unique within the process.
     """
 
+    is_declared_attribute = True
+    """Recognises states and timers also if their class was pickled by value, and so is another."""
+
     def __init__(self, name: str) -> None:
         if not (name and isinstance(name, str)):
             raise TypeError(f"{type(self).__name__} needs a name, not {name!r}")
@@ -104,7 +107,10 @@ class BagState(DeclaredState):
     """Values in no particular order."""
 
     def read(self) -> StateFuture:
-        """Return a future of an iterable of the values, to be used in callbacks of the record."""
+        """Return a future of an iterable of the values, to be used in callbacks of the record.
+
+        Values that are added after the read may be among them: do not add any while you iterate.
+        """
         return self._request(lambda state: state.read())
 
     def add(self, value: Any) -> StateFuture:

@@ -7,12 +7,13 @@ have further callbacks: together they are a tree of callbacks.
 Pickled by value (see ``declarative``).
 """
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Protocol
 
-from beam_spark_runner.transforms.declarative.named import called
+from beam_spark_runner.transforms.declarative.named import called, name_of
 
 
 class _Kind(Enum):
@@ -163,7 +164,10 @@ class ImmediateMachine:
         """
         self.record = record
         try:
-            first(element)
+            returned = first(element)
+            if returned is not None:
+                _check_dropped(returned, first)
+                check_future(returned, "the code of a record returns nothing, or", first)
             while self._ready:
                 continuation, value = self._ready.popleft()
                 continuation.run(value)
@@ -257,7 +261,7 @@ class _Then:
             check_future(returned, "a callback of then_compose", self._fn)
             returned._continue(_Forward(self._result))
         else:
-            self._result._complete(returned if self._kind is _Kind.APPLY else None)
+            self._result._complete(_value_of(self._kind, returned, self._fn))
 
 
 class _Branch:
@@ -285,7 +289,7 @@ class _Branch:
             check_future(returned, "a callback of then_conditionally_compose", fn)
             returned._continue(_Pair(holds, self._result))
         else:
-            self._result._complete((holds, returned if self._kind is _Kind.APPLY else None))
+            self._result._complete((holds, _value_of(self._kind, returned, fn)))
 
 
 class _Forward:
@@ -339,9 +343,10 @@ class _Spread:
     def __init__(self, fn: Callable[..., Any]) -> None:
         _check_callable(fn)
         self._fn = fn
+        self.__qualname__ = name_of(fn)  # by which errors name it
 
     def __call__(self, values: list[Any]) -> Any:
-        return called(self._fn, *values)
+        return self._fn(*values)
 
 
 def check_future(returned: Any, what: str, fn: Callable[..., Any] | None = None) -> None:
@@ -358,6 +363,40 @@ def check_future(returned: Any, what: str, fn: Callable[..., Any] | None = None)
     if not getattr(returned, "is_state_future", False):
         which = "" if fn is None else f" ({fn!r})"
         raise TypeError(f"{what}{which} needs a StateFuture, not {returned!r}")
+
+
+def check_result(result: Any, what: str, fn: Callable[..., Any] | None = None) -> None:
+    """Check that something is no ``StateFuture``.
+
+    Args:
+        result: What should be a value.
+        what: What it is.
+        fn: The callback that has returned it; None: no callback has.
+
+    Raises:
+        TypeError: It is one.
+    """
+    if getattr(type(result), "is_state_future", False):
+        which = "" if fn is None else f" ({fn!r})"
+        raise TypeError(f"{what}{which} is a StateFuture: use then_compose to wait for it")
+
+
+def _value_of(kind: _Kind, returned: Any, fn: Callable[..., Any]) -> Any:
+    """Return the result of a future whose callback has returned something."""
+    if kind is _Kind.APPLY:
+        check_result(returned, "the result of a callback", fn)
+        return returned
+    _check_dropped(returned, fn)
+    return None
+
+
+def _check_dropped(result: Any, fn: Callable[..., Any]) -> None:
+    """Check that a callback whose result nobody uses has run."""
+    if inspect.isgenerator(result) or inspect.iscoroutine(result):
+        raise TypeError(
+            f"the callback ({fn!r}) is a generator or coroutine, which nobody runs: it should emit "
+            "by ctx.output"
+        )
 
 
 def _check_callable(fn: Any) -> None:

@@ -28,6 +28,8 @@ from beam_spark_runner.transforms.declarative.keyed_process import (
 )
 
 _Parameters = dict[str, Any]  # default values, which say what Beam passes, by name
+SIDE_INPUT = "side_"
+"""Begins the parameters of side inputs: their own names may be those of other parameters."""
 _OF_ELEMENTS: _Parameters = {
     "element": beam.DoFn.ElementParam,
     "timestamp": beam.DoFn.TimestampParam,
@@ -166,6 +168,9 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         self, handler: str, name: str, tag: str, context: Mapping[str, Any], given: Sequence[Any]
     ) -> Sequence[Any]:
         """Process a timer; see ``DeclaredProcess.run_timer``."""
+        if handler == EXPIRATION and self._lateness_us is None:
+            # This runner fires it after the last timestamp, and others at the last one.
+            context = {**context, "timestamp": context["timestamp"] - Duration(micros=1_000)}
         return self._declared.run_timer(handler, name, tag, context, *self._by_name(given))
 
     def _by_name(self, given: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -186,7 +191,8 @@ def _process(
     *given: Any,
     **sides: Any,
 ) -> Sequence[Any]:
-    context = {"timestamp": timestamp, "window": window, "pane": pane, "side_inputs": sides}
+    side_inputs = {name.removeprefix(SIDE_INPUT): side for name, side in sides.items()}
+    context = {"timestamp": timestamp, "window": window, "pane": pane, "side_inputs": side_inputs}
     return do_fn.run_element(element, context, given)
 
 

@@ -230,7 +230,7 @@ class DeclaredProcess:
         """
         is_expiry = handler == EXPIRATION
         kind = "the end of a window" if is_expiry else f"the timer {name!r}"
-        record = Record(kind, context, states, timers)
+        record = Record(kind, context, states, timers, has_own_time=is_expiry)
         fired = FiredTimer(name, tag, context["timestamp"])
         self.machine.run(record, self.handlers[handler], context["window"] if is_expiry else fired)
         return record.outputs
@@ -254,7 +254,7 @@ class DeclaredProcess:
         handlers = {}
         for kind in (EventTimer, ProcessingTimer):
             name = HANDLERS[kind.time_domain]
-            timers = [timer.name for timer in self._timers if isinstance(timer, kind)]
+            timers = [timer.name for timer in self._timers if timer.time_domain == kind.time_domain]
             if bool(timers) != _defines(self._process, name):
                 raise DeclarationError(
                     f"{type(self._process).__name__} has "
@@ -292,25 +292,28 @@ def _attributes(
     found: dict[str, Any] = {}
     for attribute in _declared_by(process):
         if attribute.name == EXPIRATION_TIMER:
-            raise DeclarationError(f"the name {EXPIRATION_TIMER!r} is that of an own timer")
+            raise DeclarationError(f"the name {EXPIRATION_TIMER!r} is reserved")
         if found.setdefault(attribute.name, attribute) is not attribute:
             raise DeclarationError(f"two states or timers have the name {attribute.name!r}")
     ordered = [found[name] for name in sorted(found)]
     return (
-        [each for each in ordered if isinstance(each, DeclaredState)],
-        [each for each in ordered if not isinstance(each, DeclaredState)],
+        [each for each in ordered if hasattr(each, "spec")],
+        [each for each in ordered if hasattr(each, "time_domain")],
     )
 
 
 def _declared_by(process: KeyedProcess) -> Iterator[Any]:
-    kinds = (DeclaredState, EventTimer, ProcessingTimer)
     for name, value in vars(process).items():
-        if isinstance(value, kinds):
+        if _is_declared(value):
             raise DeclarationError(
                 f"{value.name!r} must be an attribute of the class, not of the instance "
                 f"(self.{name})"
             )
     for name in dir(type(process)):
         attribute = inspect.getattr_static(type(process), name)
-        if isinstance(attribute, kinds):
+        if _is_declared(attribute):
             yield attribute
+
+
+def _is_declared(value: Any) -> bool:
+    return getattr(type(value), "is_declared_attribute", False) is True

@@ -20,7 +20,11 @@ from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS
-from beam_spark_runner.transforms.declarative.keyed_do_fn import KeyedProcessDoFn, tagged
+from beam_spark_runner.transforms.declarative.keyed_do_fn import (
+    SIDE_INPUT,
+    KeyedProcessDoFn,
+    tagged,
+)
 from beam_spark_runner.transforms.declarative.keyed_process import EXPIRATION_TIMER, KeyedProcess
 
 CALLBACKS = "beam_spark_runner:callbacks"
@@ -51,7 +55,9 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         self, process: KeyedProcess, *, side_inputs: Mapping[str, AsSideInput] | None = None
     ) -> None:
         if not isinstance(process, KeyedProcess):
-            raise TypeError(f"it needs an instance of KeyedProcess, not {process!r}")
+            raise TypeError(
+                f"DeclarativeKeyedProcess needs an instance of KeyedProcess, not {process!r}"
+            )
         super().__init__(f"DeclarativeKeyedProcess({type(process).__name__})")
         self._process = process
         self._sides = dict(side_inputs or {})
@@ -132,9 +138,9 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         type_: Any,
         tagged_types: Mapping[str, Any],
     ) -> None:
-        super().__init__(KeyedProcessDoFn(process, value_coders), **sides)
-        self._process, self._value_coders = process, value_coders
-        self._given_sides, self._names = sides, names
+        self._given_sides = {SIDE_INPUT + name: side for name, side in sides.items()}
+        super().__init__(KeyedProcessDoFn(process, value_coders), **self._given_sides)
+        self._process, self._value_coders, self._names = process, value_coders, names
         self._type, self._tagged_types = type_, tagged_types
         self.payload: Any = None  # set if the step was read from a proto
 

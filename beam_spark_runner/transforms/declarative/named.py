@@ -10,7 +10,7 @@ from typing_extensions import override
 
 
 class DeclarationError(ValueError):
-    """A ``KeyedProcess`` declares something that cannot be, or not twice.
+    """A ``KeyedProcess`` has a declaration that is not valid.
 
     Raised when the pipeline is built.
     """
@@ -43,11 +43,12 @@ def called(callback: Callable[..., Any], *args: Any) -> Any:
     try:
         return callback(*args)
     except Exception as error:
-        _add_note(error, f"in the callback {_name_of(callback)}")
+        _add_note(error, f"in the callback {name_of(callback)}")
         raise
 
 
-def _name_of(callback: Callable[..., Any]) -> str:
+def name_of(callback: Callable[..., Any]) -> str:
+    """Return how messages name a callback."""
     if isinstance(callback, Named):
         return repr(callback.name)
     return str(getattr(callback, "__qualname__", callback))

@@ -10,6 +10,8 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 
+from beam_spark_runner.transforms.declarative.futures import check_result
+
 
 class FiredTimer(NamedTuple):
     """A timer that fires.
@@ -33,6 +35,7 @@ class Record:
         context: The attributes that ``DeclarationContext`` has for it, by name.
         states: The states of its key and window, as the harness has them, by name.
         timers: The timers of its key and window, likewise.
+        has_own_time: Whether outputs have its timestamp, which is not the one that Beam would give.
     """
 
     def __init__(
@@ -41,14 +44,19 @@ class Record:
         context: Mapping[str, Any],
         states: Mapping[str, Any],
         timers: Mapping[str, Any],
+        *,
+        has_own_time: bool = False,
     ) -> None:
-        self.kind, self.context = kind, context
+        self.kind, self.context, self._has_own_time = kind, context, has_own_time
         self.states, self.timers = states, timers
         self.variables: dict[str, Any] = {}
         self.outputs: list[Any] = []  # as a DoFn returns them
 
     def emit(self, value: Any, tag: str | None, timestamp: Any) -> None:
         """Add an output, in the window of the record; see ``DeclarationContext.output``."""
+        check_result(value, "an output")
+        if timestamp is None and self._has_own_time:
+            timestamp = self.context["timestamp"]
         if timestamp is not None:
             pane = self.context.get("pane", PANE_INFO_UNKNOWN)
             window = self.context["window"]

@@ -118,6 +118,14 @@ def test_items_are_those_of_their_time() -> None:
     assert sorted(items) == sorted(items) == [(b"a", b"1"), (b"b", b"2")]
 
 
+def test_changed_entries_come_in_the_order_of_their_first_changes() -> None:
+    """It is the same in each attempt at a bundle, unlike the order of a set."""
+    tested = a_map(Requests())
+    for key in (b"b", b"a", b"d", b"c", b"a"):
+        tested.put(key, b"1")
+    assert [key for key, _ in tested.items()] == [b"b", b"a", b"d", b"c"]
+
+
 def test_only_the_entries_that_are_used_are_requested() -> None:
     handler = Requests()
     tested = a_map(handler)

@@ -32,6 +32,10 @@ def double(value: int) -> int:
     return 2 * value
 
 
+def yields(value: Any) -> Any:
+    yield value
+
+
 CASES: dict[str, tuple[Callable[[StateFuture, DeclarationContext], Any], Any]] = {
     "apply": (lambda five, _: five.then_apply(double), 10),
     "accept": (lambda five, _: five.then_accept(double), None),
@@ -168,6 +172,18 @@ def test_a_future_of_an_earlier_record_has_its_result() -> None:
         (lambda five, _: five.then_combine(five, 1), "a callback must be a function, not 1"),
         (lambda five, _: five.then_conditionally_apply(bool, None), "must be a function, not None"),
         (lambda five, _: five.then_conditionally_apply(lambda _: five, double), "neither true nor"),
+        (lambda five, _: five.then_apply(lambda _: five), "is a StateFuture: use then_compose"),
+        (
+            lambda five, _: five.then_conditionally_apply(bool, lambda _: five),
+            "is a StateFuture: use then_compose",
+        ),
+        (lambda five, ctx: ctx.output(five), "an output is a StateFuture: use then_compose"),
+        (
+            lambda five, _: five.then_accept(yields),
+            "is a generator or coroutine, which nobody runs",
+        ),
+        (lambda five, _: yields(five), "is a generator or coroutine, which nobody runs"),
+        (lambda five, _: 5, "the code of a record returns nothing, or .*a StateFuture, not 5"),
     ],
 )
 def test_wrong_callbacks(code: Callable[..., Any], problem: str) -> None:
@@ -199,6 +215,16 @@ def test_exceptions_name_the_callback() -> None:
         run.element(1)
     assert vars(raised.value)["__notes__"] == ["in the callback 'divides'"]
     assert run.element(0) == []  # what the failed record has left is gone
+
+
+def test_exceptions_of_combined_futures_name_the_function_once() -> None:
+    def divide(dividend: int, divisor: int) -> int:
+        return dividend // divisor
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        outputs(lambda ctx: ctx.completed(1).then_combine(ctx.completed(0), divide))
+    (note,) = vars(raised.value)["__notes__"]
+    assert note.endswith("divide")
 
 
 def test_exceptions_without_notes_say_it_in_their_message() -> None:

@@ -3,10 +3,13 @@
 import base64
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.internal import cloudpickle, pickler
 
+from beam_spark_runner.transforms import DeclarationContext, ProcessingTimer, ValueState
 from beam_spark_runner.transforms.declarative import keyed_do_fn
 from tests import declared
 from tests.declared import NewIds
@@ -54,6 +57,16 @@ timer Timestamp(100)
 """
 
 
+ATTRIBUTES = """
+import base64, sys
+from apache_beam.internal import pickler
+fn = pickler.loads(base64.b64decode(sys.argv[1]))
+fn.setup()
+print(fn._state_names, fn._timer_names)
+fn.teardown()
+"""
+
+
 @pytest.mark.parametrize("lateness_us", [None, 0], ids=["here", "elsewhere"])
 def test_harnesses_need_no_copy_of_this_package(lateness_us: int | None) -> None:
     fn = keyed_do_fn.KeyedProcessDoFn(NewIds(), lateness_us=lateness_us)
@@ -75,3 +88,20 @@ def test_processes_of_installed_modules_use_the_package_of_the_harness() -> None
         [sys.executable, "-c", program, coded], capture_output=True, text=True, check=False
     )
     assert done.stdout == PRINTED, done.stderr
+
+
+def test_a_class_of_the_main_module_may_extend_one_of_an_installed_module() -> None:
+    """The classes of its states are then pickled by value, and those of the other one are not."""
+
+    class More(NewIds):
+        again = ValueState("again", VarIntCoder())
+        later = ProcessingTimer("later")
+
+        def declare_on_processing_time(self, ctx: DeclarationContext) -> Any:
+            return lambda _: None
+
+    coded = base64.b64encode(pickler.dumps(keyed_do_fn.KeyedProcessDoFn(More()))).decode()
+    done = subprocess.run(
+        [sys.executable, "-c", ATTRIBUTES, coded], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "['again', 'count', 'seen'] ['end', 'later']\n", done.stderr
