@@ -19,6 +19,7 @@ from apache_beam.transforms.userstate import (
 )
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
+from beam_spark_runner import savepoint
 from beam_spark_runner.core.errors import OptionsError
 from tests.harvest import harvest
 from tests.state_store.servers import RedisServer, redis_server
@@ -206,6 +207,58 @@ def test_a_checkpoint_that_was_set_back(
     assert "is ahead of the checkpoint" in caplog.text
     assert caplog.text.count("is ahead of the checkpoint") == 1
     assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_changed_pipeline_and_a_savepoint(
+    server: RedisServer, spark_session: Any, tmp_path: Path
+) -> None:
+    """A step is renamed, one is removed, and one is new; then it begins from a savepoint."""
+
+    def build(*names: str, fails_at: int | None) -> Callable[[beam.Pipeline], dict[str, Any]]:
+        def fail(pair: tuple[str, int]) -> tuple[str, int]:
+            if pair[1] == fails_at:
+                raise ValueError("stop")
+            return pair
+
+        def build_it(p: beam.Pipeline) -> dict[str, Any]:
+            events = Stream().with_output_types(tuple[str, int])
+            for epoch in range(EPOCHS):
+                pairs = [TimestampedValue((f"key {key}", epoch), epoch) for key in range(KEYS)]
+                events = events.add_elements(pairs).advance_watermark_to(epoch)
+            elements = p | events.advance_watermark_to_infinity()
+            typed = elements | "fail" >> beam.Map(fail).with_output_types(tuple[str, int])
+            return {name: typed | name >> beam.ParDo(Count()) for name in names}
+
+        return build_it
+
+    def stores() -> set[bytes]:
+        return {key.split(b".")[1] for key in server.client().scan_iter("bsr:{*")}
+
+    store, checkpoint = f"--state_store={server.url}", tmp_path / "checkpoint"
+    flags = (store, f"--checkpoint_dir={checkpoint}")
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, build("first", "second", fails_at=3), *flags)
+    assert stores() == {b"0", b"1"}
+    renamed = """--transform_name_mapping={"first": "renamed", "second": ""}"""
+    changed = build("renamed", "third", fails_at=4)
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, changed, *flags, renamed)
+    assert len(stores()) == 2
+    assert b"2" in stores()
+
+    copy = tmp_path / "savepoint"
+    assert savepoint.main([f"--checkpoint_dir={checkpoint}", f"--savepoint_path={copy}"]) == 0
+    done = build("renamed", "third", fails_at=None)
+    found = harvest(spark_session, done, *flags, renamed)
+    begun = harvest(
+        spark_session,
+        done,
+        *(store, f"--checkpoint_dir={tmp_path / 'new'}", f"--savepoint_path={copy}", renamed),
+    )
+    for each in (found, begun):
+        assert ("key 1", EPOCHS, -EPOCHS) in each["renamed"]
+        assert ("key 1", 3, -3) in each["third"]  # it has had the elements of epochs 3 to 5
     assert server.client().keys("*") == []
 
 

@@ -15,6 +15,7 @@ from beam_spark_runner.recovery.migration import (
     moved_stages,
     name_of,
     step_ids,
+    with_store_numbers,
 )
 
 
@@ -281,3 +282,22 @@ def test_copies_of_one_step_are_told_apart_by_their_number() -> None:
     last = dataclasses.replace(LAST, plan=copies)
     found = moved_stages(last, PipelineVersion(plan=copies, steps=STEPS))
     assert [each.before for each in found] == [each.now for each in found]
+
+
+def test_stages_keep_their_store_numbers_and_new_ones_get_fresh_ones() -> None:
+    begun = with_store_numbers(dataclasses.replace(LAST, namespace="n"))
+    assert begun.stores == {"step Stats/Count": 0, "side input of Rates [iterable]": 1}
+    assert with_store_numbers(begun) == begun
+    plan = {
+        "step Create/Impulse": place(0, is_fed=True),
+        "step New": place(1, "state new", transform="ref_1"),
+        "step Stats/Sum": place(2, "state n", transform="ref_3"),
+    }
+    renamed = {"Stats/Count": "Stats/Sum", "Rates": ""}
+    now = migrated(begun, PipelineVersion(plan=plan, steps=STEPS, renamed=renamed))
+    assert now.stores == {"step Stats/Sum": 0, "step New": 2}  # 1 is never used again
+    assert now.next_store == 3
+
+
+def test_without_a_state_store_there_are_no_store_numbers() -> None:
+    assert with_store_numbers(LAST) == LAST
