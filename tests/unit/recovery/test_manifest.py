@@ -46,6 +46,10 @@ MANIFEST = Manifest(
     unfed=(4, 5),
     partitions=2,
     key_groups=128,
+    namespace="5d41402a",
+    stores={"step Count": 1},
+    next_store=3,
+    keyed={(1, 0): Head(DeltaId(7, 5), (DeltaId(6, 4),)), (1, 1): Head(DeltaId(7, 6))},
 )
 
 
