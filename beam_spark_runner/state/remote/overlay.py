@@ -1,5 +1,8 @@
 """The changes of one attempt to keyed records, on disk, in the order of their keys."""
 
+import contextlib
+import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from beam_spark_runner.state.local_copy import DiskSpaceCheck, scratch_environme
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _REMOVED, _PUT = b"\0", b"\1"
+_PREFIX = "overlay-"
 
 
 class Overlay:
@@ -19,7 +23,8 @@ class Overlay:
     All methods raise ``ShardStorageError`` if the local disk does not work.
 
     Args:
-        folder: A folder on the local disk, in which a temporary one is made.
+        folder: A folder on the local disk, in which a temporary one is made. Those that killed
+            processes have left there are removed.
 
     Attributes:
         changes: How many changes were made, so that readers notice new ones.
@@ -29,21 +34,28 @@ class Overlay:
         self.changes = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="overlay-", dir=folder))
+            _remove_left_ones(folder)
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         except OSError as error:
             raise ShardStorageError(str(folder), str(error)) from error
         try:
+            self._lock = _locked(self._folder, waits=True)  # until another one has looked at it
             self._env = scratch_environment(self._folder)
             self._txn = self._env.begin(write=True)
-        except lmdb.Error as error:
+        except (OSError, lmdb.Error) as error:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise ShardStorageError(str(folder), str(error)) from error
+        self._is_closed = False
         self._room = DiskSpaceCheck(self._folder)
 
     def close(self) -> None:
         """Remove everything. May be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._env.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
 
     def get(self, key: bytes) -> tuple[bool, bytes | None]:
         """Return whether a record was changed, and its new value."""
@@ -94,3 +106,30 @@ class Overlay:
 
 def _value_of(coded: bytes) -> bytes | None:
     return coded[1:] if coded[:1] == _PUT else None
+
+
+def _locked(folder: Path, *, waits: bool) -> int:
+    """Lock a folder as long as this process lives and has it open; return the open folder.
+
+    Raises:
+        BlockingIOError: Another process uses the folder, and this one does not wait for it.
+        OSError: The folder is gone, or the disk does not work.
+    """
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _remove_left_ones(folder: Path) -> None:
+    """Remove the folders of processes that have died."""
+    for left in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is in use, or another process has removed it
+            lock = _locked(left, waits=False)
+            # Without content, it may have just been made by a process that has yet to lock it.
+            if any(left.iterdir()):
+                shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)

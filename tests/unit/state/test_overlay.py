@@ -1,0 +1,45 @@
+"""The changes of an attempt, and what is left of one that was killed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from beam_spark_runner.state.remote.overlay import Overlay
+from beam_spark_runner.state.stored_deltas import ShardStorageError
+
+
+def test_changes_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path)
+    for key, value in ((b"kb", b"1"), (b"ka", None), (b"d", b""), (b"kb", b"2")):
+        overlay.put(key, value)
+    assert overlay.changes == 4
+    assert list(overlay.items(b"")) == [(b"d", b""), (b"ka", None), (b"kb", b"2")]
+    assert list(overlay.items(b"k")) == [(b"ka", None), (b"kb", b"2")]
+    assert overlay.get(b"ka") == (True, None)
+    assert overlay.get(b"k") == (False, None)
+    assert overlay.next(b"ka") == (b"ka", None)
+    assert overlay.next(b"ka", is_passed=True) == (b"kb", b"2")
+    assert overlay.next(b"kb", is_passed=True) is None
+    overlay.close()
+    overlay.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_processes_have_left_is_removed(tmp_path: Path) -> None:
+    used, left = Overlay(tmp_path), Overlay(tmp_path)
+    os.close(left._lock)  # as when its process has died
+    new = Overlay(tmp_path)
+    assert not left._folder.exists()
+    assert used.get(b"key") == (False, None)
+    left._lock = os.open(tmp_path, os.O_RDONLY)
+    for each in (used, new, left):
+        each.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_does_not_work(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    with pytest.raises(ShardStorageError, match="file"):
+        Overlay(place)
