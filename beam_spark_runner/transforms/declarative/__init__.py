@@ -16,6 +16,7 @@ from beam_spark_runner.transforms.declarative import (
     maps_in_bags,
     named,
     processed,
+    returned,
 )
 from beam_spark_runner.transforms.declarative.declared_states import (
     BagState,
@@ -61,5 +62,6 @@ for _module in (
     maps_in_bags,
     named,
     processed,
+    returned,
 ):
     cloudpickle.register_pickle_by_value(_module)

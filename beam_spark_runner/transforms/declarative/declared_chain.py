@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
 
-from beam_spark_runner.transforms.declarative.futures import StateFuture, check_future
+from beam_spark_runner.transforms.declarative.futures import StateFuture
 from beam_spark_runner.transforms.declarative.named import DeclarationError, Named, called, names_in
+from beam_spark_runner.transforms.declarative.returned import check_future
 
 _SUFFIXES = ("", "/true", "/false")  # of the names of a condition and its branches
 _IF_FALSE = 2  # the place of the only callback that may be missing

@@ -7,13 +7,18 @@ have further callbacks: together they are a tree of callbacks.
 Pickled by value (see ``declarative``).
 """
 
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Protocol
 
 from beam_spark_runner.transforms.declarative.named import called, name_of
+from beam_spark_runner.transforms.declarative.returned import (
+    check_callable,
+    check_dropped,
+    check_future,
+    check_result,
+)
 
 
 class _Kind(Enum):
@@ -105,7 +110,7 @@ class StateFuture:
         raise TypeError("a StateFuture is neither true nor false; a callback gets its result")
 
     def _then(self, kind: _Kind, fn: Callable[[Any], Any]) -> "StateFuture":
-        _check_callable(fn)
+        check_callable(fn)
         result = self._machine.future()
         self._continue(_Then(kind, fn, result))
         return result
@@ -117,10 +122,10 @@ class StateFuture:
         if_true: Callable[[Any], Any],
         if_false: Callable[[Any], Any] | None,
     ) -> "StateFuture":
-        _check_callable(condition)
-        _check_callable(if_true)
+        check_callable(condition)
+        check_callable(if_true)
         if if_false is not None:
-            _check_callable(if_false)
+            check_callable(if_false)
         result = self._machine.future()
         self._continue(_Branch(kind, condition, if_true, if_false, result))
         return result
@@ -166,7 +171,7 @@ class ImmediateMachine:
         try:
             returned = first(element)
             if returned is not None:
-                _check_dropped(returned, first)
+                check_dropped(returned, first)
                 check_future(returned, "the code of a record returns nothing, or", first)
             while self._ready:
                 continuation, value = self._ready.popleft()
@@ -341,7 +346,7 @@ class _Spread:
     """A function of several arguments as one of a list of them."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        _check_callable(fn)
+        check_callable(fn)
         self._fn = fn
         self.__qualname__ = name_of(fn)  # by which errors name it
 
@@ -349,56 +354,10 @@ class _Spread:
         return self._fn(*values)
 
 
-def check_future(returned: Any, what: str, fn: Callable[..., Any] | None = None) -> None:
-    """Check that something is a ``StateFuture``.
-
-    Args:
-        returned: What should be one.
-        what: What needs it.
-        fn: The callback that has returned it; None: no callback has.
-
-    Raises:
-        TypeError: It is not.
-    """
-    if not getattr(returned, "is_state_future", False):
-        which = "" if fn is None else f" ({fn!r})"
-        raise TypeError(f"{what}{which} needs a StateFuture, not {returned!r}")
-
-
-def check_result(result: Any, what: str, fn: Callable[..., Any] | None = None) -> None:
-    """Check that something is no ``StateFuture``.
-
-    Args:
-        result: What should be a value.
-        what: What it is.
-        fn: The callback that has returned it; None: no callback has.
-
-    Raises:
-        TypeError: It is one.
-    """
-    if getattr(type(result), "is_state_future", False):
-        which = "" if fn is None else f" ({fn!r})"
-        raise TypeError(f"{what}{which} is a StateFuture: use then_compose to wait for it")
-
-
 def _value_of(kind: _Kind, returned: Any, fn: Callable[..., Any]) -> Any:
     """Return the result of a future whose callback has returned something."""
     if kind is _Kind.APPLY:
         check_result(returned, "the result of a callback", fn)
         return returned
-    _check_dropped(returned, fn)
+    check_dropped(returned, fn)
     return None
-
-
-def _check_dropped(result: Any, fn: Callable[..., Any]) -> None:
-    """Check that a callback whose result nobody uses has run."""
-    if inspect.isgenerator(result) or inspect.iscoroutine(result):
-        raise TypeError(
-            f"the callback ({fn!r}) is a generator or coroutine, which nobody runs: it should emit "
-            "by ctx.output"
-        )
-
-
-def _check_callable(fn: Any) -> None:
-    if not callable(fn):
-        raise TypeError(f"a callback must be a function, not {fn!r}")

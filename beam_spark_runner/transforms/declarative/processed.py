@@ -10,7 +10,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 
-from beam_spark_runner.transforms.declarative.futures import check_result
+from beam_spark_runner.transforms.declarative.returned import check_result
 
 
 class FiredTimer(NamedTuple):
