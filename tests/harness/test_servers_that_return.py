@@ -1,6 +1,7 @@
 """Jobs of servers that are killed, suspended, or lose their Spark: they continue."""
 
 import contextlib
+import random
 import signal
 import socket
 import threading
@@ -28,9 +29,12 @@ RECOVERY = "--batch_job_recovery"
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """Return a port that no client's connection can take while no server listens at it."""
+    while True:
+        port = random.randrange(20_000, 32_768)  # below those that the system hands out
+        with socket.socket() as taken, contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 @pytest.fixture
