@@ -52,7 +52,13 @@ class Program:
         self._mark = uuid.uuid4().hex
         file = folder / "program.py"
         file.write_text(_PRELUDE + textwrap.dedent(script))
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temp)}
+        variables = {
+            # Else a process that makes an archive of Spark's classes may outlive the program.
+            "SPARK_SUBMIT_OPTS": "-Xshare:auto",
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(self.temp),
+        }
         self._began = time.monotonic()
         self._errors = folder / "stderr"  # a pipe that nobody reads would block a server once full
         self._terminal = -1
