@@ -11,6 +11,11 @@ def groups_of(partition: int, groups: int, partitions: int) -> range:
     return range(-(-partition * groups // partitions), -(-(partition + 1) * groups // partitions))
 
 
+def group_of(hashed: int, groups: int) -> int:
+    """Return the key group of a hash, of ``HASH_BITS`` bits. See ``routing.key_groups_of``."""
+    return (hashed >> (HASH_BITS - 32)) * groups >> 32
+
+
 def hashes_of(partition: int, groups: int, partitions: int) -> range:
     """Return the range of hashes, of ``HASH_BITS`` bits, of a partition."""
     mine = groups_of(partition, groups, partitions)

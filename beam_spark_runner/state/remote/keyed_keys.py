@@ -7,7 +7,7 @@ members of indexes. All of them are in the group to which the hash of the user k
 from typing import NamedTuple
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.routing import DIGEST_BYTES, HASH_BITS
+from beam_spark_runner.core.routing import DIGEST_BYTES
 from beam_spark_runner.state.remote.key_store import Structure
 from beam_spark_runner.state.store_keys import HASH_BYTES, IS_DIGEST, NAME_BYTES
 
@@ -75,19 +75,9 @@ def split_member(member: bytes) -> tuple[bytes, bytes]:
     return member[:end], member[end:]
 
 
-def hash_of_user_key(user_key: bytes) -> int:
-    """Return the hash of a user key, from its encoded form or what begins with it."""
-    return int.from_bytes(user_key[:HASH_BYTES], "big")
-
-
 def user_key_in(member: bytes) -> bytes:
     """Return what begins with the user key to which a member of an index belongs."""
     return member[_TIME_BYTES:]
-
-
-def group_of(hashed: int, key_groups: int) -> int:
-    """Return the key group of a hash. See ``routing.key_groups_of``."""
-    return (hashed >> (HASH_BITS - 32)) * key_groups >> 32
 
 
 def delta_key(group: int, structure: Structure, name: bytes = b"") -> bytes:

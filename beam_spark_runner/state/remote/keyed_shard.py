@@ -80,7 +80,7 @@ class KeyedShard:
         *,
         is_shared: bool = False,
     ) -> None:
-        self._store, self._groups = store, groups
+        self._store = store
         self._deltas, self._name_of, self._scratch = deltas, name_of, scratch
         self._head = head
         self.was_rebuilt = False

@@ -5,6 +5,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from beam_spark_runner.core.key_groups import group_of
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.state.remote import packs
 from beam_spark_runner.state.remote.key_store import (
@@ -22,11 +23,10 @@ from beam_spark_runner.state.remote.key_store import (
 )
 from beam_spark_runner.state.remote.keyed_keys import (
     delta_key,
-    group_of,
-    hash_of_user_key,
     split_member,
 )
 from beam_spark_runner.state.remote.packs import Pack
+from beam_spark_runner.state.store_keys import hash_of_owner
 
 LOADED_BYTES = 64 << 20
 """The most bytes of packs that a stage has in memory."""
@@ -71,7 +71,7 @@ class StoredGroups:
 
     def group_of(self, user_key: bytes) -> int:
         """Return the group of a user key, or of what begins with it."""
-        return group_of(hash_of_user_key(user_key), self._key_groups)
+        return group_of(hash_of_owner(user_key), self._key_groups)
 
     def ask(self, user_keys: Iterable[bytes]) -> None:
         """Load the packs of user keys that are not loaded, in one round trip."""
