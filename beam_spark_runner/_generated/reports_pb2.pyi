@@ -151,16 +151,18 @@ class ShardReport(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., keyed: _Optional[_Iterable[_Union[KeyedReport, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class KeyedReport(_message.Message):
-    __slots__ = ("store", "epoch", "attempt", "older")
+    __slots__ = ("store", "epoch", "attempt", "older", "needs_parts")
     STORE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OLDER_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_PARTS_FIELD_NUMBER: _ClassVar[int]
     store: int
     epoch: int
     attempt: int
     older: _containers.RepeatedCompositeFieldContainer[DeltaId]
-    def __init__(self, store: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ...) -> None: ...
+    needs_parts: bool
+    def __init__(self, store: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., needs_parts: bool = ...) -> None: ...
 
 class DeltaId(_message.Message):
     __slots__ = ("epoch", "attempt")
@@ -314,16 +316,38 @@ class ShardHead(_message.Message):
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class KeyedHead(_message.Message):
-    __slots__ = ("store", "partition", "epoch", "attempt")
+    __slots__ = ("store", "partition", "epoch", "attempt", "parts")
     STORE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     store: int
     partition: int
     epoch: int
     attempt: int
-    def __init__(self, store: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[KeyedPart]
+    def __init__(self, store: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[KeyedPart, _Mapping]]] = ...) -> None: ...
+
+class KeyedPart(_message.Message):
+    __slots__ = ("first", "end", "chains")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    CHAINS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    chains: _containers.RepeatedCompositeFieldContainer[EarlierHead]
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ..., chains: _Optional[_Iterable[_Union[EarlierHead, _Mapping]]] = ...) -> None: ...
+
+class EarlierHead(_message.Message):
+    __slots__ = ("partition", "epoch", "attempt")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    epoch: int
+    attempt: int
+    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SideInputReport(_message.Message):
     __slots__ = ("attempt", "consumed", "file", "blobs")

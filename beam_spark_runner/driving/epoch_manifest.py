@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
-from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.recovery.heads import DeltaId, Head, KeyedHead
+from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
+from beam_spark_runner.scheduling.attempts import KeyedReport, Report
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.semantics.watermarks import least
@@ -70,13 +71,11 @@ def manifest_after(
             if (shard := report.shard) is not None and shard.epoch
         },
         keyed={
-            (each.store, report.partition): Head(
-                DeltaId(each.epoch, each.attempt), tuple(DeltaId(*older) for older in each.older)
-            )
+            (each.store, report.partition): _keyed_head(each, last, report.partition)
             for report in reports
             if report.shard is not None
             for each in report.shard.keyed
-            if each.epoch
+            if each.epoch or each.needs_parts
         },
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
@@ -92,6 +91,15 @@ def manifest_after(
         is_final=not finishing.levels(finished),
         drains=epoch.drains,
     )
+
+
+def _keyed_head(report: KeyedReport, last: Manifest, partition: int) -> KeyedHead:
+    own = None
+    if report.epoch:
+        older = tuple(DeltaId(*each) for each in report.older)
+        own = Head(DeltaId(report.epoch, report.attempt), older)
+    parts = last.keyed[report.store, partition].parts if report.needs_parts else ()
+    return KeyedHead(own, parts)
 
 
 def progress_of(last: Manifest) -> Progress:

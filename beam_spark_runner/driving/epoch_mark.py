@@ -1,6 +1,7 @@
 """Describes an epoch to its tasks."""
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.recovery.heads import KeyedHead
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling.epochs import Epoch
 
@@ -46,13 +47,22 @@ def described_epoch(
             for name, place in last.plan.items()
             if name in last.stores
         },
-        keyed=[
-            reports_pb2.KeyedHead(
-                store=store,
-                partition=partition,
-                epoch=head.delta.epoch,
-                attempt=head.delta.attempt,
-            )
-            for (store, partition), head in last.keyed.items()
-        ],
+        keyed=[_keyed_head(*place, head) for place, head in last.keyed.items()],
     )
+
+
+def _keyed_head(store: int, partition: int, head: KeyedHead) -> reports_pb2.KeyedHead:
+    proto = reports_pb2.KeyedHead(store=store, partition=partition)
+    if head.own is not None:
+        proto.epoch, proto.attempt = head.own.delta
+    for part in head.parts:
+        chains = (
+            reports_pb2.EarlierHead(
+                partition=chain.partition,
+                epoch=chain.head.delta.epoch,
+                attempt=chain.head.delta.attempt,
+            )
+            for chain in part.chains
+        )
+        proto.parts.add(first=part.first, end=part.end, chains=chains)
+    return proto

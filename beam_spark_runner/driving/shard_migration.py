@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.errors import (
     CheckpointStorageError,
-    OptionsError,
     RunnerError,
     SparkJobError,
 )
@@ -19,13 +18,15 @@ from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task.shard_copying import Resharding, StageToReshard
 from beam_spark_runner.plan.compatibility import SIDE_INPUT
 from beam_spark_runner.portable.monitoring import relabelled
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import (
     PipelineVersion,
     has_changed,
     has_moved_state,
     migrated,
     moved_stages,
+    repartitioned_keys,
     step_ids,
 )
 from beam_spark_runner.scheduling.finish import Finished, Finishing
@@ -57,12 +58,6 @@ def adapted(
     before, after = last.partitions, rules.partitions
     if (before == after or last.is_final) and not has_changed(last, version):
         return None
-    if last.namespace and before != after and not last.is_final:
-        raise OptionsError(
-            "parallelism",
-            f"it was {before}, and with --state_store it cannot be changed to {after} yet; set "
-            f"--parallelism={before}",
-        )
     heads = last.heads
     if before != after or has_moved_state(last, version):
         resharding = resharding_after(last, version, settings.shards, after, rules.splittable)
@@ -125,6 +120,7 @@ def migration_after(
         parent=last.epoch,
         partitions=partitions,
         heads=heads,
+        keyed=repartitioned_keys(last, now, partitions),
         watermarks_us={**ended, **now.watermarks_us},
         finished=finished,
         metrics=metrics,
@@ -162,8 +158,9 @@ def resharding_after(
         splittable: the numbers of the stages that store restrictions.
     """
     stages: defaultdict[int, list[StageToReshard]] = defaultdict(list)
+    not_empty = {level for level, _ in last.heads}
     for each in moved_stages(last, version):
-        if each.before.kept:
+        if each.before.kept and each.before.level in not_empty:
             stages[each.now.level].append(StageToReshard(each, each.now.stage in splittable))
     return Resharding(
         places=places,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.recovery.heads import DeltaId
 
 KNOWN_VERSIONS = 100
 """How many of its last versions a group of keys has in the end of its newest delta."""

@@ -14,11 +14,19 @@ from typing_extensions import override
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.form import ManifestForm
+from beam_spark_runner.recovery.heads import (
+    Head,
+    KeyedHeads,
+    coded_heads,
+    coded_keyed_heads,
+    heads_of,
+    keyed_heads_of,
+)
 
-_FORMAT = 11
-# 9: its views have no digests. 10: it knows no state store. Versions that write these formats
-# cannot read later ones.
-_READ_FORMATS = (9, 10, 11)
+_FORMAT = 12
+# 9: its views have no digests. 10: it knows no state store. 11: its keyed heads have no parts.
+# Versions that write these formats cannot read later ones.
+_READ_FORMATS = (9, 10, 11, 12)
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -88,30 +96,6 @@ class IncompatibleCheckpointError(RunnerError):
     def __str__(self) -> str:
         listed = "".join(f"\n  - {each}" for each in self.differences)
         return f"{self.advice}:{listed}"
-
-
-class DeltaId(NamedTuple):
-    """A delta of a shard.
-
-    Attributes:
-        epoch: The epoch of the delta.
-        attempt: The id of the task attempt that wrote it.
-    """
-
-    epoch: int
-    attempt: int
-
-
-class Head(NamedTuple):
-    """The newest delta of a shard, and its chain.
-
-    Attributes:
-        delta: The newest delta.
-        older: The other deltas of its chain, oldest first.
-    """
-
-    delta: DeltaId
-    older: tuple[DeltaId, ...] = ()
 
 
 class ViewId(NamedTuple):
@@ -202,7 +186,7 @@ class Manifest:
     namespace: str = ""
     stores: Mapping[str, int] = field(default_factory=dict)
     next_store: int = 0
-    keyed: Mapping[tuple[int, int], Head] = field(default_factory=dict)
+    keyed: KeyedHeads = field(default_factory=dict)
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -211,8 +195,8 @@ def encode(manifest: Manifest) -> bytes:
         each.name: getattr(manifest, each.name) for each in dataclasses.fields(manifest)
     }
     fields["format"] = _FORMAT
-    fields["heads"] = _coded_heads(manifest.heads)
-    fields["keyed"] = _coded_heads(manifest.keyed)
+    fields["heads"] = coded_heads(manifest.heads)
+    fields["keyed"] = coded_keyed_heads(manifest.keyed)
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
     fields["views"] = sorted(
         [id_.dest, id_.window.hex(), id_.part.hex(), *view] for id_, view in manifest.views.items()
@@ -235,8 +219,8 @@ def decode(data: bytes, name: str) -> Manifest:
             format.
     """
     fields = checked_fields(data, name, _READ_FORMATS)
-    fields["heads"] = _heads_of(fields["heads"])
-    fields["keyed"] = _heads_of(fields.get("keyed", []))
+    fields["heads"] = heads_of(fields["heads"])
+    fields["keyed"] = keyed_heads_of(fields.get("keyed", []))
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {
         ViewId(dest, bytes.fromhex(window), bytes.fromhex(part)): View(*view)
@@ -247,17 +231,6 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["plan"] = {name: StoredStage(*place) for name, place in fields["plan"].items()}
     fields["unfed"] = tuple(fields["unfed"])
     return Manifest(**fields)
-
-
-def _coded_heads(heads: Mapping[tuple[int, int], Head]) -> list[Any]:
-    return sorted([*place, *head.delta, head.older] for place, head in heads.items())
-
-
-def _heads_of(coded: Sequence[Any]) -> dict[tuple[int, int], Head]:
-    return {
-        (place, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
-        for place, partition, epoch, attempt, older in coded
-    }
 
 
 def with_digest(fields: Mapping[str, Any]) -> bytes:

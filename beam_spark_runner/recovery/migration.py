@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.plan.compatibility import SIDE_INPUT, StoredStage
+from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads, repartitioned
 from beam_spark_runner.recovery.manifest import Manifest
 
 # Of a side input, output and access pattern follow. See ``graph.facts.fresh`` for the number.
@@ -135,6 +136,26 @@ def with_store_numbers(manifest: Manifest) -> Manifest:
     return dataclasses.replace(
         manifest, stores={**manifest.stores, **numbers}, next_store=first + len(new)
     )
+
+
+def repartitioned_keys(last: Manifest, now: Manifest, partitions: int) -> KeyedHeads:
+    """Return the heads of keys in the state store for another version or number of partitions.
+
+    Args:
+        last: The newest manifest.
+        now: The same, with the plan and the store numbers of this version.
+        partitions: The number of partitions from now on.
+    """
+    heads: dict[tuple[int, int], KeyedHead] = {}
+    before = {number: last.plan[name] for name, number in last.stores.items()}
+    for name, number in now.stores.items():
+        if number in before:
+            counts = (
+                last.partitions if before[number].is_exchanged else 1,
+                partitions if now.plan[name].is_exchanged else 1,
+            )
+            heads |= repartitioned(last.keyed, number, *counts, last.key_groups)
+    return heads
 
 
 def step_ids(last: Manifest, now: PipelineVersion) -> Mapping[str, str]:

@@ -111,12 +111,12 @@ def named_by(manifest: Manifest) -> frozenset[str]:
     deltas = (
         delta_name(manifest.lineage, *shard, *each)
         for shard, head in manifest.heads.items()
-        for each in (*head.older, head.delta)
+        for each in head.deltas
     )
     keyed = (
-        keyed_delta_name(manifest.lineage, *place, *each)
-        for place, head in manifest.keyed.items()
-        for each in (*head.older, head.delta)
+        keyed_delta_name(manifest.lineage, store, written_by, *each)
+        for (store, partition), head in manifest.keyed.items()
+        for written_by, each in head.files(partition)
     )
     return frozenset(deltas) | frozenset(keyed) | {view.file for view in manifest.views.values()}
 

@@ -67,15 +67,17 @@ class KeyedReport(NamedTuple):
 
     Attributes:
         store: The store number of the stage.
-        epoch: The epoch of the newest keyed delta; 0: there is none.
+        epoch: The epoch of the newest keyed delta of this partition; 0: there is none.
         attempt: The attempt that wrote it.
         older: Epoch and attempt of the older deltas of the chain, oldest first.
+        needs_parts: Whether the parts of the previous head are needed, see ``recovery.heads``.
     """
 
     store: int
     epoch: int
     attempt: int
     older: tuple[tuple[int, int], ...] = ()
+    needs_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

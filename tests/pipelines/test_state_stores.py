@@ -262,6 +262,23 @@ def test_a_changed_pipeline_and_a_savepoint(
     assert server.client().keys("*") == []
 
 
+def test_another_number_of_partitions(
+    server: RedisServer, spark_session: Any, tmp_path: Path
+) -> None:
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+
+    def stop() -> None:
+        raise ValueError("stop")
+
+    for epoch, partitions in ((1, 2), (2, 3), (4, 8)):
+        with pytest.raises(RuntimeError, match="stop"):
+            harvest(spark_session, pipeline(stop, epoch), *flags, f"--parallelism={partitions}")
+    found = harvest(spark_session, pipeline(lambda: None, None), *flags, "--parallelism=2")
+    ended = {(f"key {key}", EPOCHS, -EPOCHS) for key in range(KEYS)}
+    assert ended <= set(found["counts"])
+    assert server.client().keys("*") == []
+
+
 def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path) -> None:
     def stop() -> None:
         raise ValueError("stop")
@@ -274,7 +291,6 @@ def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path
     refused: list[tuple[tuple[str, ...], str]] = [
         ((checkpoint,), "are in a state store, .*set the option as before"),
         ((store, without), "are in the checkpoint alone, .*leave the option out"),
-        ((store, checkpoint, "--parallelism=3"), "set --parallelism=2"),
         (("--state_store=redis://me:secret@host",), "--state_store_password_file"),
         (("--state_store=redis://host?decode_responses=1",), "has decode_responses, but only db"),
         (("--state_store=redis://host?password=secret",), "has password, but only db"),

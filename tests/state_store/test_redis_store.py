@@ -10,7 +10,7 @@ import pytest
 
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.recovery.copies import GroupTag
-from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import Change, StateStoreError, Structure
 from beam_spark_runner.state.remote.key_stores import key_store

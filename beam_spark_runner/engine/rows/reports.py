@@ -167,6 +167,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
             KeyedReport(
                 *(each.store, each.epoch, each.attempt),
                 tuple((older.epoch, older.attempt) for older in each.older),
+                each.needs_parts,
             )
             for each in proto.keyed
         ),

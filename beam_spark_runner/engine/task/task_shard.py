@@ -17,10 +17,12 @@ from beam_spark_runner.engine.epoch_files import (
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.stored_rows import RowFile
+from beam_spark_runner.recovery.heads import DeltaId, EarlierHead, Head, KeyedHead, Part
 from beam_spark_runner.recovery.sweep import keyed_delta_name, rows_name
-from beam_spark_runner.state.chain import Chain, ShardVersion
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.remote.key_stores import key_store
+from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.shards import Shard, open_shard
 
@@ -64,18 +66,17 @@ def open_keyed_shards(
             if int(stage.stage) not in epoch.stores:  # reading the map would make an entry
                 raise InvariantError(f"{stage.name} has no store number")
             number = epoch.stores[stage.stage]
-            place = number, partition
-            heads = (each for each in epoch.keyed if (each.store, each.partition) == place)
-            head = next(heads, None)
-            groups = groups_of(partition, places.key_groups, program.partitions)
-            store = key_store(address, epoch.namespace, number)
-            shard = KeyedShard(
-                store,
-                groups,
-                places.key_groups,
+            deltas = KeyedDeltas(
                 folder_of_epochs(places),
-                functools.partial(_keyed_name, places.lineage, number, partition),
-                None if head is None else ShardVersion(head.epoch, head.attempt),
+                functools.partial(_keyed_name, places.lineage, number),
+                partition,
+                _keyed_head(epoch, number, partition),
+            )
+            shard = KeyedShard(
+                key_store(address, epoch.namespace, number),
+                groups_of(partition, places.key_groups, program.partitions),
+                places.key_groups,
+                deltas,
                 scratch_folder(places),
                 is_shared=program.limits.harnesses is not None,
             )
@@ -138,16 +139,28 @@ def seal(
     )
 
 
-def _keyed_report(number: int, chain: Chain) -> reports_pb2.KeyedReport:
-    if not chain:
-        return reports_pb2.KeyedReport(store=number)
-    *older, (head, _, _) = chain
-    return reports_pb2.KeyedReport(
-        store=number,
-        epoch=head.epoch,
-        attempt=head.attempt,
-        older=[reports_pb2.DeltaId(epoch=epoch, attempt=each) for (epoch, each), _, _ in older],
+def _keyed_report(number: int, head: KeyedHead) -> reports_pb2.KeyedReport:
+    report = reports_pb2.KeyedReport(store=number, needs_parts=bool(head.parts))
+    if head.own is not None:
+        (report.epoch, report.attempt), older = head.own
+        report.older.extend(reports_pb2.DeltaId(epoch=epoch, attempt=each) for epoch, each in older)
+    return report
+
+
+def _keyed_head(epoch: reports_pb2.Epoch, number: int, partition: int) -> KeyedHead:
+    for each in epoch.keyed:
+        if (each.store, each.partition) == (number, partition):
+            own = Head(DeltaId(each.epoch, each.attempt)) if each.epoch else None
+            return KeyedHead(own, tuple(map(_part_of, each.parts)))
+    return KeyedHead()
+
+
+def _part_of(proto: reports_pb2.KeyedPart) -> Part:
+    chains = (
+        EarlierHead(each.partition, Head(DeltaId(each.epoch, each.attempt)))
+        for each in proto.chains
     )
+    return Part(proto.first, proto.end, tuple(chains))
 
 
 def _head_of(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.copies import Apply, GroupTag, Overtaken, Rebuild, Use, resolve
-from beam_spark_runner.state.chain import Chain, ShardVersion, SliceStart, around, head_of
+from beam_spark_runner.recovery.heads import KeyedHead
+from beam_spark_runner.state.chain import ShardVersion, SliceStart, around
 from beam_spark_runner.state.delta import DeltaWriter
-from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.remote.key_store import (
     Change,
     Chunk,
@@ -35,7 +35,7 @@ from beam_spark_runner.state.remote.locked_records import LockedRecords
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.remote.remote_records import RemoteRecords
 from beam_spark_runner.state.remote.stored_groups import StoredGroups
-from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError
+from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _TRIES = 10
 _SENT_BYTES = 4 << 20  # of chunks that are sent together
@@ -51,9 +51,7 @@ class KeyedShard:
         store: The groups of the stage.
         groups: The groups of the partition.
         key_groups: The number of all groups.
-        deltas: The storage of deltas.
-        name_of: Returns the name of the delta of a version.
-        head: The version of the checkpoint; None: nothing was ever committed.
+        deltas: The deltas, up to the head of the checkpoint.
         scratch: A folder on the local disk.
         is_shared: Whether a second thread uses the records: one that answers an SDK harness.
 
@@ -73,18 +71,13 @@ class KeyedShard:
         store: KeyStore,
         groups: Sequence[int],
         key_groups: int,
-        deltas: DeltaFiles,
-        name_of: NameOf,
-        head: ShardVersion | None,
+        deltas: KeyedDeltas,
         scratch: Path,
         *,
         is_shared: bool = False,
     ) -> None:
-        self._store = store
-        self._deltas, self._name_of, self._scratch = deltas, name_of, scratch
-        self._head = head
+        self._store, self._deltas, self._scratch = store, deltas, scratch
         self.was_rebuilt = False
-        self._stored = KeyedDeltas(deltas.open, name_of, head)
         self._opened = self._advance(groups)
         self._content = StoredGroups(
             store, self._opened, key_groups, self._is_current, self._advance
@@ -101,50 +94,45 @@ class KeyedShard:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def chain(self) -> Chain:
-        """The deltas from which the groups are rebuilt: of the opened version."""
-        return self._stored.chain
-
     def close(self) -> None:
         """Discard what is not sealed. May be called again."""
         self._overlay.close()
 
-    def seal(self, version: ShardVersion) -> Chain:
+    def seal(self, version: ShardVersion) -> KeyedHead:
         """Store the changes as a delta.
 
         Args:
             version: The version of this attempt.
 
         Returns:
-            The chain of the new version; that of the head if nothing was changed.
+            The new head; that of the checkpoint if nothing was changed.
         """
-        if version == self._head:
-            raise InvariantError(f"{self._name_of(version)} is sealed twice")
+        name = self._deltas.name(version)
+        if self._deltas.has(version):
+            raise InvariantError(f"{name} is sealed twice")
         if not self._changed_records.has_changed:
-            return self.chain
-        name = self._name_of(version)
+            return self._deltas.head
         writer = None
         try:
             writer = DeltaWriter(self._scratch / f".{name}")
-            chain = self._write(writer, version)
-            self._deltas.put(name, writer.path)
+            head = self._write(writer, version)
+            self._deltas.put(version, writer.path)
         except OSError as error:
             raise ShardStorageError(name, str(error)) from error
         finally:
             if writer is not None:
                 writer.abandon()
-        return chain
+        return head
 
-    def _write(self, writer: DeltaWriter, version: ShardVersion) -> Chain:
+    def _write(self, writer: DeltaWriter, version: ShardVersion) -> KeyedHead:
         merging = MergedKeys()
         for group, change in self._changed_records.changes():
             merging.add(write_change(writer, group, change), writer.size)
         changes = writer.count
-        place = SliceStart(0, b"")
-        if self.chain:
-            place = self._add_slice(writer, self.chain[-1].place, merging)
-        return self._stored.finish(writer, version, changes, place, merging)
+        place = self._deltas.slice_start
+        if place is not None:
+            place = self._add_slice(writer, place, merging)
+        return self._deltas.finish(writer, version, changes, place, merging)
 
     def _add_slice(self, writer: DeltaWriter, start: SliceStart, merging: MergedKeys) -> SliceStart:
         """Add a slice of as many bytes as were changed; return where the next one begins."""
@@ -161,8 +149,8 @@ class KeyedShard:
 
     # -- the copy in the store --------------------------------------------------------------------
 
-    def _is_current(self, tag: GroupTag) -> bool:
-        return isinstance(resolve(tag, self._stored.history), Use)
+    def _is_current(self, group: int, tag: GroupTag) -> bool:
+        return isinstance(resolve(tag, self._deltas.history(group)), Use)
 
     def _advance(self, groups: Collection[int]) -> dict[int, Opened]:
         """Bring groups to the head, and return them as they are there."""
@@ -180,10 +168,10 @@ class KeyedShard:
 
     def _changed(self, opened: dict[int, Opened]) -> list[int]:
         """Bring groups nearer to the head; return those that have to be opened again."""
-        history = self._stored.history
         to_apply: dict[Apply, list[int]] = {}
         to_rebuild: list[int] = []
         for group, each in opened.items():
+            history = self._deltas.history(group)
             match decision := resolve(each.tag, history):
                 case Apply():
                     to_apply.setdefault(decision, []).append(group)
@@ -205,7 +193,7 @@ class KeyedShard:
         }
         for each in decision.versions:
             version = ShardVersion(*each)
-            changes = self._stored.changes(version, is_direct=decision.is_direct)
+            changes = self._deltas.changes(version, is_direct=decision.is_direct)
             chunks = chunks_of(changes, expected, version, is_direct=decision.is_direct)
             for some in _together(chunks):
                 if not all(self._store.apply(some)):
@@ -214,8 +202,11 @@ class KeyedShard:
 
     def _rebuild(self, groups: Collection[int]) -> None:
         self.was_rebuilt = True
-        head = head_of(self.chain)
-        new = {group: self._store.install(group, head) for group in groups}
+        heads = {group: self._deltas.history(group).head for group in groups}
+        new = {
+            group: self._store.install(group, None if head is None else ShardVersion(*head))
+            for group, head in heads.items()
+        }
         try:
             self._install(new)
         except BaseException:
@@ -226,7 +217,7 @@ class KeyedShard:
     def _install(self, new: Mapping[int, Installation]) -> None:
         collected: dict[int, list[Change]] = {group: [] for group in new}
         sizes = dict.fromkeys(new, 0)
-        for group, change in self._stored.content(new.keys()):
+        for group, change in self._deltas.content(new.keys()):
             collected[group].append(change)
             sizes[group] += len(change.name) + len(change.value or b"")
             if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:

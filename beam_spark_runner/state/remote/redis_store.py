@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.recovery.copies import GroupTag
-from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote import redis_scripts as scripts
 from beam_spark_runner.state.remote.key_store import (

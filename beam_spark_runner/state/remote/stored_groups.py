@@ -48,7 +48,7 @@ class StoredGroups:
         store: The groups of the stage.
         opened: The groups of the partition, as they were opened at the head.
         key_groups: The number of all key groups.
-        is_current: Whether a tag is that of the head.
+        is_current: Whether a group's tag is that of its head.
         advance: Brings groups to the head again, after one was not.
     """
 
@@ -57,7 +57,7 @@ class StoredGroups:
         store: KeyStore,
         opened: Mapping[int, Opened],
         key_groups: int,
-        is_current: Callable[[GroupTag], bool],
+        is_current: Callable[[int, GroupTag], bool],
         advance: Callable[[Collection[int]], object],
     ) -> None:
         self._store, self._opened, self._key_groups = store, opened, key_groups
@@ -246,7 +246,7 @@ class StoredGroups:
             wrong = {
                 read.group
                 for read, reply in zip(reads, replies, strict=True)
-                if not self._is_current(reply.tag)
+                if not self._is_current(read.group, reply.tag)
             }
             if not wrong:
                 return replies

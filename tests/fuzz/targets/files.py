@@ -15,7 +15,8 @@ from beam_spark_runner.engine.rows.marks import MarkReader, attempts_in
 from beam_spark_runner.engine.rows.reports import error_of, reports_of
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery import manifest
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
 from beam_spark_runner.state.chain import Chain, ChainedDelta, ShardVersion, SliceStart
 from beam_spark_runner.state.delta import DeltaWriter, read_chain, read_changes
 from tests.fuzz.targets.base import BytesTarget, Messages, MessageTarget, Target

@@ -9,7 +9,8 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.epoch_manifest import manifest_after
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
 from beam_spark_runner.scheduling.attempts import Report, ShardReport, ViewReport
 from beam_spark_runner.scheduling.epochs import Epoch
 from beam_spark_runner.scheduling.finish import Finishing

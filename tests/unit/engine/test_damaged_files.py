@@ -28,7 +28,8 @@ from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.task.stored_rows import RowFile, rows_of
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery import manifest
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.sweep import delta_name, rows_name, view_name
 from beam_spark_runner.state.chain import ChainedDelta, ShardVersion, SliceStart
 from beam_spark_runner.state.checked_blocks import DamagedFileError

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
-from beam_spark_runner.recovery.manifest import DeltaId, Head
+from beam_spark_runner.recovery.heads import DeltaId, Head
 from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.recovery.savepoint_copy import Savepoint
 from beam_spark_runner.recovery.sweep import delta_name

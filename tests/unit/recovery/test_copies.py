@@ -13,7 +13,7 @@ from beam_spark_runner.recovery.copies import (
     Use,
     resolve,
 )
-from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.recovery.heads import DeltaId
 
 V1, V2, V3, V4, V5 = (DeltaId(epoch, 10 * epoch) for epoch in range(1, 6))
 OTHER_5, OTHER_3, LATER = DeltaId(5, 99), DeltaId(3, 99), DeltaId(6, 60)

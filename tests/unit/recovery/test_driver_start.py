@@ -6,10 +6,9 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.recovery.driver_start import KEPT, Checkpoints, DriverStart
+from beam_spark_runner.recovery.heads import DeltaId, Head
 from beam_spark_runner.recovery.manifest import (
-    DeltaId,
     FencedError,
-    Head,
     IncompatibleCheckpointError,
     View,
     ViewId,

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.heads import DeltaId, EarlierHead, Head, KeyedHead, Part
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
-    DeltaId,
-    Head,
     IncompatibleCheckpointError,
     Manifest,
     View,
@@ -49,7 +48,13 @@ MANIFEST = Manifest(
     namespace="5d41402a",
     stores={"step Count": 1},
     next_store=3,
-    keyed={(1, 0): Head(DeltaId(7, 5), (DeltaId(6, 4),)), (1, 1): Head(DeltaId(7, 6))},
+    keyed={
+        (1, 0): KeyedHead(Head(DeltaId(7, 5), (DeltaId(6, 4),))),
+        (1, 1): KeyedHead(
+            Head(DeltaId(7, 6)), (Part(2, 4, (EarlierHead(0, Head(DeltaId(3, 6))),)),)
+        ),
+        (1, 2): KeyedHead(None, (Part(4, 6, (EarlierHead(1, Head(DeltaId(3, 7))),)),)),
+    },
 )
 
 

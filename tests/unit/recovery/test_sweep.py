@@ -7,15 +7,8 @@ from types import MappingProxyType
 import pytest
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.manifest import (
-    DeltaId,
-    Head,
-    Manifest,
-    View,
-    ViewId,
-    fence_name,
-    manifest_name,
-)
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest, View, ViewId, fence_name, manifest_name
 from beam_spark_runner.recovery.sweep import (
     delta_name,
     ended_rows,

@@ -13,7 +13,8 @@ from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest
 from tests.unit.simulation.elements import (
     LEVELS,
     SOURCE,

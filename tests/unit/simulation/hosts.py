@@ -9,7 +9,7 @@ from random import Random
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding, make_shards
-from beam_spark_runner.recovery.manifest import Head
+from beam_spark_runner.recovery.heads import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard

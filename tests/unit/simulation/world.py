@@ -11,7 +11,8 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.engine.task import shard_copying
 from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.recovery.driver_start import KEPT
-from beam_spark_runner.recovery.manifest import Head, Manifest, decode, epoch_in, fence_in
+from beam_spark_runner.recovery.heads import Head
+from beam_spark_runner.recovery.manifest import Manifest, decode, epoch_in, fence_in
 from beam_spark_runner.recovery.sweep import delta_name
 from beam_spark_runner.scheduling.test_stream_events import Elements, End, not_played
 from beam_spark_runner.state import local_copy

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 
 from beam_spark_runner.recovery.copies import GroupTag
-from beam_spark_runner.recovery.manifest import DeltaId
+from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import (
     INDEXES,

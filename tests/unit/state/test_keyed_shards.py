@@ -4,24 +4,35 @@ import io
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
+from beam_spark_runner.core.key_groups import group_of, groups_of
+from beam_spark_runner.recovery.heads import KeyedHead, repartitioned
 from beam_spark_runner.recovery.sweep import keyed_delta_name
 from beam_spark_runner.state import chain
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.remote import keyed_delta, keyed_shard, stored_groups
 from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreError, Structure
+from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
+from beam_spark_runner.state.remote.keyed_keys import (
+    STAGE_BYTES,
+    index_of,
+    is_of_key,
+    record_of_key,
+    user_key_in,
+)
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
-from beam_spark_runner.state.store_keys import StoreKeys, numbered
+from beam_spark_runner.state.store_keys import StoreKeys, hash_of_owner, numbered
 from tests.examples import examples
 from tests.unit.state.simulated_store import Group, SimulatedStore
 from tests.unit.state.sorted_records import SortedRecords
 
-KEY_GROUPS = 4
+KEY_GROUPS, STORE = 6, 1
 USER_KEYS = [*(bytes([number]) * 3 for number in range(6)), b"long" * 50]
 KEYS = StoreKeys(0)
 PREFIXES = [
@@ -48,18 +59,28 @@ class Files:
         self.files[name] = local.read_bytes()
 
 
-def name_of(version: ShardVersion) -> str:
-    return keyed_delta_name("job", 1, 0, *version)
+def name_of(partition: int, version: ShardVersion) -> str:
+    return keyed_delta_name("job", STORE, partition, *version)
+
+
+def group_in(key: bytes) -> int:
+    """Return the group of a record, or of records that begin with the prefix of a user key."""
+    record = key[STAGE_BYTES:]
+    user_key = (
+        record_of_key(record).user_key if is_of_key(record) else user_key_in(index_of(record)[1])
+    )
+    return group_of(hash_of_owner(user_key), KEY_GROUPS)
 
 
 class Attempt:
     """A shard at work, and what it should hold."""
 
-    def __init__(self, shard: KeyedShard, content: SortedRecords, epoch: int) -> None:
-        self.shard, self.epoch = shard, epoch
+    def __init__(self, shard: KeyedShard, groups: range, content: SortedRecords) -> None:
+        self.shard, self.groups = shard, groups
         self.content = SortedRecords()
         for key, value in content.values.items():
-            self.content.put(key, value)
+            if group_in(key) in groups:
+                self.content.put(key, value)
 
 
 class Walk:
@@ -70,17 +91,21 @@ class Walk:
         self.scratch = scratch
         self.files, self.store = Files(), SimulatedStore()
         self.snapshots = [self.store.snapshot()]
-        self.head: ShardVersion | None = None
+        self.partitions = self.random.randint(1, KEY_GROUPS)
+        self.heads: dict[tuple[int, int], KeyedHead] = {}
         self.committed = SortedRecords()
-        self.attempt: Attempt | None = None
+        self.attempts: dict[int, Attempt] = {}
         self.epoch = self.drawn = 0
         self.suspended: list[Attempt] = []
         self.seen: Counter[str] = Counter()
 
     def run(self, steps: int) -> None:
         """Walk, and check the content after the last step."""
-        kinds = ("write", "read", "seal", "suspend", "resume", "lose", "harm", "disconnect")
-        for kind in self.random.choices(kinds, (8, 8, 8, 1, 1, 1, 0.3, 0.5), k=steps):
+        weights = {
+            **{"write": 8, "read": 8, "seal": 8, "suspend": 1, "resume": 1},
+            **{"repartition": 2, "lose": 1, "harm": 0.5, "disconnect": 0.5},
+        }
+        for kind in self.random.choices([*weights], [*weights.values()], k=steps):
             try:
                 getattr(self, kind)()
                 self.seen[kind] += 1
@@ -88,24 +113,35 @@ class Walk:
                 self._abandon()
         self.recover()
         self._abandon()
-        self.check(self._at_work())
-        for each in (self._at_work(), *self.suspended):
+        for partition in range(self.partitions):
+            self.check(self._at_work(partition))
+        self._abandon()
+        for each in self.suspended:
             each.shard.close()
 
     def recover(self) -> None:
         """End the failures of the store."""
         self.store.fails_after = self.store.loses_after = None
 
-    def _at_work(self) -> Attempt:
-        if self.attempt is None:
-            groups = range(KEY_GROUPS)
-            shard = KeyedShard(
-                self.store, groups, KEY_GROUPS, self.files, name_of, self.head, self.scratch
-            )
+    def _at_work(self, partition: int) -> Attempt:
+        if partition not in self.attempts:
+            groups = groups_of(partition, KEY_GROUPS, self.partitions)
+            head = self.heads.get((STORE, partition), KeyedHead())
+            deltas = KeyedDeltas(self.files, name_of, partition, head)
+            shard = KeyedShard(self.store, groups, KEY_GROUPS, deltas, self.scratch)
             self.seen["rebuilt"] += shard.was_rebuilt
-            self.attempt = Attempt(shard, self.committed, self.epoch + 1)
+            self.seen["rebuilt from parts"] += shard.was_rebuilt and bool(head.parts)
+            self.seen["chains in a row"] += any(len(part.chains) > 1 for part in head.parts)
+            self.attempts[partition] = Attempt(shard, groups, self.committed)
             self._note_moment()
-        return self.attempt
+        return self.attempts[partition]
+
+    def _attempt_for(self, group: int) -> Attempt:
+        """Return the attempt that has a group."""
+        return self._at_work(group * self.partitions // KEY_GROUPS)
+
+    def _any_attempt(self) -> Attempt:
+        return self._at_work(self.random.randrange(self.partitions))
 
     def _note_moment(self) -> None:
         """Note the content of the store, so that it may be set back to it."""
@@ -128,9 +164,9 @@ class Walk:
         return KEYS.hold(number) + owner
 
     def write(self) -> None:
-        attempt = self._at_work()
         for _ in range(self.random.choice((1, 3, 30))):
             key = self._record()
+            attempt = self._attempt_for(group_in(key))
             if self.random.random() < 0.6:
                 value = self.random.randbytes(1) * self.random.choice(SIZES)
                 value = b"v" if key[2:3] in b"dh" else value
@@ -141,12 +177,14 @@ class Walk:
                 attempt.content.delete(key)
         if self.random.random() < 0.2:
             prefix = self.random.choice(PREFIXES)
+            if is_of_key(prefix[STAGE_BYTES:]):
+                attempt = self._attempt_for(group_in(prefix))
             attempt.shard.records.delete_prefix(prefix)
             attempt.content.delete_prefix(prefix)
 
     def read(self) -> None:
-        attempt = self._at_work()
         key = self._record()
+        attempt = self._attempt_for(group_in(key))
         assert attempt.shard.records.get(key) == attempt.content.get(key)
         prefix = self.random.choice([each for each in PREFIXES if key.startswith(each)])
         found = list(attempt.shard.records.scan(prefix, key))
@@ -154,6 +192,8 @@ class Walk:
 
     def check(self, attempt: Attempt) -> None:
         for prefix in PREFIXES:
+            if is_of_key(prefix[STAGE_BYTES:]) and group_in(prefix) not in attempt.groups:
+                continue
             found = list(attempt.shard.records.scan(prefix))
             assert found == list(attempt.content.scan(prefix))
         has_keys = any(key[2:3] in (b"c", b"t") for key in attempt.content.values)
@@ -161,37 +201,64 @@ class Walk:
         assert bool(found) == has_keys
 
     def seal(self) -> None:
-        attempt = self._at_work()
+        attempt = self._any_attempt()
+        (partition,) = (each for each, found in self.attempts.items() if found is attempt)
         if self.random.random() < 0.2:
             self.check(attempt)
         self.drawn += 1
-        sealed = attempt.shard.seal(ShardVersion(attempt.epoch, self.drawn))
+        head = attempt.shard.seal(ShardVersion(self.epoch + 1, self.drawn))
         if self.random.random() < 0.8:  # it is accepted
-            self.epoch, self.committed = attempt.epoch, attempt.content
-            self.head = sealed[-1].version if sealed else None
-            needed = {name_of(link.version) for link in sealed}
-            for name in self.files.files.keys() - needed:
-                del self.files.files[name]
-        self._abandon()
+            self.epoch += 1
+            others = SortedRecords()
+            for key, value in self.committed.values.items():
+                if group_in(key) not in attempt.groups:
+                    others.put(key, value)
+            for key, value in attempt.content.values.items():
+                others.put(key, value)
+            self.committed = others
+            self.heads[STORE, partition] = head
+            self._sweep()
+        self.attempts.pop(partition).shard.close()
+
+    def repartition(self) -> None:
+        """The partitions get other groups; attempts at the earlier ones may still run."""
+        self.suspended += self.attempts.values()
+        self.attempts = {}
+        partitions = self.random.randint(1, KEY_GROUPS)
+        self.heads = repartitioned(self.heads, STORE, self.partitions, partitions, KEY_GROUPS)
+        self.partitions = partitions
+        self.epoch += 1
+        self._sweep()
+        if self.random.random() < 0.3:
+            self.harm()
+
+    def _sweep(self) -> None:
+        needed = {
+            name_of(partition, ShardVersion(*delta))
+            for (_, number), head in self.heads.items()
+            for partition, delta in head.files(number)
+        }
+        assert needed <= self.files.files.keys()
+        for name in self.files.files.keys() - needed:
+            del self.files.files[name]
 
     def _abandon(self) -> None:
-        if self.attempt is not None:
-            self.attempt.shard.close()
-            self.attempt = None
+        for attempt in self.attempts.values():
+            attempt.shard.close()
+        self.attempts = {}
 
     def suspend(self) -> None:
-        """Another attempt runs, and this one does not notice it."""
-        if self.attempt is not None:
-            self.suspended.append(self.attempt)
-            self.attempt = None
+        """Other attempts run, and these do not notice it."""
+        self.suspended += self.attempts.values()
+        self.attempts = {}
 
     def resume(self) -> None:
         """A suspended attempt brings groups to its head, which may be an old one."""
         if self.suspended:
-            shard = self.suspended[-1].shard
-            with_ = self.random.sample(range(KEY_GROUPS), 2)
+            attempt = self.suspended[-1]
+            some = self.random.sample(attempt.groups, min(2, len(attempt.groups)))
             try:
-                shard._advance(with_)
+                attempt.shard._advance(some)
             except (OvertakenError, StateStoreError, CorruptDeltaError):
                 self.suspended.pop().shard.close()
 
@@ -239,27 +306,57 @@ def test_records_are_what_a_dict_would_be(
         except BaseException as error:
             raise AssertionError(f"SEED={seed}") from error
         seen += walk.seen
-    assert {"write", "read", "seal", "resume", "lose", "harm", "rebuilt"} <= seen.keys()
+    assert {"write", "read", "seal", "resume", "lose", "harm", "repartition"} <= seen.keys()
+    assert all(seen[each] for each in ("rebuilt", "rebuilt from parts", "chains in a row"))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_rebuild_of_which_the_store_loses_a_part_is_no_rebuild(tmp_path: Path) -> None:
     files, store = Files(), SimulatedStore()
 
-    def opened(head: ShardVersion | None) -> KeyedShard:
-        return KeyedShard(store, [0], 1, files, name_of, head, tmp_path)
+    def opened(head: KeyedHead) -> KeyedShard:
+        return KeyedShard(store, [0], 1, KeyedDeltas(files, name_of, 0, head), tmp_path)
 
     keys = [KEYS.of_window("step", b"w", b"key %d" % number) for number in range(2_000)]
     version = ShardVersion(1, 1)
-    with opened(None) as shard:
+    with opened(KeyedHead()) as shard:
         for key in keys:
             shard.records.put(key, b"value")
-        shard.seal(version)
+        head = shard.seal(version)
     store.groups[0] = Group()
     store.groups[0].entries[Structure.PACKS][b"a harmed group"] = b""
     store.loses_after = 2  # after the group was opened, and something was added
     with pytest.raises(StateStoreError, match="it has lost what was just written"):
-        opened(version)
+        opened(head)
     assert not store.installed
-    with opened(version) as shard:
+    with opened(head) as shard:
         assert all(shard.records.get(key) == b"value" for key in keys)
+
+
+def test_another_number_of_partitions_copies_nothing(tmp_path: Path) -> None:
+    files, store = Files(), SimulatedStore()
+    heads: dict[tuple[int, int], KeyedHead] = {}
+    keys = [KEYS.of_window("step", b"w", b"key %d" % number) for number in range(100)]
+    expected: dict[bytes, bytes] = {}
+    had_parts = 0
+
+    def run(epoch: int, partitions: int, changed: Sequence[bytes]) -> None:
+        for number in range(partitions):
+            groups = groups_of(number, KEY_GROUPS, partitions)
+            deltas = KeyedDeltas(files, name_of, number, heads.get((STORE, number), KeyedHead()))
+            with KeyedShard(store, groups, KEY_GROUPS, deltas, tmp_path) as shard:
+                assert not shard.was_rebuilt
+                for key in keys:
+                    if group_in(key) in groups:
+                        assert shard.records.get(key) == expected.get(key)
+                        if key in changed:
+                            shard.records.put(key, b"%d" % epoch)
+                            expected[key] = b"%d" % epoch
+                heads[STORE, number] = shard.seal(ShardVersion(epoch, number))
+
+    run(1, partitions := 2, keys)
+    for epoch, after in enumerate((3, 1, 6, 2, 3), start=2):
+        heads = repartitioned(heads, STORE, partitions, after, KEY_GROUPS)
+        run(epoch, partitions := after, keys[epoch::20])
+        had_parts += any(head.parts for head in heads.values())
+    assert had_parts > 2

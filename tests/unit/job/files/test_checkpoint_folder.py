@@ -7,10 +7,9 @@ import pytest
 
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointFolderError, CheckpointStorage
 from beam_spark_runner.recovery.commit import claim, commit, newest
+from beam_spark_runner.recovery.heads import DeltaId, Head
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
-    DeltaId,
-    Head,
     Manifest,
     epochs_of,
     manifest_name,

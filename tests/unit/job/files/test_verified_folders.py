@@ -6,7 +6,8 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.files.shard_places import existing_storage, save, storage_at
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, encode, manifest_name
+from beam_spark_runner.recovery.heads import DeltaId, Head
+from beam_spark_runner.recovery.manifest import Manifest, encode, manifest_name
 from beam_spark_runner.recovery.sweep import delta_name
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.state.chain import ChainedDelta, ShardVersion, SliceStart
