@@ -221,7 +221,9 @@ class EpochLoop:
             self._start.manifest = mine
 
     def _adapted(self) -> Manifest | None:
-        return adapted(self._rules, self._settings, self._cluster, self._last)
+        return adapted(
+            self._rules, self._settings, self._cluster, self._last, self._start.namespace
+        )
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Plan, Stored
-from beam_spark_runner.plan.storing import lags
+from beam_spark_runner.plan.storing import lags, may_be_in_state_store
 from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.finish import Finishing
@@ -24,6 +24,7 @@ class StreamRules:
         lags: destinations of steps that require stable input: they reach a watermark in the epoch
             after the one that has committed it.
         splittable: the numbers of the stages that store restrictions.
+        keyed: the numbers of the stages whose keys may be in a state store.
         played: destination of the first level -> the output of a TestStream that it reads.
     """
 
@@ -33,6 +34,7 @@ class StreamRules:
     impulses: tuple[int, ...]
     lags: Collection[int]
     splittable: Collection[int]
+    keyed: Collection[int]
     played: Mapping[DestinationId, PCollectionId]
 
 
@@ -59,6 +61,9 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
         ],
         splittable={
             int(id_) for id_, stage in plan.stages.items() if Stored.RESTRICTIONS in stage.stores
+        },
+        keyed={
+            int(id_) for id_, stage in plan.stages.items() if may_be_in_state_store(stage.stores)
         },
         played={dest: plan.destinations[dest].arriving for dest in first.test_streams},
     )

@@ -9,6 +9,7 @@ from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.plan import storing
 from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
 
@@ -155,7 +156,7 @@ class StageInEpochs:
     @property
     def may_be_in_state_store(self) -> bool:
         """Whether its keys are in the state store, if there is one."""
-        return bool(self.stores & {Stored.KEYS, Stored.GROUPS}) and Stored.VIEW not in self.stores
+        return storing.may_be_in_state_store(self.stores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,15 @@ def _stores(stage: Stage, read: Destination) -> frozenset[Stored]:
     return frozenset(kind for kind, is_stored in conditions.items() if is_stored)
 
 
+def may_be_in_state_store(stores: frozenset[Stored]) -> bool:
+    """Whether the keys of a stage are in the state store, if there is one.
+
+    Args:
+        stores: What the stage stores.
+    """
+    return bool(stores & {Stored.KEYS, Stored.GROUPS}) and Stored.VIEW not in stores
+
+
 def lags(stores: frozenset[Stored]) -> bool:
     """Whether a stage reaches a watermark only in the epoch after the one that has committed it.
 

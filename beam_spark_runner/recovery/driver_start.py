@@ -110,6 +110,7 @@ class DriverStart:
     ) -> None:
         self._checkpoints, self._version = checkpoints, version
         self._storage, self._namespaces = checkpoints.storage, checkpoints.namespaces
+        self._new_namespace = ""  # for keys that enter the state store
         self._has_claimed = False  # the namespace of the manifest
         self._dropped: set[int] = set()  # store numbers of stages that the pipeline has no more
         self._form = epochs_of(checkpoints.lineage)
@@ -186,6 +187,18 @@ class DriverStart:
             return None
         return dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch)
 
+    @property
+    def namespace(self) -> str:
+        """The namespace in which the keys are in this run; empty: they are in shards.
+
+        If it is not that of the manifest, the keys have to be moved.
+        """
+        if self._namespaces is None:
+            return ""
+        if not self._new_namespace:
+            self._new_namespace = self._namespaces.new()
+        return self.manifest.namespace or self._new_namespace
+
     def in_own_namespace(self) -> Manifest | None:
         """Return the manifest of an empty epoch in a new namespace, if this one is not our own.
 
@@ -193,7 +206,7 @@ class DriverStart:
             None: there is no state store, or the namespace belongs to this checkpoint.
         """
         last = self.manifest
-        if self._namespaces is None:
+        if self._namespaces is None or not last.namespace:  # of a pipeline that is done
             return None
         self._has_claimed = self._namespaces.claim(last.namespace)
         if not self._has_claimed and not last.is_final:
@@ -312,15 +325,6 @@ class DriverStart:
                 "max_parallelism",
                 f"it was {found.key_groups} when the checkpoint in --checkpoint_dir was made, and "
                 f"cannot be changed to {key_groups}",
-            )
-        if bool(found.namespace) != (self._namespaces is not None):
-            before, now = "a state store", "the checkpoint alone"
-            if not found.namespace:
-                before, now = now, before
-            raise OptionsError(
-                "state_store",
-                f"the keys of this pipeline are in {before}, and cannot be moved to {now} yet; "
-                + ("set the option as before" if found.namespace else "leave the option out"),
             )
         if contradictions := self._contradictions(found):
             raise IncompatibleCheckpointError(contradictions)

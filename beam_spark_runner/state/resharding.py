@@ -41,8 +41,9 @@ def copy_keys(
     by_id: bool,
     left_out: Collection[str],
     transforms: tuple[str, str] = ("", ""),
+    lists_holds: bool = False,
 ) -> None:
-    """Copy cells and timers of keys from an old shard to a new one.
+    """Copy cells and timers of keys from an old shard to a new one, which has none of them.
 
     Args:
         source: The records of the old shard.
@@ -53,6 +54,7 @@ def copy_keys(
         left_out: The transform ids under which data without a user key (an empty one) is stored,
             which is not copied.
         transforms: The ids of the stateful transform in the old shard and in the new one.
+        lists_holds: See ``StoredState``, of the new shard.
 
     Raises:
         InvariantError: A key is in a shard to which it does not belong.
@@ -85,11 +87,11 @@ def copy_keys(
                 break
             target.put(record, value)
     old_state = StoredState(source, stages[0], count_nothing)
-    new_state = StoredState(target, stages[1], count_nothing)
+    new_state = StoredState(target, stages[1], count_nothing, lists_holds=lists_holds)
     for transform, key, timers in old_state.all_timers():
         owner = keys.owner(transform, key)
         if owner not in left_out_owners and goes(owner):
-            new_state.set_timers(renamed.get(transform, transform), key, timers)
+            new_state.add_timers(renamed.get(transform, transform), key, timers)
 
 
 def _by_key(share: Share) -> Callable[[bytes], bool]:

@@ -279,18 +279,51 @@ def test_another_number_of_partitions(
     assert server.client().keys("*") == []
 
 
+@pytest.mark.parametrize("partitions", [(2, 2, 2, 2), (2, 3, 1, 4)])
+def test_keys_enter_the_state_store_and_leave_it(
+    partitions: tuple[int, ...],
+    server: RedisServer,
+    spark_session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, checkpoint = f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}"
+
+    def stop() -> None:
+        raise ValueError("stop")
+
+    def run(harm: Callable[[], object], at: int | None, place: int, *flags: str) -> Any:
+        parallelism = f"--parallelism={partitions[place]}"
+        return harvest(spark_session, pipeline(harm, at), checkpoint, parallelism, *flags)
+
+    with pytest.raises(RuntimeError, match="stop"):
+        run(stop, 2, 0)
+    with pytest.raises(RuntimeError, match="stop"):
+        run(stop, 3, 1, store)
+    left = namespaces(server)
+    with pytest.raises(RuntimeError, match="stop"):
+        run(stop, 4, 2)
+    (namespace,) = left
+    assert f"beam-spark-state-store drop {namespace}" in caplog.text
+    found = run(lambda: None, None, 3, store)
+    assert {(f"key {key}", EPOCHS, -EPOCHS) for key in range(KEYS)} <= set(found["counts"])
+    assert all((f"key {key}", [4, 5]) in found["groups"] for key in range(KEYS))
+    assert namespaces(server) == left  # the second one is gone
+
+
+def namespaces(server: RedisServer) -> set[str]:
+    """Return the namespaces that have groups."""
+    return {
+        key.split(b"{")[1].split(b".")[0].decode() for key in server.client().scan_iter("bsr:{*")
+    }
+
+
 def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path) -> None:
     def stop() -> None:
         raise ValueError("stop")
 
-    store, checkpoint = f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'with'}"
-    without = f"--checkpoint_dir={tmp_path / 'without'}"
-    for begun in ((store, checkpoint, "--parallelism=2"), (without,)):
-        with pytest.raises(RuntimeError, match="stop"):
-            harvest(spark_session, pipeline(stop, 3), *begun)
+    store = f"--state_store={server.url}"
     refused: list[tuple[tuple[str, ...], str]] = [
-        ((checkpoint,), "are in a state store, .*set the option as before"),
-        ((store, without), "are in the checkpoint alone, .*leave the option out"),
         (("--state_store=redis://me:secret@host",), "--state_store_password_file"),
         (("--state_store=redis://host?decode_responses=1",), "has decode_responses, but only db"),
         (("--state_store=redis://host?password=secret",), "has password, but only db"),

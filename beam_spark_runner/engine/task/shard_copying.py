@@ -1,38 +1,47 @@
-"""Moves the state of a streaming pipeline to other partitions, or to another pipeline version.
+"""Moves the state of a streaming pipeline: to other partitions, another version, a state store.
 
 Each task makes one new shard from the old ones that have its key groups. Its delta has all the
-data of the shard, so that no old delta is needed once it is committed.
+data of the shard, so that no old delta is needed once it is committed. Keys that are in a state
+store remain there, unless the pipeline begins or ends to use one: then they move, too, from the
+shards to keyed deltas or the other way around. The server has no part in it.
 """
 
 import contextlib
-import functools
 import random
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from beam_spark_runner.core.errors import CheckpointStorageError
-from beam_spark_runner.core.key_groups import hashes_of, overlapping
+from beam_spark_runner.core.key_groups import groups_of, hashes_of, overlapping
 from beam_spark_runner.engine.epoch_files import folder_of_copies, folder_of_epochs
 from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.task.keyed_shards import keyed_deltas, keyed_shard
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
+from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads
 from beam_spark_runner.recovery.migration import MovedStage
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.remote.key_store import OvertakenError
+from beam_spark_runner.state.remote.keyed_content import STAGE, put_content
+from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.resharding import copy_keys, count_nothing
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.store_cells import SortedRecords
 
 
 class NewShard(NamedTuple):
-    """A shard that a task has made, or could not make.
+    """A shard or a keyed delta that a task has made, or a shard that it could not make.
 
     Attributes:
         level: the level of the shard.
         partition: the partition of the shard.
+        store: the store number of the keyed delta. None: it is a shard.
         attempt: the attempt that has stored it. None: it could not be stored.
         place: the storage that does not work.
         problem: what is wrong with it. None: nothing.
@@ -40,6 +49,7 @@ class NewShard(NamedTuple):
 
     level: int
     partition: int
+    store: int | None = None
     attempt: int | None = None
     place: str | None = None
     problem: str | None = None
@@ -51,10 +61,14 @@ class StageToReshard(NamedTuple):
     Attributes:
         places: where its data is in the old shards, and in the new ones.
         is_splittable: it stores restrictions.
+        leaves: its store number so far, if its keys leave the state store. None: they do not.
+        enters: its store number from now on, if its keys are stored there now. None: they are not.
     """
 
     places: MovedStage
     is_splittable: bool
+    leaves: int | None = None
+    enters: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +82,8 @@ class Resharding:
         after: the same from now on.
         heads: the heads of the old shards, by level and partition.
         stages: the stages that store data, by their level from now on.
+        keyed: the heads of keys that leave the state store.
+        namespace: the namespace of keys that enter it.
     """
 
     places: ShardLocations
@@ -76,6 +92,8 @@ class Resharding:
     after: int
     heads: Mapping[tuple[int, int], ShardVersion]
     stages: Mapping[int, Sequence[StageToReshard]]
+    keyed: KeyedHeads = field(default_factory=dict)
+    namespace: str = ""
 
     def new_shards(self) -> Sequence[tuple[int, int]]:
         """Return level and partition of each new shard."""
@@ -100,50 +118,86 @@ def make_shards(resharding: Resharding, numbers: Iterable[int]) -> Iterator[NewS
     for number in numbers:
         level, partition = shards[number]
         try:
-            attempt = _make_shard(resharding, level, partition)
-        except CheckpointStorageError as error:
+            yield from _make_shard(resharding, level, partition)
+        except (CheckpointStorageError, OvertakenError) as error:
             yield NewShard(level, partition, place=error.place, problem=error.problem)
             return
-        if attempt is not None:
-            yield NewShard(level, partition, attempt)
 
 
-def _make_shard(resharding: Resharding, level: int, partition: int) -> int | None:
-    """Make one new shard; return the attempt that has stored it, or None if it is empty."""
-    attempt = random.SystemRandom().getrandbits(63)
+def _make_shard(resharding: Resharding, level: int, partition: int) -> Iterator[NewShard]:
+    """Make one new shard, and its keys in the state store; yield what is not empty."""
+    version = ShardVersion(resharding.epoch, random.SystemRandom().getrandbits(63))
     stages = resharding.stages[level]
     after = resharding.after if stages[0].places.now.is_exchanged else 1
-    groups = resharding.places.key_groups
-    with _folder(resharding.places) as folder:
-        open_in = functools.partial(_open, resharding.places, folder=folder)
-        with open_in(level, partition, name="new", head=None) as new:
-            for old_level in {stage.places.before.level for stage in stages}:
-                moving = [stage for stage in stages if stage.places.before.level == old_level]
-                was_exchanged = moving[0].places.before.is_exchanged
-                before = resharding.before if was_exchanged else 1
-                for old in overlapping(partition, groups, after, before):
-                    head = resharding.heads.get((old_level, old))
-                    if head is None:
-                        continue
-                    share = _Share(old, partition, groups, before, after)
-                    with open_in(old_level, old, name="old", head=head) as shard:
+    key_groups = resharding.places.key_groups
+    groups = groups_of(partition, key_groups, after)
+    with _folder(resharding.places) as folder, contextlib.ExitStack() as opened:
+        new = opened.enter_context(
+            _open(resharding.places, level, partition, folder=folder, name="new", head=None)
+        )
+        entering: dict[int, KeyedShard] = {}
+        for stage in stages:
+            if (number := stage.enters) is not None:
+                deltas = keyed_deltas(resharding.places, number, partition, KeyedHead())
+                shard = keyed_shard(
+                    resharding.places, resharding.namespace, number, deltas, groups, folder
+                )
+                entering[number] = opened.enter_context(shard)
+        for old_level in {stage.places.before.level for stage in stages}:
+            moving = [stage for stage in stages if stage.places.before.level == old_level]
+            before = resharding.before if moving[0].places.before.is_exchanged else 1
+            for old in overlapping(partition, key_groups, after, before):
+                share = _Share(old, partition, key_groups, before, after)
+                with _old_shard(resharding, old_level, old, folder) as old_shard:
+                    if old_shard is not None:
                         for stage in moving:
-                            _copy(shard, new, stage, share)
-            head = new.seal(ShardVersion(resharding.epoch, attempt))
-    return None if head is None else attempt
+                            keys = new if stage.enters is None else entering[stage.enters].records
+                            _copy(old_shard, new, keys, stage, share)
+                for stage in moving:
+                    if stage.leaves is not None and (stage.leaves, old) in resharding.keyed:
+                        with _old_keys(resharding, stage.leaves, old, groups, folder) as left:
+                            _copy_keys(left, new, (STAGE, ""), stage, share)
+        if new.seal(version) is not None:
+            yield NewShard(level, partition, attempt=version.attempt)
+        for number, shard in entering.items():
+            if shard.seal(version).own is not None:
+                yield NewShard(level, partition, number, version.attempt)
 
 
-def _copy(old: Shard, new: Shard, stage: StageToReshard, share: "_Share") -> None:
+@contextlib.contextmanager
+def _old_shard(
+    resharding: Resharding, level: int, partition: int, folder: Path
+) -> Iterator[Shard | None]:
+    """Open an old shard; None: it is empty."""
+    head = resharding.heads.get((level, partition))
+    if head is None:
+        yield None
+        return
+    with _open(resharding.places, level, partition, folder=folder, name="old", head=head) as shard:
+        yield shard
+
+
+@contextlib.contextmanager
+def _old_keys(
+    resharding: Resharding, number: int, partition: int, groups: range, folder: Path
+) -> Iterator[Shard]:
+    """Make a shard with the keys that a stage has in the state store, of some groups."""
+    places = resharding.places
+    deltas = keyed_deltas(places, number, partition, resharding.keyed[number, partition])
+    with (
+        _open(places, 0, partition, folder=folder, name="left", head=None) as shard,
+        contextlib.closing(Overlay(folder)) as entries,
+    ):
+        put_content(deltas.content(groups), entries, shard)
+        yield shard
+
+
+def _copy(
+    old: Shard, new: Shard, keys: SortedRecords, stage: StageToReshard, share: "_Share"
+) -> None:
+    """Copy what an old shard has of a stage: to a new one, and its keys to where keys are."""
     before, now = stage.places
-    copy_keys(
-        old,
-        new,
-        (before.stage, now.stage),
-        share,
-        by_id=stage.is_splittable,
-        left_out=(WAITING, STABLE),
-        transforms=(before.transform, now.transform),
-    )
+    _copy_keys(old, keys, (before.stage, before.transform), stage, share)
     stored = StoredState(old, before.stage, count_nothing)
     stores = StoredState(new, now.stage, count_nothing)
     copy_stable(
@@ -151,6 +205,37 @@ def _copy(old: Shard, new: Shard, stage: StageToReshard, share: "_Share") -> Non
     )
     if share.has_rest:
         copy_waiting(stored, stores)
+
+
+def _copy_keys(
+    old: Shard,
+    keys: SortedRecords,
+    before: tuple[int, str],
+    stage: StageToReshard,
+    share: "_Share",
+) -> None:
+    """Copy the keys of a stage.
+
+    Args:
+        old: where they are.
+        keys: where they go.
+        before: the numbers of the stage and the id of its transform in the old records.
+        stage: the stage.
+        share: which keys go there.
+    """
+    now = (stage.places.now.stage, stage.places.now.transform)
+    if stage.enters is not None:
+        now = (STAGE, "")
+    copy_keys(
+        old,
+        keys,
+        (before[0], now[0]),
+        share,
+        by_id=stage.is_splittable,
+        left_out=(WAITING, STABLE),
+        transforms=(before[1], now[1]),
+        lists_holds=stage.enters is not None,
+    )
 
 
 class _Share:

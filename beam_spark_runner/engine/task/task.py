@@ -31,6 +31,7 @@ from beam_spark_runner.engine.stages.charging import AbandonedError
 from beam_spark_runner.engine.task.deep_chains import room_for
 from beam_spark_runner.engine.task.epoch_stages import EpochStages
 from beam_spark_runner.engine.task.garbage_collection import exempt_from_collection
+from beam_spark_runner.engine.task.keyed_shards import open_keyed_shards
 from beam_spark_runner.engine.task.lull_watch import LullWatch
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.task.returned_rows import ReturnedRows
@@ -38,12 +39,7 @@ from beam_spark_runner.engine.task.stored_output import StoredOutput
 from beam_spark_runner.engine.task.stored_rows import RowFile
 from beam_spark_runner.engine.task.task_input import TaskInput
 from beam_spark_runner.engine.task.task_output import TaskOutput
-from beam_spark_runner.engine.task.task_shard import (
-    open_keyed_shards,
-    open_shard_of,
-    row_file,
-    seal,
-)
+from beam_spark_runner.engine.task.task_shard import open_shard_of, row_file, seal
 from beam_spark_runner.engine.worker.runtime import JobRuntime, worker
 from beam_spark_runner.harness.program_folders import extend_import_path, working_in
 

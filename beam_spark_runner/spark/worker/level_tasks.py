@@ -26,6 +26,7 @@ _NEW_SHARDS = pa.schema(
     [
         ("level", pa.int32()),
         ("partition", pa.int32()),
+        ("store", pa.int32()),
         ("attempt", pa.int64()),
         ("place", pa.string()),
         ("problem", pa.string()),

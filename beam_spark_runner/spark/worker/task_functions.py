@@ -140,7 +140,7 @@ def serving_function(address: str) -> ForMapInArrow:
     return serve_epochs
 
 
-NEW_SHARDS = "level int, partition int, attempt long, place string, problem string"
+NEW_SHARDS = "level int, partition int, store int, attempt long, place string, problem string"
 """The fields of ``engine.task.shard_copying.NewShard``."""
 
 

@@ -77,8 +77,13 @@ class StoredGroups:
         """Load the packs of user keys that are not loaded, in one round trip."""
         by_group: dict[int, list[bytes]] = {}
         for each in dict.fromkeys(user_keys):
-            if each not in self._loaded:
-                by_group.setdefault(self.group_of(each), []).append(each)
+            if each in self._loaded:
+                continue
+            group = self.group_of(each)
+            if self._opened[group].sizes[Structure.PACKS]:
+                by_group.setdefault(group, []).append(each)
+            else:
+                self._keep(each, None)
         if not by_group:
             return
         reads = [Packs(group, names) for group, names in by_group.items()]

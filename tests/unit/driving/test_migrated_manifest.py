@@ -49,10 +49,10 @@ def test_a_new_side_input_whose_producers_have_finished_is_ready_and_empty() -> 
     )
     plan, now = version(NOW)
     finishing = Finishing(plan, partitions=2)
-    found = migration_after(last, now, finishing, {}, 2)
+    found = migration_after(last, now, finishing, 2)
     assert found.watermarks_us[now.plan["step Pair"].dest] == 5
     name = "side input of Rates [iterable]"
     assert found.watermarks_us[now.plan[name].dest] == MAX_US
     assert empty_side_inputs(last, now, finishing, found.finished) == [name]
-    later = migration_after(found, now, finishing, {}, 2)
+    later = migration_after(found, now, finishing, 2)
     assert empty_side_inputs(found, now, finishing, later.finished) == []

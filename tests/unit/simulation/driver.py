@@ -131,6 +131,7 @@ class Driver:
                 impulses=() if events else (SOURCE,),
                 lags=(),
                 splittable={SOURCE},
+                keyed=(),
                 played={SOURCE: TAG} if events is not None else {},  # type: ignore[dict-item]
             ),
             settings,

@@ -186,7 +186,8 @@ class Moving:
             return
         if not any(each.problem for each in shards):
             attempt = shards[0].attempt if shards else None
-            self.report = NewShard(*self.resharding.new_shards()[self.number], attempt)
+            level, partition = self.resharding.new_shards()[self.number]
+            self.report = NewShard(level, partition, attempt=attempt)
 
     def kill(self) -> None:
         """The process ends."""
