@@ -100,10 +100,10 @@ class KeyedDeltas:
         files: The storage of deltas.
         name_of: Returns the name of the delta of a partition and version.
         partition: The partition.
-        head: The head of the checkpoint.
+        head: The head of the checkpoint; only the newest deltas of its chains are needed.
 
     Attributes:
-        head: The head.
+        head: The head, with all deltas of the partition's own chain.
         own: The partition's own chain; None: it has none.
 
     Raises:
@@ -119,7 +119,7 @@ class KeyedDeltas:
         head: KeyedHead,
     ) -> None:
         self._files, self._name_of = files, name_of
-        self._partition, self.head = partition, head
+        self._partition = partition
         earlier = dict.fromkeys(each for part in head.parts for each in part.chains)
         chains = {each: self._read(each.partition, each.head.delta) for each in earlier}
         self.own = None if head.own is None else self._read(partition, head.own.delta)
@@ -131,6 +131,7 @@ class KeyedDeltas:
             )
             for part in head.parts
         ]
+        self.head = KeyedHead(None if self.own is None else _head_of(self.own.links), head.parts)
         self._own_history = _history_of(self._own_chains)
         self._written_in = {
             link.version: chain
@@ -232,8 +233,7 @@ class KeyedDeltas:
         known = (*end.known, version)[-KNOWN_VERSIONS:]
         chain = (*chain[:first], ChainedDelta(version, writer.size, place))
         writer.finish(chain, KeyedEnd(changes, known, since))
-        *older, head = (DeltaId(*link.version) for link in chain)
-        return KeyedHead(Head(head, tuple(older)), parts)
+        return KeyedHead(_head_of(chain), parts)
 
     @property
     def _own_chains(self) -> tuple[KeyedChain, ...]:
@@ -310,6 +310,11 @@ def chunks_of(
             yield chunk(group, is_last=False)
     for group in expected:
         yield chunk(group, is_last=True)
+
+
+def _head_of(chain: Chain) -> Head:
+    *older, newest = (DeltaId(*link.version) for link in chain)
+    return Head(newest, tuple(older))
 
 
 def _history_of(chains: Sequence[KeyedChain]) -> KeyedHistory:

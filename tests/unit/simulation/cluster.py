@@ -13,7 +13,6 @@ from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
-from beam_spark_runner.recovery.heads import DeltaId, Head
 from beam_spark_runner.recovery.manifest import Manifest
 from tests.unit.simulation.elements import (
     LEVELS,
@@ -46,7 +45,7 @@ class Surroundings(Protocol):
         ...
 
     def begin(
-        self, level: int, task: TaskInput, head: Head | None, read: tuple[int, ...]
+        self, level: int, task: TaskInput, epoch: reports_pb2.Epoch, read: tuple[int, ...]
     ) -> Attempt:
         """Begin an attempt on some host."""
         ...
@@ -119,19 +118,17 @@ class SimulatedCluster:
 
     def reshard(self, resharding: Resharding) -> Sequence[NewShard]:
         self._driver.doing, self._driver.answers.doing = "move", ""
-        made = []
+        made: list[NewShard] = []
         for number in range(len(resharding.new_shards())):
-            shard = self._made_shard(resharding, number)
-            if shard.attempt is not None:
-                made.append(shard)
+            made += self._made_shards(resharding, number)
         return made
 
-    def _made_shard(self, resharding: Resharding, number: int) -> NewShard:
+    def _made_shards(self, resharding: Resharding, number: int) -> Sequence[NewShard]:
         for _ in range(_MAX_TRIES):
             moving = self._world.begin_moving(resharding, number)
             self._wait_for([moving], lambda moving=moving: moving.has_ended)  # type: ignore[misc]
-            if moving.report is not None:
-                return moving.report
+            if moving.reports is not None:
+                return moving.reports
         raise TaskFailedError
 
     def _wait_for(self, begun: Sequence[Attempt | Moving], is_over: Callable[[], bool]) -> None:
@@ -155,16 +152,18 @@ class SimulatedCluster:
     def _run_task(
         self, level: int, first: int, partition: int, mark: reports_pb2.AttemptMark, fed: "_Fed"
     ) -> None:
-        driver, head = self._driver, _head_in(mark.epoch, level, partition)
+        driver = self._driver
         for _ in range(_MAX_TRIES):
             task, read = self._input(level, first, partition, mark, fed)
             copies = 2 if driver.random.random() < driver.faults else 1
-            begun = [self._world.begin(level, task, head, read) for _ in range(copies)]
+            begun = [self._world.begin(level, task, mark.epoch, read) for _ in range(copies)]
             self._wait_for(begun, lambda begun=begun: any(each.report for each in begun))  # type: ignore[misc]
             for each in begun:
                 if each.report is not None:
                     driver.tasks[level, partition] = each
                     return
+                if each.overtaken is not None:
+                    raise each.overtaken
         raise TaskFailedError
 
     def _input(
@@ -214,13 +213,6 @@ def _read(source: Rows) -> tuple[reports_pb2.AttemptMark, _Fed]:
     rows = [row for each in decoded_events(elements) for row in rows_of_event(*each)]
     mark = reports_pb2.AttemptMark.FromString(coded)
     return mark, _Fed(rows, (SOURCE, b"") in rest)
-
-
-def _head_in(epoch: reports_pb2.Epoch, level: int, partition: int) -> Head | None:
-    for each in epoch.heads:
-        if (each.level, each.partition) == (level, partition):
-            return Head(DeltaId(each.epoch, each.attempt), ())
-    return None
 
 
 def sent(

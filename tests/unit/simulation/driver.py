@@ -5,7 +5,7 @@ something else first, or never come back to it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +19,16 @@ from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart, ShardLocations
+from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.manifest import FencedError, Manifest
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.test_stream_events import End
 from tests.unit.simulation.cluster import SimulatedCluster, Surroundings, Tasks
-from tests.unit.simulation.elements import (
-    SOURCE,
-)
+from tests.unit.simulation.elements import LEVELS, SOURCE
 from tests.unit.simulation.hosts import LINEAGE, Attempt, Moving
 from tests.unit.simulation.pipeline import TAG, finishing, plan
+from tests.unit.simulation.state_stores import ADDRESS
 from tests.unit.simulation.steps import Steps, pause
 from tests.unit.simulation.storage import Answers, StorageError
 
@@ -37,6 +37,7 @@ _PAUSE = 0.4  # probability of a pause after a step in which there may be one
 _INTERVAL_US = 500_000
 
 _PLACES = ShardLocations(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
+_KEYED = {stage for stages in LEVELS.values() for stage in stages if stage != SOURCE}
 
 
 @dataclass
@@ -50,6 +51,7 @@ class Driver:
         faults: probability of faults there.
         began: how many epochs were committed before it.
         partitions: of each level.
+        namespaces: of the state store; None: keys are in shards.
         skew_us: by which its clock is wrong.
         is_paused: it does nothing until it is woken.
         pauses_in: in the midst of which of "start", "sweep", "move", "job", "commit" it will pause.
@@ -65,6 +67,7 @@ class Driver:
     faults: float
     began: int
     partitions: int
+    namespaces: Namespaces | None
     skew_us: int = 0
     is_paused: bool = False
     pauses_in: str = ""
@@ -119,7 +122,9 @@ class Driver:
             observer=_Nobody(),
             round_budget_s=None,
             single_task_budget_s=0.0,
-            epoch=EpochPart(shards=_PLACES),
+            epoch=EpochPart(
+                shards=replace(_PLACES, state_store=None if self.namespaces is None else ADDRESS)
+            ),
         )
         cluster, clock = SimulatedCluster(self), _Clock(self)
         waits = _Waits(self)
@@ -131,7 +136,7 @@ class Driver:
                 impulses=() if events else (SOURCE,),
                 lags=(),
                 splittable={SOURCE},
-                keyed=(),
+                keyed=_KEYED,
                 played={SOURCE: TAG} if events is not None else {},  # type: ignore[dict-item]
             ),
             settings,
@@ -139,7 +144,11 @@ class Driver:
             EpochSegments(plan(), settings, cluster, RunMetrics(), clock, _programs),
             _Observer(self, waits),
             Checkpoints(
-                storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=KEY_GROUPS
+                storage=self.answers,
+                lineage=LINEAGE,
+                restart="auto",
+                key_groups=KEY_GROUPS,
+                namespaces=self.namespaces,
             ),
             EpochSchedule(
                 interval_us=_INTERVAL_US,

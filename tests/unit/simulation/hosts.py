@@ -1,21 +1,41 @@
 """Hosts with local copies of shards, and attempts at tasks on them."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.core.routing import KEY_GROUPS
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.task import keyed_shards
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding, make_shards
-from beam_spark_runner.recovery.heads import Head
-from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
+from beam_spark_runner.recovery.heads import KeyedHead
+from beam_spark_runner.scheduling.attempts import (
+    IN_THIS_JOB,
+    Attempts,
+    KeyedReport,
+    Report,
+    ShardReport,
+)
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.remote.key_store import OvertakenError
+from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.shards import Shard, open_shard
-from tests.unit.simulation.elements import TaskInput, TaskOutput
+from beam_spark_runner.state.store import StoredState
+from tests.unit.simulation.elements import COUNTED, LEVELS, SOURCE, TaskInput, TaskOutput
 from tests.unit.simulation.pipeline import Pipeline, run_task, stores
+from tests.unit.simulation.state_stores import ADDRESS
+from tests.unit.simulation.steps import Steps, pause
 from tests.unit.simulation.storage import Deltas, KilledError
+from tests.unit.state.sorted_records import count_values
 
 LINEAGE = "main"
 _PAGES, _PAGE_BYTES = 40, 4096  # of a small local copy
@@ -62,11 +82,13 @@ class Attempt:
         pipeline: whose.
         level: of the task.
         task: its input.
-        head: of its shard.
+        epoch: as its driver describes it.
         deltas: where it stores its own.
         read: numbers of the attempts whose rows it has read.
+        killed: those that were killed, which must not be garbage as long as others run.
         output: what it has made, once it has come so far.
         report: once it has ended well.
+        overtaken: the error, if the state store is ahead of the epoch.
         has_ended: well or not.
     """
 
@@ -75,65 +97,134 @@ class Attempt:
     pipeline: Pipeline
     level: int
     task: TaskInput
-    head: Head | None
+    epoch: reports_pb2.Epoch
     deltas: Deltas
     read: tuple[int, ...]
+    killed: "list[Attempt]"
     output: TaskOutput | None = None
     report: Report | None = None
+    overtaken: OvertakenError | None = None
     has_ended: bool = False
     _shard: Shard | None = None
-    _steps: Iterator[None] = field(init=False)
+    _keyed: Mapping[StageId, KeyedShard] = field(default_factory=dict)
+    _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
-        self._steps = self._run()
+        self._steps = Steps(self._run)
 
     def step(self) -> None:
         """Go on."""
         try:
-            next(self._steps)
-        except StopIteration:
-            self.has_ended = True
-        except RunnerError:
+            self._steps.go_on()
+        except RunnerError as error:
+            self.overtaken = error if isinstance(error, OvertakenError) else None
             self._close()
         except KilledError:
             self.kill()
+        if self._steps.has_ended:
+            self.has_ended = True
 
     def kill(self) -> None:
         """The process ends where it is; what it has on the host's disk stays as it is."""
+        if self.has_ended:
+            return
         self.has_ended = True
-        shard, self._shard = self._shard, None
-        if shard is not None:
-            shard._copy.txn.abort()
-            shard._copy.env.close()
-            os.close(shard._claim._lock)
+        self._steps.leave()
+        self.killed.append(self)
+        if self._shard is not None:
+            self._shard._copy.txn.abort()
+            self._shard._copy.env.close()
+            os.close(self._shard._claim._lock)
+        for each in self._keyed.values():
+            each._overlay._env.close()
+            os.close(each._overlay._lock)
+            each._overlay._is_closed = True
+
+    def bury(self) -> None:
+        """Free the memory of an attempt that was killed."""
+        with contextlib.suppress(Exception):
+            self._steps.kill()
+        self._opened.pop_all()
 
     def _close(self) -> None:
         self.has_ended = True
-        shard, self._shard = self._shard, None
-        if shard is not None:
-            shard.close()
+        self._opened.close()
 
-    def _run(self) -> Iterator[None]:
+    def _run(self) -> None:
         if stores(self.pipeline, self.level):
-            head = self.head
-            self._shard = open_shard(
-                self.host.folder,
-                self.deltas,
-                lineage=LINEAGE,
-                level=self.level,
-                partition=self.task.partition,
-                head=None if head is None else ShardVersion(*head.delta),
-            )
-            yield
-        self.output = run_task(self.pipeline, self.level, self._shard, self.task, self.number)
-        yield
+            self._open()
+            pause()
+            self.output = self._processed(self._store_of)
+        else:
+            self.output = self._processed(None)
+        pause()
         report = self._sealed(self._shard, self.output) if self._shard is not None else None
-        yield
+        pause()
         self._close()
         self.report = self._reported(report, self.output)
 
+    def _open(self) -> None:
+        heads = {(each.level, each.partition): each for each in self.epoch.heads}
+        head = heads.get((self.level, self.task.partition))
+        shard = open_shard(
+            self.host.folder,
+            self.deltas,
+            lineage=LINEAGE,
+            level=self.level,
+            partition=self.task.partition,
+            head=None if head is None else ShardVersion(head.epoch, head.attempt),
+        )
+        self._shard = self._opened.enter_context(shard)
+        keyed = keyed_shards.open_keyed_shards(self._program(), self.epoch, self.task.partition)
+        self._keyed = self._opened.enter_context(keyed)
+
+    def _program(self) -> Any:
+        """Return as much of the program as the opening of keys looks at."""
+        return SimpleNamespace(
+            shards=ShardLocations(
+                lineage=LINEAGE,
+                deltas="",
+                local=None,
+                key_groups=KEY_GROUPS,
+                state_store=ADDRESS if self.epoch.namespace else None,
+            ),
+            stages=[
+                SimpleNamespace(
+                    stage=stage,
+                    name=f"stage {stage}",
+                    in_epochs=SimpleNamespace(may_be_in_state_store=stage != SOURCE),
+                )
+                for stage in LEVELS[self.level]
+            ],
+            partitions=self.task.partitions,
+            limits=SimpleNamespace(harnesses=None),
+        )
+
+    def _processed(self, store_of: Callable[[int], StoredState] | None) -> TaskOutput:
+        return run_task(self.pipeline, self.level, store_of, self.task, self.number)
+
+    def _store_of(self, stage: int) -> StoredState:
+        keyed = self._keyed.get(StageId(stage))
+        if keyed is None:
+            assert self._shard is not None
+            return StoredState(self._shard, stage, count_values)
+        return StoredState(
+            keyed.records,
+            0,
+            count_values,
+            lists_holds=True,
+            own_transform="counter" if stage == COUNTED else "",
+            ask=keyed.records.ask,
+        )
+
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:
-        head = shard.seal(ShardVersion(self.task.number, self.number))
+        version = ShardVersion(self.task.number, self.number)
+        keyed = tuple(
+            _keyed_report(self.epoch.stores[stage], each.seal(version))
+            for stage, each in self._keyed.items()
+        )
+        head = shard.seal(version)
         return ShardReport(
             epoch=0 if head is None else head.epoch,
             attempt=0 if head is None else head.attempt,
@@ -141,6 +232,7 @@ class Attempt:
             next_event_us=output.next_event_us,
             next_clock_us=output.next_clock_us,
             was_interrupted=output.was_interrupted,
+            keyed=keyed,
         )
 
     def _reported(self, shard: ShardReport | None, output: TaskOutput) -> Report:
@@ -155,6 +247,12 @@ class Attempt:
         )
 
 
+def _keyed_report(number: int, head: KeyedHead) -> KeyedReport:
+    epoch, attempt = (0, 0) if head.own is None else head.own.delta
+    older = () if head.own is None else head.own.older
+    return KeyedReport(number, epoch, attempt, older, needs_parts=bool(head.parts))
+
+
 @dataclass
 class Moving:
     """One attempt at making a new shard in a migration.
@@ -163,14 +261,14 @@ class Moving:
         host: where it runs.
         resharding: of the migration.
         number: of the shard, see ``Resharding.new_shards``.
-        report: once it has ended well.
+        reports: what it has made, once it has ended well.
         has_ended: well or not.
     """
 
     host: Host
     resharding: Resharding
     number: int
-    report: NewShard | None = None
+    reports: Sequence[NewShard] | None = None
     has_ended: bool = False
     _has_begun: bool = False
 
@@ -185,9 +283,7 @@ class Moving:
         except (RunnerError, KilledError):
             return
         if not any(each.problem for each in shards):
-            attempt = shards[0].attempt if shards else None
-            level, partition = self.resharding.new_shards()[self.number]
-            self.report = NewShard(level, partition, attempt=attempt)
+            self.reports = shards
 
     def kill(self) -> None:
         """The process ends."""

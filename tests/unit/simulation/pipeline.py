@@ -1,7 +1,7 @@
 """The simulated pipeline, and a task of one of its levels."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -19,7 +19,6 @@ from beam_spark_runner.semantics import watermarks
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.store_cells import SortedRecords
 from tests.golden.notation import parse
 from tests.unit.simulation.elements import (
     COUNTED,
@@ -32,7 +31,6 @@ from tests.unit.simulation.elements import (
 )
 from tests.unit.simulation.sources import Sources
 from tests.unit.simulation.stages import Grouping, run_counter, run_grouping, run_sources
-from tests.unit.state.sorted_records import count_values
 
 PARTITIONS = 2
 """At first."""
@@ -163,14 +161,18 @@ def instants(task: TaskInput, dest: int) -> tuple[Instant, Instant]:
 
 
 def run_task(
-    pipeline: Pipeline, level: int, records: SortedRecords | None, task: TaskInput, attempt: int
+    pipeline: Pipeline,
+    level: int,
+    store_of: Callable[[int], StoredState] | None,
+    task: TaskInput,
+    attempt: int,
 ) -> TaskOutput:
     """Run the stages of a level over the input and over what the shard has.
 
     Args:
         pipeline: which.
         level: of it.
-        records: of the shard; None: nothing of the level is stored.
+        store_of: returns what is stored of a stage; None: nothing of the level is stored.
         task: its input.
         attempt: decides what one attempt does in another way than another one.
     """
@@ -179,13 +181,13 @@ def run_task(
         rows = [row for row in task.rows if row.dest == stage]
         before, now = instants(task, stage)
         output.inputs_us[stage] = now.watermark_us
-        if records is None:
+        if store_of is None:
             output.rows += task.rows
             if now.watermark_us == MAX_US:
                 output.finished.add(stage)
             _send_watermark(output, level, now.watermark_us)
             continue
-        store = StoredState(records, stage, count_values)
+        store = store_of(stage)
         interruption = pipeline.interruption(random)
         if stage == SOURCE:
             run_sources(store, task, pipeline.sources, attempt, output)

@@ -28,6 +28,10 @@ class Steps:
         """Go on to the next pause, or the end."""
         self._greenlet.switch()
 
+    def leave(self) -> None:
+        """Leave the work where it is: nothing of it is done any more, not even cleaning up."""
+        self._is_killed = True
+
     def kill(self) -> None:
         """End the work where it is."""
         self._is_killed = True

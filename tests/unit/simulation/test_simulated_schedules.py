@@ -34,7 +34,7 @@ FOUND = {
 def disturb(world: World, random: Random, *, migrates: bool) -> None:
     """Let one thing happen that must make no difference."""
     drivers = world.drivers
-    match random.randrange(11 if migrates else 10):
+    match random.randrange(15 if migrates else 10):
         case 0 if drivers:
             world.kill(random.choice(drivers))
         case 1 if len(drivers) < MAX_DRIVERS:
@@ -62,6 +62,18 @@ def disturb(world: World, random: Random, *, migrates: bool) -> None:
             world.deltas.fault = random.choice(("full", "hidden", "stored"))
         case 10 if len(drivers) < MAX_DRIVERS:
             world.start(random.randrange(1, MAX_PARTITIONS + 1))
+        case 11:
+            world.state_stores.fail_after(random.randrange(20))
+        case 12:
+            world.state_stores.lose_last(random)
+        case 13:
+            harm = random.choice(("flush", "structure"))
+            if harm == "flush":
+                world.state_stores.flush()
+            else:
+                world.state_stores.lose_a_structure(random)
+        case 14 if len(drivers) < MAX_DRIVERS and random.random() < 0.3:
+            world.start(changes_store=True)
 
 
 def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> int:

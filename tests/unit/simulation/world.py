@@ -7,13 +7,16 @@ from random import Random
 
 import pytest
 
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.engine.task import shard_copying
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.task import keyed_shards, shard_copying
 from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.heads import Head
 from beam_spark_runner.recovery.manifest import Manifest, decode, epoch_in, fence_in
-from beam_spark_runner.recovery.sweep import delta_name
+from beam_spark_runner.recovery.sweep import delta_name, named_by
 from beam_spark_runner.scheduling.test_stream_events import Elements, End, not_played
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import ShardVersion
@@ -34,6 +37,8 @@ from tests.unit.simulation.pipeline import PARTITIONS, TAG, Pipeline
 from tests.unit.simulation.reference import Reference
 from tests.unit.simulation.sources import Slice
 from tests.unit.simulation.stages import stored_slices
+from tests.unit.simulation.state_stores import StateStores
+from tests.unit.simulation.steps import pause
 from tests.unit.simulation.storage import Answers, Deltas, Files
 from tests.unit.state.sorted_records import count_values
 
@@ -43,6 +48,8 @@ _HOSTS = 2
 _STEP_US = 5_000
 _LONGEST_SLEEP_US = 60_000_000
 _MAX_STEPS = 50_000
+_PAUSES = 0.1  # probability that something else happens before the state store answers
+_PLACES = ShardLocations(lineage="main", deltas="", local=None, key_groups=KEY_GROUPS)
 
 
 class World:
@@ -76,9 +83,15 @@ class World:
         self._reference = Reference(pipeline)
         self._emitted = 0
         self._at = self.hosts[0]  # where code runs now
+        self._killed: list[Attempt] = []
+        self.state_stores = StateStores(self._maybe_pause)
+        self._has_store = seed % 2 == 1
         self._patch = pytest.MonkeyPatch()
         self._patch.setattr(shard_copying, "folder_of_epochs", lambda _: self.deltas)
         self._patch.setattr(shard_copying, "folder_of_copies", lambda _: self._at.folder)
+        self._patch.setattr(keyed_shards, "folder_of_epochs", lambda _: self.deltas)
+        self._patch.setattr(keyed_shards, "scratch_folder", lambda _: self._scratch())
+        self._patch.setattr(keyed_shards, "key_store", self.state_stores.key_store)
         self._patch.setattr(
             local_copy, "boot_id", lambda: f"{self.hosts.index(self._at)}.{self._at.boots}"
         )
@@ -89,6 +102,8 @@ class World:
             each.kill()
         for driver in self.drivers:
             driver.kill()
+        for killed in self._killed:
+            killed.bury()
         self._patch.undo()
         shutil.rmtree(self._folder)
 
@@ -99,13 +114,22 @@ class World:
         """Whether the pipeline has come to its end."""
         return bool(self.chain) and self.chain[-1].is_final
 
-    def start(self, partitions: int | None = None) -> Driver:
-        """Start the program; with another number of partitions, if that is given."""
+    def start(self, partitions: int | None = None, *, changes_store: bool = False) -> Driver:
+        """Start the program.
+
+        Args:
+            partitions: how many it has; None: as many as the previous one.
+            changes_store: it has a state store if the previous one had none, or the reverse.
+        """
         answers = Answers(self.files, Random(self._random.random()))
         random = Random(self._random.random())
         if partitions is None:
             partitions = self.chain[-1].partitions if self.chain else PARTITIONS
-        driver = Driver(self, answers, random, self.faults, len(self.chain), partitions)
+        if self.chain and not self.chain[-1].is_final:
+            self._has_store = bool(self.chain[-1].namespace)
+        has_store = self._has_store != changes_store
+        namespaces = self.state_stores if has_store else None
+        driver = Driver(self, answers, random, self.faults, len(self.chain), partitions, namespaces)
         self.drivers.append(driver)
         return driver
 
@@ -184,6 +208,7 @@ class World:
         assert driver.end == "done", driver.end
         assert self.is_done
         self._check_files()
+        assert self.state_stores.is_empty(self.chain[-1].namespace), "a key is left in the store"
 
     # What drivers see: ``Surroundings``.
 
@@ -194,13 +219,15 @@ class World:
         self._now_us += min(duration_us, _LONGEST_SLEEP_US)
 
     def begin(
-        self, level: int, task: TaskInput, head: Head | None, read: tuple[int, ...]
+        self, level: int, task: TaskInput, epoch: reports_pb2.Epoch, read: tuple[int, ...]
     ) -> Attempt:
         usual = self.hosts[(level + task.partition) % len(self.hosts)]
         is_usual = self._random.random() < 0.9
         host = usual if is_usual else self._random.choice(self.hosts)
         number = self._random.getrandbits(63)
-        return Attempt(number, host, self.pipeline, level, task, head, self.deltas, read)
+        return Attempt(
+            number, host, self.pipeline, level, task, epoch, self.deltas, read, self._killed
+        )
 
     def begin_moving(self, resharding: Resharding, number: int) -> Moving:
         return Moving(self._random.choice(self.hosts), resharding, number)
@@ -221,6 +248,15 @@ class World:
     def _step_attempt(self, attempt: Attempt | Moving) -> None:
         self._at = attempt.host
         attempt.step()
+
+    def _scratch(self) -> Path:
+        self._at.folder.mkdir(parents=True, exist_ok=True)
+        return self._at.folder
+
+    def _maybe_pause(self) -> None:
+        """Let something else happen before the state store answers, sometimes."""
+        if self._random.random() < _PAUSES:
+            pause()
 
     def _check_end(self, driver: Driver) -> None:
         fences = [fence for name in self.files.content if (fence := fence_in(name))]
@@ -249,7 +285,10 @@ class World:
             assert manifest.clock_us >= last.clock_us, "processing time has gone back"
             for dest, watermark_us in last.watermarks_us.items():
                 assert manifest.watermarks_us[dest] >= watermark_us, "a watermark has gone back"
+            if bool(last.namespace) == bool(manifest.namespace):
+                assert last.namespace == manifest.namespace, "the store was ahead without reason"
         before_us = self.chain[-1].watermarks_us if self.chain else {}
+        self.state_stores.note_moment()
         self.chain.append(manifest)
         driver = self._acting
         assert driver is not None
@@ -351,6 +390,14 @@ class World:
         for (level, partition), head in manifest.heads.items():
             with self._opened(level, partition, head) as shard:
                 assert not list(shard.scan(b"")), "something is left in a shard"
+        for (number, partition), keyed in manifest.keyed.items():
+            places = _PLACES
+            deltas = keyed_shards.keyed_deltas(places, number, partition, keyed)
+            left = {
+                (group, change.structure, change.name): change.value
+                for group, change in deltas.content(range(KEY_GROUPS))
+            }
+            assert not any(value is not None for value in left.values()), "a key is left"
 
     def _opened(self, level: int, partition: int, head: Head) -> Shard:
         """Open a shard on a host that takes no part."""
@@ -369,6 +416,7 @@ class World:
         for manifest in manifests:
             for (level, partition), head in manifest.heads.items():
                 needed |= self.files.chains[delta_name(LINEAGE, level, partition, *head.delta)]
+            needed |= {name for name in named_by(manifest) if name.endswith(".keyed")}
         return needed
 
     def _deleted(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """A state store in memory, as ``KeyStore`` describes it. It may lose its last changes."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.recovery.heads import DeltaId
@@ -68,6 +68,7 @@ class SimulatedStore:
         fails_after: How many calls there are before one that fails. None: all succeed.
         loses_after: How many calls there are before the store is set back, within an attempt.
         lost_to: The content to which it is set back.
+        on_call: Called before each call; it may raise a ``StateStoreError``.
     """
 
     place = "the simulated store"
@@ -79,6 +80,7 @@ class SimulatedStore:
         self.fails_after: int | None = None
         self.loses_after: int | None = None
         self.lost_to: dict[int, Group] = {}
+        self.on_call: Callable[[], None] = lambda: None
 
     def snapshot(self) -> dict[int, Group]:
         return copy.deepcopy(self.groups)
@@ -87,6 +89,7 @@ class SimulatedStore:
         return self.groups.setdefault(number, Group())
 
     def _call(self) -> None:
+        self.on_call()
         self.calls += 1
         if self.fails_after == 0:
             self.fails_after = None
