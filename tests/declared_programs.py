@@ -33,10 +33,16 @@ OPERATIONS: dict[str, list[tuple[str, str]]] = {
         *(("get", "k"), ("put", "kn"), ("put", "kn"), ("remove", "k"), ("contains", "k")),
         *(("items", ""), ("clear", "")),
     ],
-    "set": [("add", "k"), ("add", "k"), ("remove", "k"), ("contains", "k"), ("read", "")],
+    "set": [
+        *(("add", "k"), ("add", "k"), ("remove", "k"), ("contains", "k"), ("read", "")),
+        ("clear", ""),
+    ],
     "bag": [("add", "n"), ("read", ""), ("clear", "")],
     "sum": [("add", "n"), ("read", ""), ("clear", "")],
-    "list": [("add", "tn"), ("read", ""), ("read_range", "tt"), ("clear_range", "tt")],
+    "list": [
+        *(("add", "tn"), ("read", ""), ("read_range", "tt"), ("clear_range", "tt")),
+        ("clear", ""),
+    ],
 }
 Access = tuple[str, str, tuple[Any, ...]]  # kind of state, method, arguments
 Step = tuple[Access | None, ...]  # one access; or those of the branches, of which one may be None
@@ -235,6 +241,8 @@ class OnDicts:
                 self._states["set"].add(key)
             case "remove":
                 self._states["set"].discard(key)
+            case "clear":
+                self._states["set"].clear()
         return None
 
     def _bag(self, method: str, value: Any = None) -> Any:
@@ -270,6 +278,8 @@ class OnDicts:
             case "clear_range":
                 for time in [time for time in times if first <= time < second]:
                     del times[time]
+            case "clear":
+                times.clear()
         return None
 
 
