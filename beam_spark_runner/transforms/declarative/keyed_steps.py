@@ -60,8 +60,14 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
             )
         super().__init__(f"DeclarativeKeyedProcess({type(process).__name__})")
         self._process = process
+        if not isinstance(side_inputs, Mapping | None):
+            raise TypeError(
+                f"side_inputs must be a dict of AsDict(…) or the like by name, not {side_inputs!r}"
+            )
         self._sides = dict(side_inputs or {})
         for name, side in self._sides.items():
+            if not isinstance(name, str):
+                raise TypeError(f"the name of a side input must be a string, not {name!r}")
             if not isinstance(side, AsSideInput):
                 raise TypeError(f"the side input {name!r} must be AsDict(…) or the like: {side!r}")
         self._tags: Sequence[str] = ()
@@ -77,9 +83,21 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         Args:
             tags: The tags that ``ctx.output`` may use.
             main: The tag by which the main output is accessed; None: it cannot be.
+
+        Raises:
+            TypeError: A tag is no string.
+            ValueError: A tag is empty, given twice, or reserved.
         """
+        given = tags if main is None else (*tags, main)
+        for tag in given:
+            if not isinstance(tag, str):
+                raise TypeError(f"the tag of an output must be a string, not {tag!r}")
+            if not tag or tag == _MAIN:
+                raise ValueError(f"an output must not have the tag {tag!r}")
         if main in tags:
             raise ValueError(f"the main output must not have the tag {main!r} of another one")
+        if len({*tags}) < len(tags):
+            raise ValueError(f"two outputs have the same tag: {', '.join(map(repr, tags))}")
         more = copy.copy(self)
         more._tags, more._main = tags, main
         return more
@@ -139,7 +157,8 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         tagged_types: Mapping[str, Any],
     ) -> None:
         self._given_sides = {SIDE_INPUT + name: side for name, side in sides.items()}
-        super().__init__(KeyedProcessDoFn(process, value_coders), **self._given_sides)
+        fn = KeyedProcessDoFn(process, value_coders, tags=[*tagged_types])
+        super().__init__(fn, **self._given_sides)
         self._process, self._value_coders, self._names = process, value_coders, names
         self._type, self._tagged_types = type_, tagged_types
         self.payload: Any = None  # set if the step was read from a proto
@@ -173,6 +192,7 @@ class _Step(beam.ParDo):  # type: ignore[misc]
             self._process,
             self._value_coders,
             lateness_us=pcoll.windowing.allowed_lateness.micros,
+            tags=[*self._tagged_types],
         )
         run = beam.ParDo(fn, **self._given_sides).with_output_types(self._type)
         if not self._tagged_types:
@@ -189,8 +209,9 @@ class _Step(beam.ParDo):  # type: ignore[misc]
 def _from_payload(proto: Any, payload: Any, context: Any) -> _Step:
     """Construct such a step from a pipeline's proto, as some runners do."""
     read = beam.ParDo.from_runner_api_parameter(proto, payload, context)
-    process, value_coders, _ = read.fn.arguments
-    step = _Step(process, value_coders, {}, (), typehints.Any, {})
+    process, value_coders, _, tags = read.fn.arguments
+    tagged_types = dict.fromkeys(tags, typehints.Any)
+    step = _Step(process, value_coders, {}, (), typehints.Any, tagged_types)
     step.payload = payload
     return step
 
