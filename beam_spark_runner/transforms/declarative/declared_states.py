@@ -25,7 +25,7 @@ from beam_spark_runner.transforms.declarative.named import DeclarationError
 _Declared = TypeVar("_Declared", bound="_DeclaredAttribute")
 _READ = operator.methodcaller("read")
 _CLEAR = operator.methodcaller("clear")
-RUNNING = "_running"
+RUNNING = "_beam_spark_runner_declared"
 """The attribute of a ``KeyedProcess`` that has its machine, while it declares or processes."""
 
 
@@ -79,7 +79,7 @@ class DeclaredState(_DeclaredAttribute):
         """Remove all that the state has."""
         return self._request(_CLEAR)
 
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         """Return the state as Beam declares it.
 
         Args:
@@ -103,7 +103,7 @@ class ValueState(DeclaredState):
         return self._request(lambda state: state.write(value))
 
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.ReadModifyWriteStateSpec(self.name, self.coder)
 
 
@@ -122,7 +122,7 @@ class BagState(DeclaredState):
         return self._request(lambda state: state.add(value))
 
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.BagStateSpec(self.name, self.coder)
 
 
@@ -154,7 +154,7 @@ class CombiningState(DeclaredState):
         return self._request(lambda state: state.add(value))
 
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.CombiningValueStateSpec(self.name, self.coder, self._combine_fn)
 
 
@@ -180,7 +180,7 @@ class OrderedListState(DeclaredState):
         return self._request(lambda state: state.clear_range(*bounds))
 
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.OrderedListStateSpec(self.name, self.coder)
 
 
@@ -208,7 +208,7 @@ class _EntriesState(DeclaredState):
         return super()._request(lambda state: access(_as_map(state)))
 
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         if has_maps:
             return MapSpec(self.name, self.coder, self.value_coder)
         return userstate.BagStateSpec(self.name, MapInBag.CODER)

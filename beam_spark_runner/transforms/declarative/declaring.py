@@ -77,7 +77,7 @@ class DeclarationContext:
         self._is_sealed = False
 
     @property
-    def names(self) -> Sequence[str]:
+    def _names(self) -> Sequence[str]:
         """The names of all declared callbacks, in the order in which they were declared."""
         return [*self._callbacks]
 
@@ -228,7 +228,7 @@ class DeclarationContext:
         """
         self._record("output").emit(value, tag, timestamp)
 
-    def seal(self) -> None:
+    def _seal(self) -> None:
         """End the declarations.
 
         Raises:

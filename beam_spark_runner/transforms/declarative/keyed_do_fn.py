@@ -91,7 +91,7 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         """Make the methods that Beam calls, with their parameters."""
         has_maps = self._lateness_us is None
         states = {
-            f"state_{number}": beam.DoFn.StateParam(state.spec(has_maps=has_maps))
+            f"state_{number}": beam.DoFn.StateParam(state._spec(has_maps=has_maps))
             for number, state in enumerate(attributes.states)
         }
         domains = {timer.name: timer.time_domain for timer in attributes.timers}

@@ -179,7 +179,7 @@ class DeclaredProcess:
         try:
             self.inputs = self._declared_inputs()
             self.handlers = self._declared_handlers()
-            self.context.seal()
+            self.context._seal()
         except BaseException:
             self.close()
             raise
@@ -305,7 +305,7 @@ def _attributes(
             raise DeclarationError(f"two states or timers have the name {attribute.name!r}")
     ordered = [found[name] for name in sorted(found)]
     return (
-        [each for each in ordered if hasattr(each, "spec")],
+        [each for each in ordered if hasattr(each, "coder")],
         [each for each in ordered if hasattr(each, "time_domain")],
     )
 

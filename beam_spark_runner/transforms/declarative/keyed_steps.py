@@ -26,9 +26,11 @@ from beam_spark_runner.transforms.declarative.keyed_do_fn import (
     tagged,
 )
 from beam_spark_runner.transforms.declarative.keyed_process import EXPIRATION_TIMER, KeyedProcess
+from beam_spark_runner.transforms.declarative.named import DeclarationError
 
 CALLBACKS = "beam_spark_runner:callbacks"
 """The annotation of a step's proto that has the names of its callbacks, as JSON."""
+_RESERVED = ("declare_all", "declared_attributes")  # methods that DoFns call
 _MAIN = "None"  # the local name of the main output in protos
 
 
@@ -58,6 +60,9 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
             raise TypeError(
                 f"DeclarativeKeyedProcess needs an instance of KeyedProcess, not {process!r}"
             )
+        for name in _RESERVED:
+            if getattr(type(process), name) is not getattr(KeyedProcess, name):
+                raise DeclarationError(f"{type(process).__name__} must not define {name}")
         super().__init__(f"DeclarativeKeyedProcess({type(process).__name__})")
         self._process = process
         if not isinstance(side_inputs, Mapping | None):
@@ -75,7 +80,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         declared = process.declare_all()
         declared.close()
         self._inputs = len(declared.inputs)
-        self._names = declared.context.names
+        self._names = declared.context._names
 
     def with_outputs(self, *tags: str, main: str | None = None) -> "DeclarativeKeyedProcess":
         """Return a transform with tagged outputs, as ``ParDo.with_outputs`` does.

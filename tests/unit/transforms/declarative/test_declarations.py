@@ -255,7 +255,7 @@ def test_names_of_callbacks() -> None:
         )
 
     declared = process_of(declare_process=declare).declare_all()
-    assert declared.context.names == [
+    assert declared.context._names == [
         *("callback 1", "one"),
         *("callback 2", "two", "two/true", "two/false", "three", "three/true", "four"),
     ]
@@ -274,7 +274,7 @@ def test_a_stage_may_have_declared_and_other_callbacks() -> None:
         )
 
     declared = process_of(declare_process=declare).declare_all()
-    assert declared.context.names == [
+    assert declared.context._names == [
         *("holds", "one/true", "one/false", "yes", "two", "two/false", "it", "callback 1"),
     ]
 

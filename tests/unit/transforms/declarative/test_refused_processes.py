@@ -58,6 +58,10 @@ METHODS: dict[str, tuple[dict[str, Any], str]] = {
         {"declare_process": code, "a": ValueState("s", INT), "b": SetState("s", INT)},
         "two states or timers have the name 's'",
     ),
+    "a method that the runner has": (
+        {"declare_process": code, "declare_all": code},
+        "Process must not define declare_all",
+    ),
     "a reserved name": (
         {"declare_process": code, "a": ValueState("on_window_expiration", INT)},
         "the name 'on_window_expiration'",
