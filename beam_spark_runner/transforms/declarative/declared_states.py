@@ -80,11 +80,6 @@ class DeclaredState(_DeclaredAttribute):
         return self._request(_CLEAR)
 
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
-        """Return the state as Beam declares it.
-
-        Args:
-            has_maps: Whether the runner is one that knows ``MapSpec``.
-        """
         raise NotImplementedError
 
     def _request(self, access: Callable[[Any], Any]) -> StateFuture:
@@ -332,6 +327,16 @@ class MapSpec(userstate.BagStateSpec):  # type: ignore[misc]
             ),
             protocol=beam_runner_api_pb2.FunctionSpec(urn=common_urns.user_state.BAG.urn),
         )
+
+
+def spec_of(state: Any, *, has_maps: bool) -> userstate.StateSpec:
+    """Return a state as Beam declares it. No method, since users see those.
+
+    Args:
+        state: The state, perhaps of another copy of its class.
+        has_maps: Whether the runner is one that knows ``MapSpec``.
+    """
+    return state._spec(has_maps=has_maps)
 
 
 class _Iterable:

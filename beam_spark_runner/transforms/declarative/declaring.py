@@ -76,11 +76,6 @@ class DeclarationContext:
         self._automatic = 0
         self._is_sealed = False
 
-    @property
-    def _names(self) -> Sequence[str]:
-        """The names of all declared callbacks, in the order in which they were declared."""
-        return [*self._callbacks]
-
     def declare(
         self,
         name: str | Callable[..., Any],
@@ -228,16 +223,6 @@ class DeclarationContext:
         """
         self._record("output").emit(value, tag, timestamp)
 
-    def _seal(self) -> None:
-        """End the declarations.
-
-        Raises:
-            DeclarationError: A chain is not finished.
-        """
-        for stage in self._chains:
-            stage.check_finished()
-        self._is_sealed = True
-
     def _record(self, what: str) -> Any:
         record = self._machine.record
         if record is None:
@@ -257,3 +242,19 @@ class DeclarationContext:
     def _check_declares(self, what: str) -> None:
         if self._is_sealed:
             raise DeclarationError(f"{what} is declared while records are processed")
+
+
+def seal(context: DeclarationContext) -> None:
+    """End the declarations. No method, since users see those.
+
+    Raises:
+        DeclarationError: A chain is not finished.
+    """
+    for stage in context._chains:
+        stage.check_finished()
+    context._is_sealed = True
+
+
+def names_of(context: DeclarationContext) -> Sequence[str]:
+    """Return the names of all declared callbacks, in the order in which they were declared."""
+    return [*context._callbacks]

@@ -20,6 +20,7 @@ from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 from typing_extensions import override
 
+from beam_spark_runner.transforms.declarative.declared_states import spec_of
 from beam_spark_runner.transforms.declarative.keyed_process import (
     EXPIRATION,
     EXPIRATION_TIMER,
@@ -91,7 +92,7 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         """Make the methods that Beam calls, with their parameters."""
         has_maps = self._lateness_us is None
         states = {
-            f"state_{number}": beam.DoFn.StateParam(state._spec(has_maps=has_maps))
+            f"state_{number}": beam.DoFn.StateParam(spec_of(state, has_maps=has_maps))
             for number, state in enumerate(attributes.states)
         }
         domains = {timer.name: timer.time_domain for timer in attributes.timers}

@@ -13,7 +13,7 @@ from beam_spark_runner.transforms.declarative.declared_states import (
     EventTimer,
     ProcessingTimer,
 )
-from beam_spark_runner.transforms.declarative.declaring import DeclarationContext
+from beam_spark_runner.transforms.declarative.declaring import DeclarationContext, names_of, seal
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
 from beam_spark_runner.transforms.declarative.named import DeclarationError, check_takes
 from beam_spark_runner.transforms.declarative.processed import FiredTimer, Record
@@ -179,10 +179,15 @@ class DeclaredProcess:
         try:
             self.inputs = self._declared_inputs()
             self.handlers = self._declared_handlers()
-            self.context._seal()
+            seal(self.context)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all declared callbacks, in the order in which they were declared."""
+        return names_of(self.context)
 
     def close(self) -> None:
         """Separate the process from the records."""

@@ -14,6 +14,7 @@ from apache_beam import typehints
 from apache_beam.coders import registry
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.pvalue import AsSideInput, DoOutputsTuple, PCollection
+from apache_beam.transforms.sideinputs import SIDE_INPUT_PREFIX
 from apache_beam.transforms.userstate import TimerSpec
 from apache_beam.typehints.typehints import TupleConstraint, is_consistent_with
 from typing_extensions import override
@@ -80,7 +81,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         declared = process.declare_all()
         declared.close()
         self._inputs = len(declared.inputs)
-        self._names = declared.context._names
+        self._names = declared.names
 
     def with_outputs(self, *tags: str, main: str | None = None) -> "DeclarativeKeyedProcess":
         """Return a transform with tagged outputs, as ``ParDo.with_outputs`` does.
@@ -140,7 +141,26 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         return result
 
 
-class _Step(beam.ParDo):  # type: ignore[misc]
+class _KeyedParDo(beam.ParDo):  # type: ignore[misc]
+    """A ParDo whose timers have the coders of its main input's keys and windows.
+
+    Beam 2.77 takes those of any input, a side input among them, as the hashes of their names are.
+    """
+
+    @override
+    def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
+        if named := extra.get("named_inputs"):
+            main = {
+                name: pcoll
+                for name, pcoll in named.items()
+                if not name.startswith(SIDE_INPUT_PREFIX)
+            }
+            extra = {**extra, "named_inputs": main}
+        urn, payload = super().to_runner_api_parameter(context, **extra)
+        return str(urn), payload
+
+
+class _Step(_KeyedParDo):
     """The composite that the runner executes.
 
     Args:
@@ -186,7 +206,7 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         """Return the payload: that of a ParDo."""
         if self.payload is not None:
             return self.payload
-        payload = beam.ParDo.to_runner_api_parameter(self, context, **extra)[1]
+        payload = _KeyedParDo.to_runner_api_parameter(self, context, **extra)[1]
         if self.fn.expires:
             payload.on_window_expiration_timer_family_spec = TimerSpec.prefix + EXPIRATION_TIMER
         return payload
@@ -199,7 +219,7 @@ class _Step(beam.ParDo):  # type: ignore[misc]
             lateness_us=pcoll.windowing.allowed_lateness.micros,
             tags=[*self._tagged_types],
         )
-        run = beam.ParDo(fn, **self._given_sides).with_output_types(self._type)
+        run = _KeyedParDo(fn, **self._given_sides).with_output_types(self._type)
         if not self._tagged_types:
             return pcoll | "Process" >> run
         run = run.with_output_types(self._type, **self._tagged_types)

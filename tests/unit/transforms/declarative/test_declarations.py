@@ -6,11 +6,17 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.pvalue import AsList
+from apache_beam.transforms.window import FixedWindows
 
+from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS
 from beam_spark_runner.transforms import (
     DeclarationContext,
     DeclarationError,
     DeclarativeKeyedProcess,
+    EventTimer,
     KeyedProcess,
     ProcessingTimer,
 )
@@ -255,7 +261,7 @@ def test_names_of_callbacks() -> None:
         )
 
     declared = process_of(declare_process=declare).declare_all()
-    assert declared.context._names == [
+    assert declared.names == [
         *("callback 1", "one"),
         *("callback 2", "two", "two/true", "two/false", "three", "three/true", "four"),
     ]
@@ -274,7 +280,7 @@ def test_a_stage_may_have_declared_and_other_callbacks() -> None:
         )
 
     declared = process_of(declare_process=declare).declare_all()
-    assert declared.context._names == [
+    assert declared.names == [
         *("holds", "one/true", "one/false", "yes", "two", "two/false", "it", "callback 1"),
     ]
 
@@ -312,3 +318,27 @@ def test_the_proto_has_the_names() -> None:
         if CALLBACKS in transform.annotations
     ]
     assert found == [b'["only"]']
+
+
+def test_timers_have_the_coders_of_the_main_input() -> None:
+    """Whatever the order of inputs is: one of eight side inputs would nearly always be taken."""
+    p = beam.Pipeline()
+    sides = {
+        f"side {number}": AsList(p | f"Side {number}" >> beam.Create([number]))
+        for number in range(8)
+    }
+    made = process_of(
+        lambda _: nothing, declare_on_event_time=lambda *_: nothing, end=EventTimer("end")
+    )
+    windows = p | beam.Create([("a", 1)]) | beam.WindowInto(FixedWindows(5))
+    _ = windows | DeclarativeKeyedProcess(made, side_inputs=sides)
+    components = p.to_runner_api().components
+    coders = components.coders
+    found = []
+    for transform in components.transforms.values():
+        if transform.spec.urn in (DECLARATIVE_KEYED_PROCESS, common_urns.primitives.PAR_DO.urn):
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            for family in payload.timer_family_specs.values():
+                timer = coders[family.timer_family_coder_id]
+                found.append([coders[id_].spec.urn for id_ in timer.component_coder_ids])
+    assert found == [["beam:coder:string_utf8:v1", "beam:coder:interval_window:v1"]] * 2
