@@ -138,10 +138,26 @@ def _stored_content(plan: Plan, stage: Stage, forms: Forms, has_maps_in_bags: Ha
         if has_maps_in_bags(graph, keyed):
             parts.append(MAPS_IN_BAGS.strip(", "))
         for form, coders in forms(keyed):
-            described += (form, *(urn for coder in coders for urn in _urns(graph, coder)))
+            described += (form, *(urn for id_ in coders for urn in _stored_urns(plan, stage, id_)))
         if Stored.UNSORTED in stores:
             parts.append("time-sorted input")
     return ", ".join([*parts, _digest(plan, stage, described)]) if parts else ""
+
+
+def _stored_urns(plan: Plan, stage: Stage, coder_id: CoderId) -> Iterator[str]:
+    """Yield the URNs of the coder of a state or timer.
+
+    Timers have the keys and windows of the stage's input. If there are side inputs, Beam's Python
+    SDK may declare those of a side input: which one, depends on the hashes of names in its process.
+    """
+    graph = plan.graph
+    coder, pairs = graph.coders[coder_id], graph.coders[graph.pcollections[stage.input].coder]
+    if coder.urn == urns.CODER_TIMER and stage.side_inputs and pairs.urn == urns.CODER_KV:
+        yield coder.urn
+        yield from _urns(graph, pairs.components[0])
+        yield from _urns(graph, facts.windowing(graph, stage.input).window_coder)
+    else:
+        yield from _urns(graph, coder_id)
 
 
 def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:
