@@ -236,10 +236,11 @@ random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against B
 simulation: $(READY) ## 7.5 million steps of simulated drivers, clusters, tasks, hosts and clocks; over an hour
 	SIMULATION_STEPS=7500000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
 
-# Prism takes part, where .venv-conformance has it.
+# Prism takes part, where .venv-conformance has it; also against random declarative steps.
 random-streams: export RANDOM_STREAMS ?= 600
 random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, against a model and Beam's runners
 	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) --on-spark tests/pipelines/test_random_streams.py
+	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) tests/pipelines/test_random_declarative_pipelines.py
 
 fuzz: $(READY) ## A million messages of strangers, to the parts that take them. TARGETS="metrics state": only these
 	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS))

@@ -33,10 +33,16 @@ OPERATIONS: dict[str, list[tuple[str, str]]] = {
         *(("get", "k"), ("put", "kn"), ("put", "kn"), ("remove", "k"), ("contains", "k")),
         *(("items", ""), ("clear", "")),
     ],
-    "set": [("add", "k"), ("add", "k"), ("remove", "k"), ("contains", "k"), ("read", "")],
+    "set": [
+        *(("add", "k"), ("add", "k"), ("remove", "k"), ("contains", "k"), ("read", "")),
+        ("clear", ""),
+    ],
     "bag": [("add", "n"), ("read", ""), ("clear", "")],
     "sum": [("add", "n"), ("read", ""), ("clear", "")],
-    "list": [("add", "tn"), ("read", ""), ("read_range", "tt"), ("clear_range", "tt")],
+    "list": [
+        *(("add", "tn"), ("read", ""), ("read_range", "tt"), ("clear_range", "tt")),
+        ("clear", ""),
+    ],
 }
 Access = tuple[str, str, tuple[Any, ...]]  # kind of state, method, arguments
 Step = tuple[Access | None, ...]  # one access; or those of the branches, of which one may be None
@@ -60,11 +66,11 @@ def programs(draw: random.Random, count: int) -> list[Program]:
 
 def _step(draw: random.Random, kinds: list[str], *, is_first: bool) -> Step:
     if is_first or draw.random() < 0.6:
-        return (_access(draw, kinds),)
-    return (_access(draw, kinds), _access(draw, kinds) if draw.random() < 0.7 else None)
+        return (draw_access(draw, kinds),)
+    return (draw_access(draw, kinds), draw_access(draw, kinds) if draw.random() < 0.7 else None)
 
 
-def _access(draw: random.Random, kinds: list[str]) -> Access:
+def draw_access(draw: random.Random, kinds: list[str]) -> Access:
     kind = draw.choice(kinds)
     method, arguments = draw.choice(OPERATIONS[kind])
     values = {"n": draw.randrange(3), "k": draw.choice(KEYS), "t": draw.randrange(6)}
@@ -103,14 +109,14 @@ _WithStates: Any = type(
 )
 
 
-class _Accesses(_WithStates):  # type: ignore[misc]
+class Accesses(_WithStates):  # type: ignore[misc]
     def access(self, number: int, access: Access | None) -> Any:
         assert access is not None
         kind, method, arguments = access
         return getattr(getattr(self, f"{kind}_{number}"), method)(*arguments)
 
 
-class Runs(_Accesses):
+class Runs(Accesses):
     """Runs programs with declared callbacks. Each gets the rest of its program by a variable."""
 
     def declare_process(self, ctx: DeclarationContext) -> Any:
@@ -127,7 +133,7 @@ class Runs(_Accesses):
         rest = ctx.declare_variable(coder, f"rest {number}", list)
         wrap = ctx.declare(f"wrap {number}", lambda result: (plain(result),))
         emit = ctx.declare(f"emit {number}", lambda result: ctx.output((ctx.key, number, result)))
-        holds = ctx.declare(f"holds {number}", lambda result: plain(result) not in _FALSE)
+        holds = ctx.declare(f"holds {number}", lambda result: plain(result) not in FALSE)
 
         def next_step(result: Any) -> Any:
             if not rest.get():
@@ -149,14 +155,14 @@ class Runs(_Accesses):
         return begin
 
 
-_FALSE: tuple[Any, ...] = (None, False, 0, [])
+FALSE: tuple[Any, ...] = (None, False, 0, [])
 
 
-def _branch(process: _Accesses, number: int, access: Access | None) -> Any:
+def _branch(process: Accesses, number: int, access: Access | None) -> Any:
     return None if access is None else lambda _: process.access(number, access)
 
 
-class RunsAnonymously(_Accesses):
+class RunsAnonymously(Accesses):
     """Runs programs with callbacks that are not declared, all added before the first one runs."""
 
     def process(self, ctx: DeclarationContext, element: tuple[str, Program]) -> None:
@@ -168,7 +174,7 @@ class RunsAnonymously(_Accesses):
                     future = future.then_compose(*branches)
                 else:
                     future = future.then_conditionally_compose(
-                        lambda result: plain(result) not in _FALSE, *branches
+                        lambda result: plain(result) not in FALSE, *branches
                     )
             combined = future.then_combine(ctx.completed(number), lambda a, b: (b, (plain(a),)))
             ctx.combine_all([combined]).then_accept(
@@ -191,14 +197,14 @@ class OnDicts:
         for step in chain:
             if len(step) == 1:
                 assert step[0] is not None
-                result = self._access(*step[0])
+                result = self.access(*step[0])
             else:
-                holds = plain(result) not in _FALSE
+                holds = plain(result) not in FALSE
                 access = step[0] if holds else step[1]
-                result = holds, None if access is None else plain(self._access(*access))
+                result = holds, None if access is None else plain(self.access(*access))
         return (plain(result),)
 
-    def _access(self, kind: str, method: str, arguments: tuple[Any, ...]) -> Any:
+    def access(self, kind: str, method: str, arguments: tuple[Any, ...]) -> Any:
         found: Any = getattr(self, f"_{kind}")(method, *arguments)
         return found
 
@@ -235,6 +241,8 @@ class OnDicts:
                 self._states["set"].add(key)
             case "remove":
                 self._states["set"].discard(key)
+            case "clear":
+                self._states["set"].clear()
         return None
 
     def _bag(self, method: str, value: Any = None) -> Any:
@@ -270,6 +278,8 @@ class OnDicts:
             case "clear_range":
                 for time in [time for time in times if first <= time < second]:
                     del times[time]
+            case "clear":
+                times.clear()
         return None
 
 

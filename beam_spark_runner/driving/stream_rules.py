@@ -7,6 +7,7 @@ from beam_spark_runner.core.ids import DestinationId, PCollectionId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Plan, Stored
 from beam_spark_runner.plan.storing import lags, may_be_in_state_store
+from beam_spark_runner.portable.environment_facts import has_maps_in_bags
 from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.migration import PipelineVersion
 from beam_spark_runner.scheduling.finish import Finishing
@@ -50,7 +51,9 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
     return StreamRules(
         partitions=partitions,
         version=PipelineVersion(
-            plan=stage_places(plan, forms_of), steps=step_names(plan), renamed=renamed
+            plan=stage_places(plan, forms_of, has_maps_in_bags),
+            steps=step_names(plan),
+            renamed=renamed,
         ),
         finishing=Finishing(plan, partitions),
         impulses=tuple(map(int, first.impulses)),

@@ -20,6 +20,7 @@ from beam_spark_runner.harness.main_classes import MainModule
 OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
 """Begins the line of a traceback that has the message of the runner's own error."""
 _ELEMENT = "_element_of_step"  # an attribute of exceptions
+_SHOWN = "_beam_spark_runner_shown_element"  # that of ``transforms.declarative.keyed_do_fn``
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
 _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_spark_runner/")
 
@@ -114,12 +115,13 @@ def note_element(error: BaseException, element: object) -> None:
     """Attach the failed element to an error, unless it is assigned to a step already.
 
     Args:
-        error: The exception; ``failure_of`` adds the element to its message.
+        error: The exception; ``failure_of`` adds the element to its message. It may have an element
+            that its step shows in place of the one that the step was given.
         element: Any value; only its text is kept, of bounded length.
     """
     if not is_charged(error):
         with contextlib.suppress(Exception):  # the exception may define __setattr__ or slots
-            setattr(error, _ELEMENT, short_text_of(element))
+            setattr(error, _ELEMENT, short_text_of(vars(error).pop(_SHOWN, element)))
 
 
 def _element_of(error: BaseException) -> str:

@@ -19,6 +19,10 @@ from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage, Sto
 
 Forms: TypeAlias = Callable[[Transform], Iterable[tuple[str, Sequence[CoderId]]]]
 """Describes the states and timers of a transform: the kind of each, and its coders."""
+HasMapsInBags: TypeAlias = Callable[[Graph, Transform], bool]
+"""Says whether the maps of a transform are written as bags, not entry by entry."""
+MAPS_IN_BAGS = ", maps in bags, "
+"""Is in the description of what a stage stores if its maps are written as bags."""
 
 
 class StoredStage(NamedTuple):
@@ -47,7 +51,9 @@ class StoredStage(NamedTuple):
     root: str = ""
 
 
-def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
+def stage_places(
+    plan: Plan, forms: Forms, has_maps_in_bags: HasMapsInBags
+) -> Mapping[str, StoredStage]:
     """Return what each stage stores and where, by a name that is the same in later runs.
 
     User code may change between runs.
@@ -55,6 +61,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
     Args:
         plan: The plan of the pipeline.
         forms: Describes states and timers.
+        has_maps_in_bags: See ``HasMapsInBags``.
 
     Example:
         {"step Count": StoredStage(1, 1, True, 3, False, "ref_7", "state n, timer due, 5d41402a")}
@@ -82,7 +89,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StoredStage]:
             dest=int(dest),
             is_fed=dest in impulses,
             transform=str(keyed),
-            kept=_stored_content(plan, stage, forms),
+            kept=_stored_content(plan, stage, forms, has_maps_in_bags),
             root=root,
         )
     return places
@@ -109,7 +116,7 @@ def _side_input(
     return f"{name} [{destination.access_pattern.split(':')[2]}]"  # beam:side_input:iterable:v1
 
 
-def _stored_content(plan: Plan, stage: Stage, forms: Forms) -> str:
+def _stored_content(plan: Plan, stage: Stage, forms: Forms, has_maps_in_bags: HasMapsInBags) -> str:
     graph, stores = plan.graph, stage.stores
     described: tuple[str, ...] = ()
     parts: list[str] = []
@@ -128,11 +135,29 @@ def _stored_content(plan: Plan, stage: Stage, forms: Forms) -> str:
     if Stored.KEYS in stores:
         keyed = graph.transforms[stage.transforms[0]]
         parts += facts.states_and_timers(keyed)
+        if has_maps_in_bags(graph, keyed):
+            parts.append(MAPS_IN_BAGS.strip(", "))
         for form, coders in forms(keyed):
-            described += (form, *(urn for coder in coders for urn in _urns(graph, coder)))
+            described += (form, *(urn for id_ in coders for urn in _stored_urns(plan, stage, id_)))
         if Stored.UNSORTED in stores:
             parts.append("time-sorted input")
     return ", ".join([*parts, _digest(plan, stage, described)]) if parts else ""
+
+
+def _stored_urns(plan: Plan, stage: Stage, coder_id: CoderId) -> Iterator[str]:
+    """Yield the URNs of the coder of a state or timer.
+
+    Timers have the keys and windows of the stage's input. If there are side inputs, Beam's Python
+    SDK may declare those of a side input: which one, depends on the hashes of names in its process.
+    """
+    graph = plan.graph
+    coder, pairs = graph.coders[coder_id], graph.coders[graph.pcollections[stage.input].coder]
+    if coder.urn == urns.CODER_TIMER and stage.side_inputs and pairs.urn == urns.CODER_KV:
+        yield coder.urn
+        yield from _urns(graph, pairs.components[0])
+        yield from _urns(graph, facts.windowing(graph, stage.input).window_coder)
+    else:
+        yield from _urns(graph, coder_id)
 
 
 def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:

@@ -10,7 +10,8 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import EnvironmentId
-from beam_spark_runner.graph.model import Environment, Graph
+from beam_spark_runner.graph.model import Environment, Graph, Transform
+from beam_spark_runner.portable.payloads import has_maps_of_ours
 
 _PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
 _JAVA = "apache/beam_java"
@@ -103,6 +104,18 @@ def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
         environment.urn == urns.ENVIRONMENT_PROCESS
         and not beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command
     )
+
+
+def has_maps_in_bags(graph: Graph, transform: Transform) -> bool:
+    """Whether the SDK harness of a transform has the maps of declarative steps in bags.
+
+    It does unless it has this package, or the transform runs in the Python workers.
+    """
+    if transform.environment is None or not has_remote_code(graph):
+        return False
+    coded = graph.environments[transform.environment].coded
+    is_ours = has_our_package(beam_runner_api_pb2.Environment.FromString(coded))
+    return not is_ours and has_maps_of_ours(transform)
 
 
 def may_be_stock(environment: beam_runner_api_pb2.Environment) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from google.protobuf.message import DecodeError, Message
 
@@ -149,6 +150,22 @@ def forms_of(transform: Transform) -> Iterator[tuple[str, tuple[CoderId, ...]]]:
         yield f"{id_}: {spec.WhichOneof('spec')}", tuple(map(CoderId, _coder_ids([spec])))
     for id_, spec in sorted(par_do.timer_family_specs.items()):
         yield f"{id_}: {spec.time_domain}", tuple(map(CoderId, _coder_ids([spec])))
+
+
+def is_map_of_ours(spec: beam_runner_api_pb2.StateSpec) -> bool:
+    """Whether a state is a ``MapSpec`` of ``transforms.declarative``.
+
+    It is a map that is requested as a bag, as by an SDK that knows nothing of this package.
+    """
+    return spec.HasField("map_spec") and bool(spec.protocol.urn == common_urns.user_state.BAG.urn)
+
+
+def has_maps_of_ours(transform: Transform) -> bool:
+    """Whether a transform has a state of ``is_map_of_ours``."""
+    if transform.urn not in PAR_DO_URNS:
+        return False
+    par_do = parse(beam_runner_api_pb2.ParDoPayload, transform.payload, transform.name)
+    return any(map(is_map_of_ours, par_do.state_specs.values()))
 
 
 def _coder_ids(messages: Iterable[Message]) -> Iterator[str]:

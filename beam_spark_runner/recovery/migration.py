@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.plan.compatibility import SIDE_INPUT, StoredStage
+from beam_spark_runner.plan.compatibility import MAPS_IN_BAGS, SIDE_INPUT, StoredStage
 from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads, repartitioned
 from beam_spark_runner.recovery.manifest import Manifest
 
@@ -74,11 +74,22 @@ def differences(last: Manifest, now: PipelineVersion) -> tuple[str, ...]:
             why = f"has stored data ({place.kept})" if place.kept else "has begun"
             found.append(f"{shown} was removed, but {why}")
         elif current.kept != place.kept:
-            found.append(
-                f"{shown} stores other data than before: ({current.kept or 'nothing'}) instead of "
-                f"({place.kept})"
-            )
+            found.append(f"{shown} {_difference(place.kept, current.kept)}")
     return tuple(found)
+
+
+def _difference(before: str, now: str) -> str:
+    if before == now.replace(MAPS_IN_BAGS, ", "):
+        return (
+            "has maps that were written entry by entry, which the SDK harness of this run cannot "
+            "read: run its code in the Python workers, or in processes that the runner starts"
+        )
+    if now == before.replace(MAPS_IN_BAGS, ", "):
+        return (
+            "has maps that an SDK harness without this package has written, as bags: run its code "
+            "in such a harness again (a container, a worker pool, LOOPBACK or your own command)"
+        )
+    return f"stores other data than before: ({now or 'nothing'}) instead of ({before})"
 
 
 def migrated(last: Manifest, now: PipelineVersion) -> Manifest:

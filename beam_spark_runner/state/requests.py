@@ -11,6 +11,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.portable.bounded import BoundedReader, MalformedBytesError, skipper
+from beam_spark_runner.portable.payloads import is_map_of_ours
 from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
     Address,
@@ -74,18 +75,13 @@ def declared_states(
 def use_maps(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
     """Declare the maps of declarative steps as multimaps of bytes, to be requested by entry.
 
-    A ``MapSpec`` of ``transforms.declarative`` is a map that is requested as a bag, as by an SDK
-    that knows nothing of this package. To be called where the package runs the steps of the stage.
+    To be called where the package runs the steps of the stage.
     """
     for transform in descriptor.transforms.values():
         if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
             continue
         payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-        maps = [
-            spec
-            for spec in payload.state_specs.values()
-            if spec.HasField("map_spec") and spec.protocol.urn == _BAG
-        ]
+        maps = [spec for spec in payload.state_specs.values() if is_map_of_ours(spec)]
         for spec in maps:
             spec.protocol.urn = MULTIMAP
             spec.multimap_spec.key_coder_id = spec.multimap_spec.value_coder_id = _BYTES_ID

@@ -108,7 +108,7 @@ def test_tags_timestamps_and_side_inputs(run_on: Any) -> None:
         made = pairs | step.with_outputs("late", "where", main="main")
         main, late, where = made
         assert (made.main, made["late"]) == (main, late)
-        only = pairs | "only" >> step.with_outputs("late").with_output_types(
+        only = pairs | "only" >> step.with_outputs("late", "where").with_output_types(
             tuple[str, int, int], late=tuple[str, int]
         )
         assert only.late.element_type == beam.typehints.Tuple[str, int]
@@ -269,6 +269,57 @@ def test_an_exception_has_its_cause_step_callback_and_element(
         assert isinstance(raised.value, ZeroDivisionError)
         assert "Element: ('b', 0)" in text
     assert "test_declarative_features.py" in text
+
+
+class FailsInBoth(KeyedProcess):
+    """Fails for one element of each of two collections."""
+
+    count = ValueState("count", VarIntCoder())
+
+    def declare_process1(self, ctx: DeclarationContext) -> Any:
+        divide = ctx.declare("divide", lambda _: 1 // ctx.value)
+        return lambda _: self.count.read().then_apply(divide)
+
+    def declare_process2(self, ctx: DeclarationContext) -> Any:
+        return lambda element: self.count.read().then_accept(lambda _: element[1].index("x"))
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES[:2])
+@pytest.mark.parametrize(
+    ("number", "text", "element"), [(0, "fine x", ("b", 0)), (1, "no", ("b", "no"))]
+)
+def test_an_exception_has_the_element_of_one_of_two_collections(
+    spark_session: Any, flags: tuple[str, ...], number: int, text: str, element: Any
+) -> None:
+    def build(p: beam.Pipeline) -> Any:
+        numbers = pairs_of(p, [("a", 1), ("b", number)], int, " numbers")
+        texts = pairs_of(p, [("a", "ax"), ("b", text)], str, " texts")
+        return (numbers, texts) | "Mine" >> DeclarativeKeyedProcess(FailsInBoth())
+
+    with pytest.raises(BundleFailedError) as raised:
+        run(spark_session, build, *flags)
+    assert f"Element: {element}\n" in str(raised.value)
+
+
+class Misspelt(KeyedProcess):
+    """Emits to an output that there is not."""
+
+    def process(self, ctx: DeclarationContext, element: tuple[str, int]) -> None:
+        ctx.output(element, "lat")
+
+
+@pytest.mark.parametrize("tags", [(), ("late", "where")])
+def test_an_unknown_tag_is_an_error_with_step_and_tags(run_on: Any, tags: tuple[str, ...]) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        step = DeclarativeKeyedProcess(Misspelt()).with_outputs(*tags, main="main")
+        made = pairs_of(p, [("a", 1)], int) | "Mine" >> step
+        return {"main": made.main if tags else made}
+
+    with pytest.raises(Exception, match="there is no output with the tag 'lat'") as raised:
+        run_on(build)
+    known = ", ".join(map(repr, tags)) or "no tags"
+    assert f"DeclarativeKeyedProcess names {known}; " in str(raised.value)
+    assert "[while running 'Mine" in str(raised.value)
 
 
 class Wrong(KeyedProcess):

@@ -10,7 +10,7 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
 from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.transforms import DeclarativeKeyedProcess
 from tests.declared_programs import Program, Runs, RunsAnonymously, expected, programs
 from tests.harvest import LOOPBACK, RARE_HARNESSES, harvest, harvest_on
@@ -83,12 +83,25 @@ def test_programs_continue_with_other_partitions(spark_session: Any, tmp_path: P
     check(harvest_on(runner, in_epochs(given), *flags), given)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ((), LOOPBACK, "has maps that were written entry by entry"),
+        (LOOPBACK, (), "has maps that an SDK harness without this package has written, as bags"),
+    ],
+)
 def test_maps_of_a_checkpoint_stay_in_harnesses_of_one_kind(
-    spark_session: Any, tmp_path: Path
+    spark_session: Any,
+    tmp_path: Path,
+    first: tuple[str, ...],
+    second: tuple[str, ...],
+    problem: str,
 ) -> None:
+    """A run in another kind of harness is refused at its start, and one in the same continues."""
     given = records(5)
     flags = ("--streaming", f"--checkpoint_dir={tmp_path}")
     with stopping_after(2), pytest.raises(StoppedError):
-        harvest(spark_session, in_epochs(given), *flags)
-    with pytest.raises(BundleFailedError, match="was written as another kind of state"):
-        harvest(spark_session, in_epochs(given), *flags, *LOOPBACK)
+        harvest(spark_session, in_epochs(given), *flags, *first)
+    with pytest.raises(IncompatibleCheckpointError, match=f"step declared/Keys {problem}"):
+        harvest(spark_session, in_epochs(given), *flags, *second)
+    harvest(spark_session, in_epochs(given), *flags, *first)

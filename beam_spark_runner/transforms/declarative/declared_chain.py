@@ -9,7 +9,15 @@ from typing import Any, NamedTuple, Protocol
 from typing_extensions import override
 
 from beam_spark_runner.transforms.declarative.futures import StateFuture
-from beam_spark_runner.transforms.declarative.named import DeclarationError, Named, called, names_in
+from beam_spark_runner.transforms.declarative.named import (
+    CALLBACK,
+    DeclarationError,
+    Named,
+    called,
+    check_takes,
+    checked_name,
+    names_in,
+)
 from beam_spark_runner.transforms.declarative.returned import check_future
 
 _SUFFIXES = ("", "/true", "/false")  # of the names of a condition and its branches
@@ -100,18 +108,20 @@ class DeclarationStage:
 
         Args:
             name: The name of its callback. A conditional stage has several: ``name`` is that of the
-                condition, ``name/true`` and ``name/false`` are those of the branches.
+                condition, ``name/true`` and ``name/false`` are those of the branches. Those that
+                are declared already keep their names.
             was: The stage's names in earlier versions of the pipeline.
 
         Raises:
             DeclarationError: The stage has a name, is continued, is the first one, which has no
-                callback, or its name is declared already.
+                callback, or its name is declared already or not allowed.
         """
+        checked_name(name, CALLBACK)
         if not self._method:
             raise DeclarationError(f"the first code of a chain has no name, so not {name!r}")
         if self._is_continued:
             raise DeclarationError(f"{name!r} names a stage of a chain that is continued already")
-        if self._is_named or any(isinstance(each, Named) for each in self._callbacks):
+        if self._is_named or self._is_declared():
             raise DeclarationError(f"a stage of a chain is named twice: {name!r} is the second")
         self._declare(name, was)
         return self
@@ -164,8 +174,7 @@ class DeclarationStage:
                 raise DeclarationError(f"a chain must be finished before it is used in .{method}")
             if callback is None and number == _IF_FALSE:
                 continue
-            if not callable(callback):
-                raise DeclarationError(f".{method} needs functions, not {callback!r}")
+            check_takes(callback, f"a callback of .{method}", 1)
         links = self._end()
         self._next = DeclarationStage(self._context, self._first, links, method, callbacks)
         return self._next
@@ -179,6 +188,9 @@ class DeclarationStage:
         if not self._is_named:
             self._declare(None, ())
         return [*self._links, _Link(self._method, self._callbacks)]
+
+    def _is_declared(self) -> bool:
+        return all(each is None or isinstance(each, Named) for each in self._callbacks)
 
     def _declare(self, name: str | None, was: Sequence[str]) -> None:
         self._is_named = True

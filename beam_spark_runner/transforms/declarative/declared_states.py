@@ -7,6 +7,8 @@ Pickled by value (see ``declarative``).
 """
 
 import copy
+import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,7 +23,9 @@ from beam_spark_runner.transforms.declarative.maps_in_bags import MapInBag
 from beam_spark_runner.transforms.declarative.named import DeclarationError
 
 _Declared = TypeVar("_Declared", bound="_DeclaredAttribute")
-RUNNING = "_running"
+_READ = operator.methodcaller("read")
+_CLEAR = operator.methodcaller("clear")
+RUNNING = "_beam_spark_runner_declared"
 """The attribute of a ``KeyedProcess`` that has its machine, while it declares or processes."""
 
 
@@ -71,16 +75,15 @@ class DeclaredState(_DeclaredAttribute):
         super().__init__(name)
         self.coder = checked_coder(coder, name)
 
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
-        """Return the state as Beam declares it.
+    def clear(self) -> StateFuture:
+        """Remove all that the state has."""
+        return self._request(_CLEAR)
 
-        Args:
-            has_maps: Whether the runner is one that knows ``MapSpec``.
-        """
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         raise NotImplementedError
 
-    def _request(self, access: Callable[..., Any], *args: Any) -> StateFuture:
-        return self._running_machine().request(self.name, access, *args)
+    def _request(self, access: Callable[[Any], Any]) -> StateFuture:
+        return self._running_machine().request(self.name, access)
 
 
 class ValueState(DeclaredState):
@@ -88,18 +91,14 @@ class ValueState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the value; None: there is none."""
-        return self._request(lambda state: state.read())
+        return self._request(_READ)
 
     def write(self, value: Any) -> StateFuture:
         """Replace the value."""
         return self._request(lambda state: state.write(value))
 
-    def clear(self) -> StateFuture:
-        """Remove the value."""
-        return self._request(lambda state: state.clear())
-
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.ReadModifyWriteStateSpec(self.name, self.coder)
 
 
@@ -111,18 +110,14 @@ class BagState(DeclaredState):
 
         Values that are added after the read may be among them: do not add any while you iterate.
         """
-        return self._request(lambda state: state.read())
+        return self._request(_READ)
 
     def add(self, value: Any) -> StateFuture:
         """Add a value."""
         return self._request(lambda state: state.add(value))
 
-    def clear(self) -> StateFuture:
-        """Remove all values."""
-        return self._request(lambda state: state.clear())
-
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.BagStateSpec(self.name, self.coder)
 
 
@@ -136,23 +131,25 @@ class CombiningState(DeclaredState):
     """
 
     def __init__(self, name: str, combine_fn: Any, coder: Coder | None = None) -> None:
+        if not isinstance(combine_fn, core.CombineFn) and (
+            not callable(combine_fn) or inspect.isclass(combine_fn)
+        ):
+            raise TypeError(
+                f"the state {name!r} needs a CombineFn or a function, not {combine_fn!r}"
+            )
         self._combine_fn = core.CombineFn.maybe_from_callable(combine_fn)
         super().__init__(name, self._combine_fn.get_accumulator_coder() if coder is None else coder)
 
     def read(self) -> StateFuture:
         """Return a future of the output of the CombineFn."""
-        return self._request(lambda state: state.read())
+        return self._request(_READ)
 
     def add(self, value: Any) -> StateFuture:
         """Add an input of the CombineFn."""
         return self._request(lambda state: state.add(value))
 
-    def clear(self) -> StateFuture:
-        """Remove the accumulator."""
-        return self._request(lambda state: state.clear())
-
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.CombiningValueStateSpec(self.name, self.coder, self._combine_fn)
 
 
@@ -177,12 +174,8 @@ class OrderedListState(DeclaredState):
         bounds = _clamped(start), _clamped(end)
         return self._request(lambda state: state.clear_range(*bounds))
 
-    def clear(self) -> StateFuture:
-        """Remove all values."""
-        return self._request(lambda state: state.clear())
-
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         return userstate.OrderedListStateSpec(self.name, self.coder)
 
 
@@ -191,15 +184,26 @@ class _EntriesState(DeclaredState):
 
     value_coder: Coder
 
-    def _entry_request(self, access: Callable[[Any], Any]) -> StateFuture:
-        return self._request(lambda state: access(_as_map(state)))
+    def contains(self, key: Any) -> StateFuture:
+        """Return a future of whether the map has a key, or the set a value."""
+        coded = self.coder.encode(key)
+        return self._request(lambda state: state.get(coded) is not None)
 
-    def clear(self) -> StateFuture:
-        """Remove all entries."""
-        return self._entry_request(lambda state: state.clear())
+    def remove(self, key: Any) -> StateFuture:
+        """Remove a key with its value, or a value of a set, if it is there."""
+        coded = self.coder.encode(key)
+        return self._request(lambda state: state.remove(coded))
+
+    def _items(self, convert: Callable[[tuple[bytes, bytes]], Any]) -> StateFuture:
+        """Return a future of an iterable of the converted entries."""
+        return self._request(lambda state: _Iterable(state.items(), convert))
 
     @override
-    def spec(self, *, has_maps: bool) -> userstate.StateSpec:
+    def _request(self, access: Callable[[Any], Any]) -> StateFuture:
+        return super()._request(lambda state: access(_as_map(state)))
+
+    @override
+    def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         if has_maps:
             return MapSpec(self.name, self.coder, self.value_coder)
         return userstate.BagStateSpec(self.name, MapInBag.CODER)
@@ -220,22 +224,12 @@ class SetState(_EntriesState):
     def add(self, value: Any) -> StateFuture:
         """Add a value."""
         coded = self.coder.encode(value)
-        return self._entry_request(lambda state: state.put(coded, b""))
-
-    def remove(self, value: Any) -> StateFuture:
-        """Remove a value, if the set has it."""
-        coded = self.coder.encode(value)
-        return self._entry_request(lambda state: state.remove(coded))
-
-    def contains(self, value: Any) -> StateFuture:
-        """Return a future of whether the set has a value."""
-        coded = self.coder.encode(value)
-        return self._entry_request(lambda state: state.get(coded) is not None)
+        return self._request(lambda state: state.put(coded, b""))
 
     def read(self) -> StateFuture:
         """Return a future of an iterable of the values, to be used in callbacks of the record."""
         decode = self.coder.decode
-        return self._entry_request(lambda state: _Iterable(state.items(), lambda kv: decode(kv[0])))
+        return self._items(lambda entry: decode(entry[0]))
 
 
 class MapState(_EntriesState):
@@ -259,29 +253,17 @@ class MapState(_EntriesState):
             value = state.get(coded)
             return default if value is None else self.value_coder.decode(value)
 
-        return self._entry_request(access)
+        return self._request(access)
 
     def put(self, key: Any, value: Any) -> StateFuture:
         """Set the value of a key."""
         coded, its_value = self.coder.encode(key), self.value_coder.encode(value)
-        return self._entry_request(lambda state: state.put(coded, its_value))
-
-    def remove(self, key: Any) -> StateFuture:
-        """Remove a key with its value, if the map has it."""
-        coded = self.coder.encode(key)
-        return self._entry_request(lambda state: state.remove(coded))
-
-    def contains(self, key: Any) -> StateFuture:
-        """Return a future of whether the map has a key."""
-        coded = self.coder.encode(key)
-        return self._entry_request(lambda state: state.get(coded) is not None)
+        return self._request(lambda state: state.put(coded, its_value))
 
     def items(self) -> StateFuture:
         """Return a future of an iterable of pairs, to be used in callbacks of the record."""
         decode, decode_value = self.coder.decode, self.value_coder.decode
-        return self._entry_request(
-            lambda state: _Iterable(state.items(), lambda kv: (decode(kv[0]), decode_value(kv[1])))
-        )
+        return self._items(lambda entry: (decode(entry[0]), decode_value(entry[1])))
 
 
 class _DeclaredTimer(_DeclaredAttribute):
@@ -345,6 +327,16 @@ class MapSpec(userstate.BagStateSpec):  # type: ignore[misc]
             ),
             protocol=beam_runner_api_pb2.FunctionSpec(urn=common_urns.user_state.BAG.urn),
         )
+
+
+def spec_of(state: Any, *, has_maps: bool) -> userstate.StateSpec:
+    """Return a state as Beam declares it. No method, since users see those.
+
+    Args:
+        state: The state, perhaps of another copy of its class.
+        has_maps: Whether the runner is one that knows ``MapSpec``.
+    """
+    return state._spec(has_maps=has_maps)
 
 
 class _Iterable:

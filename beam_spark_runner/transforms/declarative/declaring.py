@@ -11,7 +11,15 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.transforms.declarative.declared_chain import DeclarationStage
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
-from beam_spark_runner.transforms.declarative.named import DeclarationError, Named, names_in
+from beam_spark_runner.transforms.declarative.named import (
+    AUTOMATIC,
+    CALLBACK,
+    DeclarationError,
+    Named,
+    check_takes,
+    checked_name,
+    names_in,
+)
 
 
 class DeclaredVariable:
@@ -68,11 +76,6 @@ class DeclarationContext:
         self._automatic = 0
         self._is_sealed = False
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all declared callbacks, in the order in which they were declared."""
-        return [*self._callbacks]
-
     def declare(
         self,
         name: str | Callable[..., Any],
@@ -92,29 +95,33 @@ class DeclarationContext:
             The callback, for any ``then_…``. It can also be called.
 
         Raises:
-            DeclarationError: The name is declared already, or records are processed.
+            DeclarationError: The name is declared already or not allowed, the function takes
+                neither one argument nor two, or records are processed.
         """
         if fn is None:
             if isinstance(name, str):
                 raise DeclarationError(f"the callback {name!r} has no function")
-            fn, name = name, self._automatic_name()
-        if not isinstance(name, str):
-            raise DeclarationError(f"the name of a callback must be a string, not {name!r}")
-        if not callable(fn):
-            raise DeclarationError(f"the callback {name!r} must be a function, not {fn!r}")
-        self._check_declares(f"the callback {name!r}")
-        named = Named(name, fn, names_in(was))
-        for each in (name, *named.was):
+            fn, given = name, self._automatic_name()
+        else:
+            given = checked_name(name, CALLBACK)
+        what = f"the callback {given!r}"
+        self._check_declares(what)
+        if isinstance(fn, Named):
+            raise DeclarationError(f"{what} is declared already, as {fn.name!r}")
+        check_takes(fn, what, 1, 2)
+        named = Named(given, fn, names_in(was))
+        if given in named.was:
+            raise DeclarationError(f"{what} has the same name as in earlier versions: {was!r}")
+        for each in (given, *named.was):
             if each in self._callbacks or each in self._earlier:
                 owner = self._earlier.get(each, each)
                 raise DeclarationError(
-                    f"the callback {name!r} is declared twice"
-                    if each == name == owner
-                    else f"the name {each!r} belongs to the callbacks {owner!r} and {name!r}"
+                    f"{what} is declared twice"
+                    if each == given == owner
+                    else f"the name {each!r} belongs to the callbacks {owner!r} and {given!r}"
                 )
-            if each != name:
-                self._earlier[each] = name
-        self._callbacks[name] = named
+        self._earlier.update(dict.fromkeys(named.was, given))
+        self._callbacks[given] = named
         return named
 
     def declare_variable(
@@ -131,13 +138,11 @@ class DeclarationContext:
             DeclarationError: The name is declared already, an argument has a wrong type, or records
                 are processed.
         """
+        checked_name(name, "a variable")
         self._check_declares(f"the variable {name!r}")
         if not isinstance(coder, Coder):
             raise DeclarationError(f"the variable {name!r} needs a coder, not {coder!r}")
-        if not callable(initial):
-            raise DeclarationError(
-                f"the initial value of the variable {name!r} must be a function, not {initial!r}"
-            )
+        check_takes(initial, f"the initial value of the variable {name!r}", 0)
         if name in self._variables:
             raise DeclarationError(f"the variable {name!r} is declared twice")
         variable = self._variables[name] = DeclaredVariable(self._machine, coder, name, initial)
@@ -156,8 +161,7 @@ class DeclarationContext:
             DeclarationError: Records are processed.
         """
         self._check_declares("a chain")
-        if not callable(first):
-            raise DeclarationError(f"a chain begins with a function, not {first!r}")
+        check_takes(first, "the first code of a chain", 1)
         stage = DeclarationStage(self, first)
         self._chains.append(stage)
         return stage
@@ -213,18 +217,11 @@ class DeclarationContext:
             value: The element.
             tag: The output, one of ``DeclarativeKeyedProcess.with_outputs``; None: the main output.
             timestamp: Its timestamp; None: that of the record.
-        """
-        self._record("output").emit(value, tag, timestamp)
-
-    def seal(self) -> None:
-        """End the declarations.
 
         Raises:
-            DeclarationError: A chain is not finished.
+            ValueError: There is no output with the tag.
         """
-        for stage in self._chains:
-            stage.check_finished()
-        self._is_sealed = True
+        self._record("output").emit(value, tag, timestamp)
 
     def _record(self, what: str) -> Any:
         record = self._machine.record
@@ -240,8 +237,24 @@ class DeclarationContext:
 
     def _automatic_name(self) -> str:
         self._automatic += 1
-        return f"callback {self._automatic}"
+        return AUTOMATIC.format(self._automatic)
 
     def _check_declares(self, what: str) -> None:
         if self._is_sealed:
             raise DeclarationError(f"{what} is declared while records are processed")
+
+
+def seal(context: DeclarationContext) -> None:
+    """End the declarations. No method, since users see those.
+
+    Raises:
+        DeclarationError: A chain is not finished.
+    """
+    for stage in context._chains:
+        stage.check_finished()
+    context._is_sealed = True
+
+
+def names_of(context: DeclarationContext) -> Sequence[str]:
+    """Return the names of all declared callbacks, in the order in which they were declared."""
+    return [*context._callbacks]

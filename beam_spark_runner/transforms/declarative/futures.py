@@ -186,19 +186,18 @@ class ImmediateMachine:
             self._ready.clear()
             self._incomplete = 0
 
-    def request(self, name: str, access: Callable[..., Any], *args: Any) -> StateFuture:
+    def request(self, name: str, access: Callable[[Any], Any]) -> StateFuture:
         """Access a state of the record.
 
         Args:
             name: The name of the state.
-            access: Called with the state as the harness has it, and ``args``.
-            args: Further arguments.
+            access: Called with the state as the harness has it.
 
         Raises:
             RuntimeError: No record is processed.
         """
         self._check_running("a state")
-        return self.completed(access(self.record.states[name], *args))
+        return self.completed(access(self.record.states[name]))
 
     def future(self) -> StateFuture:
         """Return a future that is not complete."""
@@ -220,8 +219,10 @@ class ImmediateMachine:
             what: The method that combines them, for messages.
 
         Raises:
-            TypeError: One of them is no future.
+            TypeError: They are no futures.
         """
+        if not isinstance(futures, Iterable):
+            raise TypeError(f"{what} needs futures, not {futures!r}")
         futures = list(futures)
         for future in futures:
             check_future(future, what)

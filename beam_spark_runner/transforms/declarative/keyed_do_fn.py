@@ -6,6 +6,7 @@ code but in their ``__signature__``, since each process has others.
 Pickled by value (see ``declarative``).
 """
 
+import contextlib
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 from typing_extensions import override
 
+from beam_spark_runner.transforms.declarative.declared_states import spec_of
 from beam_spark_runner.transforms.declarative.keyed_process import (
     EXPIRATION,
     EXPIRATION_TIMER,
@@ -30,6 +32,8 @@ from beam_spark_runner.transforms.declarative.keyed_process import (
 _Parameters = dict[str, Any]  # default values, which say what Beam passes, by name
 SIDE_INPUT = "side_"
 """Begins the parameters of side inputs: their own names may be those of other parameters."""
+SHOWN = "_beam_spark_runner_shown_element"
+"""The attribute of an exception that has its element as users know it."""
 _OF_ELEMENTS: _Parameters = {
     "element": beam.DoFn.ElementParam,
     "timestamp": beam.DoFn.TimestampParam,
@@ -59,6 +63,7 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         lateness_us: For runners that call nothing when a window expires: the allowed lateness. A
             timer takes the place of that call, and no single entries of maps are read. None: the
             runner is ours.
+        tags: The tags that outputs may have.
     """
 
     def __init__(
@@ -66,8 +71,9 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         process: KeyedProcess,
         value_coders: Sequence[Coder] = (),
         lateness_us: int | None = None,
+        tags: Sequence[str] = (),
     ) -> None:
-        self.arguments = process, value_coders, lateness_us
+        self.arguments = process, value_coders, lateness_us, tags
         self._lateness_us = lateness_us
         self._decoders = [coder.decode for coder in value_coders]
         attributes = process.declared_attributes()
@@ -86,7 +92,7 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         """Make the methods that Beam calls, with their parameters."""
         has_maps = self._lateness_us is None
         states = {
-            f"state_{number}": beam.DoFn.StateParam(state.spec(has_maps=has_maps))
+            f"state_{number}": beam.DoFn.StateParam(spec_of(state, has_maps=has_maps))
             for number, state in enumerate(attributes.states)
         }
         domains = {timer.name: timer.time_domain for timer in attributes.timers}
@@ -130,9 +136,9 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
 
     @override
     def setup(self) -> None:
-        process, *_ = self.arguments
+        process, *_, tags = self.arguments
         process.setup()
-        self._declared = process.declare_all()
+        self._declared = process.declare_all(tags)
 
     @override
     def teardown(self) -> None:
@@ -162,7 +168,13 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         if self.expires and self._lateness_us is not None:
             expires = context["window"].max_timestamp() + Duration(micros=self._lateness_us)
             timers[EXPIRATION_TIMER].set(min(expires, MAX_TIMESTAMP))
-        return self._declared.run_element(number, element, context, states, timers)
+        try:
+            return self._declared.run_element(number, element, context, states, timers)
+        except Exception as error:
+            if self._decoders:
+                with contextlib.suppress(Exception):  # it may define __setattr__ or slots
+                    setattr(error, SHOWN, element)
+            raise
 
     def run_timer(
         self, handler: str, name: str, tag: str, context: Mapping[str, Any], given: Sequence[Any]

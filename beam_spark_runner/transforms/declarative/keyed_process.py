@@ -4,7 +4,7 @@ Pickled by value (see ``declarative``).
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_spark_runner.transforms.declarative.declared_states import (
@@ -13,9 +13,9 @@ from beam_spark_runner.transforms.declarative.declared_states import (
     EventTimer,
     ProcessingTimer,
 )
-from beam_spark_runner.transforms.declarative.declaring import DeclarationContext
+from beam_spark_runner.transforms.declarative.declaring import DeclarationContext, names_of, seal
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
-from beam_spark_runner.transforms.declarative.named import DeclarationError
+from beam_spark_runner.transforms.declarative.named import DeclarationError, check_takes
 from beam_spark_runner.transforms.declarative.processed import FiredTimer, Record
 
 
@@ -110,13 +110,16 @@ class KeyedProcess:
         """
         raise NotImplementedError
 
-    def declare_all(self) -> "DeclaredProcess":
+    def declare_all(self, tags: Collection[str] = ()) -> "DeclaredProcess":
         """Return all that this process declares; for the DoFn, whose class may be another copy.
 
         A class of an installed module is not pickled by value, but this package is: a harness that
         has it, too, then has its classes twice.
+
+        Args:
+            tags: The tags that outputs may have.
         """
-        return DeclaredProcess(self)
+        return DeclaredProcess(self, tags)
 
     def declared_attributes(self) -> "DeclaredAttributes":
         """Return the states and timers of this process, likewise for the DoFn."""
@@ -156,6 +159,7 @@ class DeclaredProcess:
 
     Args:
         process: The process.
+        tags: The tags that outputs may have.
 
     Attributes:
         machine: Processes the records.
@@ -165,9 +169,9 @@ class DeclaredProcess:
         DeclarationError: It declares something that cannot be.
     """
 
-    def __init__(self, process: KeyedProcess) -> None:
+    def __init__(self, process: KeyedProcess, tags: Collection[str]) -> None:
         self.bound: dict[str, Any] = {}
-        self._process = process
+        self._process, self._tags = process, tags
         self._timers = process.declared_attributes().timers
         self.machine = ImmediateMachine()
         self.context = DeclarationContext(self.machine)
@@ -175,10 +179,15 @@ class DeclaredProcess:
         try:
             self.inputs = self._declared_inputs()
             self.handlers = self._declared_handlers()
-            self.context.seal()
+            seal(self.context)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all declared callbacks, in the order in which they were declared."""
+        return names_of(self.context)
 
     def close(self) -> None:
         """Separate the process from the records."""
@@ -205,7 +214,8 @@ class DeclaredProcess:
             The outputs, as a DoFn returns them.
         """
         key, value = element
-        record = Record("an element", {**context, "key": key, "value": value}, states, timers)
+        of_element = {**context, "key": key, "value": value}
+        record = Record("an element", of_element, states, timers, self._tags)
         self.machine.run(record, self.inputs[number], element)
         return record.outputs
 
@@ -230,7 +240,7 @@ class DeclaredProcess:
         """
         is_expiry = handler == EXPIRATION
         kind = "the end of a window" if is_expiry else f"the timer {name!r}"
-        record = Record(kind, context, states, timers, has_own_time=is_expiry)
+        record = Record(kind, context, states, timers, self._tags, has_own_time=is_expiry)
         fired = FiredTimer(name, tag, context["timestamp"])
         self.machine.run(record, self.handlers[handler], context["window"] if is_expiry else fired)
         return record.outputs
@@ -245,6 +255,7 @@ class DeclaredProcess:
                 "or both declare_process1 and declare_process2"
             )
         if kinds[0] == ("process",):
+            check_takes(process.process, f"process of {type(process).__name__}", 2)
             context = self.context
             return [lambda element: process.process(context, element)]
         return [self._declared(name) for name in kinds[0]]
@@ -272,11 +283,13 @@ class DeclaredProcess:
 
     def _declared(self, name: str) -> Callable[[Any], Any]:
         code: Any = getattr(self._process, name)(self.context)
+        of_class = f"{name} of {type(self._process).__name__}"
         if not callable(code):
             raise DeclarationError(
-                f"{name} of {type(self._process).__name__} must return a function, not {code!r}"
+                f"{of_class} must return a function, not {code!r}"
                 + ("; is a chain not finished?" if hasattr(code, "finish") else "")
             )
+        check_takes(code, f"the function that {of_class} returns", 1)
         checked: Callable[[Any], Any] = code
         return checked
 
@@ -297,7 +310,7 @@ def _attributes(
             raise DeclarationError(f"two states or timers have the name {attribute.name!r}")
     ordered = [found[name] for name in sorted(found)]
     return (
-        [each for each in ordered if hasattr(each, "spec")],
+        [each for each in ordered if hasattr(each, "coder")],
         [each for each in ordered if hasattr(each, "time_domain")],
     )
 

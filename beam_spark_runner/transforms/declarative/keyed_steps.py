@@ -14,6 +14,7 @@ from apache_beam import typehints
 from apache_beam.coders import registry
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.pvalue import AsSideInput, DoOutputsTuple, PCollection
+from apache_beam.transforms.sideinputs import SIDE_INPUT_PREFIX
 from apache_beam.transforms.userstate import TimerSpec
 from apache_beam.typehints.typehints import TupleConstraint, is_consistent_with
 from typing_extensions import override
@@ -26,9 +27,11 @@ from beam_spark_runner.transforms.declarative.keyed_do_fn import (
     tagged,
 )
 from beam_spark_runner.transforms.declarative.keyed_process import EXPIRATION_TIMER, KeyedProcess
+from beam_spark_runner.transforms.declarative.named import DeclarationError
 
 CALLBACKS = "beam_spark_runner:callbacks"
 """The annotation of a step's proto that has the names of its callbacks, as JSON."""
+_RESERVED = ("declare_all", "declared_attributes")  # methods that DoFns call
 _MAIN = "None"  # the local name of the main output in protos
 
 
@@ -58,10 +61,19 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
             raise TypeError(
                 f"DeclarativeKeyedProcess needs an instance of KeyedProcess, not {process!r}"
             )
+        for name in _RESERVED:
+            if getattr(type(process), name) is not getattr(KeyedProcess, name):
+                raise DeclarationError(f"{type(process).__name__} must not define {name}")
         super().__init__(f"DeclarativeKeyedProcess({type(process).__name__})")
         self._process = process
+        if not isinstance(side_inputs, Mapping | None):
+            raise TypeError(
+                f"side_inputs must be a dict of AsDict(…) or the like by name, not {side_inputs!r}"
+            )
         self._sides = dict(side_inputs or {})
         for name, side in self._sides.items():
+            if not isinstance(name, str):
+                raise TypeError(f"the name of a side input must be a string, not {name!r}")
             if not isinstance(side, AsSideInput):
                 raise TypeError(f"the side input {name!r} must be AsDict(…) or the like: {side!r}")
         self._tags: Sequence[str] = ()
@@ -69,7 +81,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         declared = process.declare_all()
         declared.close()
         self._inputs = len(declared.inputs)
-        self._names = declared.context.names
+        self._names = declared.names
 
     def with_outputs(self, *tags: str, main: str | None = None) -> "DeclarativeKeyedProcess":
         """Return a transform with tagged outputs, as ``ParDo.with_outputs`` does.
@@ -77,9 +89,21 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         Args:
             tags: The tags that ``ctx.output`` may use.
             main: The tag by which the main output is accessed; None: it cannot be.
+
+        Raises:
+            TypeError: A tag is no string.
+            ValueError: A tag is empty, given twice, or reserved.
         """
+        given = tags if main is None else (*tags, main)
+        for tag in given:
+            if not isinstance(tag, str):
+                raise TypeError(f"the tag of an output must be a string, not {tag!r}")
+            if not tag or tag == _MAIN:
+                raise ValueError(f"an output must not have the tag {tag!r}")
         if main in tags:
             raise ValueError(f"the main output must not have the tag {main!r} of another one")
+        if len({*tags}) < len(tags):
+            raise ValueError(f"two outputs have the same tag: {', '.join(map(repr, tags))}")
         more = copy.copy(self)
         more._tags, more._main = tags, main
         return more
@@ -117,7 +141,26 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         return result
 
 
-class _Step(beam.ParDo):  # type: ignore[misc]
+class _KeyedParDo(beam.ParDo):  # type: ignore[misc]
+    """A ParDo whose timers have the coders of its main input's keys and windows.
+
+    Beam 2.77 takes those of any input, a side input among them, as the hashes of their names are.
+    """
+
+    @override
+    def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
+        if named := extra.get("named_inputs"):
+            main = {
+                name: pcoll
+                for name, pcoll in named.items()
+                if not name.startswith(SIDE_INPUT_PREFIX)
+            }
+            extra = {**extra, "named_inputs": main}
+        urn, payload = super().to_runner_api_parameter(context, **extra)
+        return str(urn), payload
+
+
+class _Step(_KeyedParDo):
     """The composite that the runner executes.
 
     Args:
@@ -139,7 +182,8 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         tagged_types: Mapping[str, Any],
     ) -> None:
         self._given_sides = {SIDE_INPUT + name: side for name, side in sides.items()}
-        super().__init__(KeyedProcessDoFn(process, value_coders), **self._given_sides)
+        fn = KeyedProcessDoFn(process, value_coders, tags=[*tagged_types])
+        super().__init__(fn, **self._given_sides)
         self._process, self._value_coders, self._names = process, value_coders, names
         self._type, self._tagged_types = type_, tagged_types
         self.payload: Any = None  # set if the step was read from a proto
@@ -162,7 +206,7 @@ class _Step(beam.ParDo):  # type: ignore[misc]
         """Return the payload: that of a ParDo."""
         if self.payload is not None:
             return self.payload
-        payload = beam.ParDo.to_runner_api_parameter(self, context, **extra)[1]
+        payload = _KeyedParDo.to_runner_api_parameter(self, context, **extra)[1]
         if self.fn.expires:
             payload.on_window_expiration_timer_family_spec = TimerSpec.prefix + EXPIRATION_TIMER
         return payload
@@ -173,8 +217,9 @@ class _Step(beam.ParDo):  # type: ignore[misc]
             self._process,
             self._value_coders,
             lateness_us=pcoll.windowing.allowed_lateness.micros,
+            tags=[*self._tagged_types],
         )
-        run = beam.ParDo(fn, **self._given_sides).with_output_types(self._type)
+        run = _KeyedParDo(fn, **self._given_sides).with_output_types(self._type)
         if not self._tagged_types:
             return pcoll | "Process" >> run
         run = run.with_output_types(self._type, **self._tagged_types)
@@ -189,8 +234,9 @@ class _Step(beam.ParDo):  # type: ignore[misc]
 def _from_payload(proto: Any, payload: Any, context: Any) -> _Step:
     """Construct such a step from a pipeline's proto, as some runners do."""
     read = beam.ParDo.from_runner_api_parameter(proto, payload, context)
-    process, value_coders, _ = read.fn.arguments
-    step = _Step(process, value_coders, {}, (), typehints.Any, {})
+    process, value_coders, _, tags = read.fn.arguments
+    tagged_types = dict.fromkeys(tags, typehints.Any)
+    step = _Step(process, value_coders, {}, (), typehints.Any, tagged_types)
     step.payload = payload
     return step
 

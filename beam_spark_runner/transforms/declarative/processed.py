@@ -3,7 +3,7 @@
 Pickled by value (see ``declarative``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from apache_beam.pvalue import TaggedOutput
@@ -35,6 +35,7 @@ class Record:
         context: The attributes that ``DeclarationContext`` has for it, by name.
         states: The states of its key and window, as the harness has them, by name.
         timers: The timers of its key and window, likewise.
+        tags: The tags that outputs may have.
         has_own_time: Whether outputs have its timestamp, which is not the one that Beam would give.
     """
 
@@ -44,17 +45,24 @@ class Record:
         context: Mapping[str, Any],
         states: Mapping[str, Any],
         timers: Mapping[str, Any],
+        tags: Collection[str],
         *,
         has_own_time: bool = False,
     ) -> None:
         self.kind, self.context, self._has_own_time = kind, context, has_own_time
-        self.states, self.timers = states, timers
+        self.states, self.timers, self._tags = states, timers, tags
         self.variables: dict[str, Any] = {}
         self.outputs: list[Any] = []  # as a DoFn returns them
 
     def emit(self, value: Any, tag: str | None, timestamp: Any) -> None:
         """Add an output, in the window of the record; see ``DeclarationContext.output``."""
         check_result(value, "an output")
+        if tag is not None and tag not in self._tags:
+            known = ", ".join(map(repr, self._tags)) or "no tags"
+            raise ValueError(
+                f"there is no output with the tag {tag!r}: with_outputs(…) of the "
+                f"DeclarativeKeyedProcess names {known}; outputs without a tag are the main ones"
+            )
         if timestamp is None and self._has_own_time:
             timestamp = self.context["timestamp"]
         if timestamp is not None:

@@ -25,7 +25,8 @@ NOW = BEFORE.replace("pardo(events) ->", "pardo(events, rates as iterable) ->")
 
 def version(given: str) -> tuple[Plan, PipelineVersion]:
     plan = build(run_passes(parse(given), STREAMING), is_streaming=True)
-    return plan, PipelineVersion(plan=stage_places(plan, lambda _: []), steps=step_names(plan))
+    places = stage_places(plan, lambda _: [], lambda *_: False)
+    return plan, PipelineVersion(plan=places, steps=step_names(plan))
 
 
 def test_a_new_side_input_whose_producers_have_finished_is_ready_and_empty() -> None:

@@ -30,7 +30,7 @@ SIDE = "side input of Rates [iterable]"
 def found(given: str, max_exchanges: int = 12) -> dict[str, StoredStage]:
     graph = run_passes(parse(given), STREAMING)
     plan = build(graph, max_exchanges=max_exchanges, is_streaming=True)
-    return dict(stage_places(plan, lambda _: []))
+    return dict(stage_places(plan, lambda _: [], lambda *_: False))
 
 
 def test_each_stage_and_what_it_stores() -> None:
@@ -105,10 +105,19 @@ def test_the_forms_of_states_count() -> None:
     plan = build(graph, is_streaming=True)
 
     def kept(form: str) -> str:
-        return stage_places(plan, lambda _: [(form, [])])["step Sum"].kept
+        return stage_places(plan, lambda _: [(form, [])], lambda *_: False)["step Sum"].kept
 
     assert kept("sum: bag").startswith("state sum, ")
     assert kept("sum: bag") != kept("sum: combining")
+
+
+def test_maps_in_bags_count_and_change_no_digest() -> None:
+    graph = run_passes(parse(GIVEN), STREAMING)
+    plan = build(graph, is_streaming=True)
+    *described, digest = found(GIVEN)["step Sum"].kept.split(", ")
+    in_bags = stage_places(plan, lambda _: [], lambda _, transform: transform.name == "Sum")
+    assert in_bags["step Sum"].kept.split(", ") == [*described, "maps in bags", digest]
+    assert "maps in bags" not in in_bags["step Group"].kept
 
 
 def test_stable_input_is_described_with_the_side_inputs_that_it_has_waited_for() -> None:

@@ -96,6 +96,37 @@ def test_a_new_source_begins() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (
+            "state n, maps in bags, 5d41",
+            "state n, 5d41",
+            "step Stats/Count has maps that an SDK harness without this package has written, as "
+            "bags: run its code in such a harness again (a container, a worker pool, LOOPBACK or "
+            "your own command)",
+        ),
+        (
+            "state n, 5d41",
+            "state n, maps in bags, 5d41",
+            "step Stats/Count has maps that were written entry by entry, which the SDK harness of "
+            "this run cannot read: run its code in the Python workers, or in processes that the "
+            "runner starts",
+        ),
+        (
+            "state n, maps in bags, 5d41",
+            "state n, ffff",
+            "step Stats/Count stores other data than before: (state n, ffff) instead of "
+            "(state n, maps in bags, 5d41)",
+        ),
+    ],
+)
+def test_maps_are_entries_or_bags(before: str, now: str, expected: str) -> None:
+    last = dataclasses.replace(LAST, plan={**PLAN, "step Stats/Count": place(2, before)})
+    plan = {**PLAN, "step Stats/Count": place(2, now)}
+    assert differences(last, PipelineVersion(plan=plan, steps=STEPS)) == (expected,)
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         pytest.param(

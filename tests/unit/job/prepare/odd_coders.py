@@ -20,6 +20,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import PipelineError
 from beam_spark_runner.plan.compatibility import stage_places
 from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.environment_facts import has_maps_in_bags
 from beam_spark_runner.portable.payloads import forms_of
 from tests.compiled import compile_pipeline
 from tests.stateful import Keeps
@@ -165,7 +166,7 @@ def outcome(proto: Any, *, is_streaming: bool) -> str:
     """Compile a pipeline, and describe its stages; return "", or the error if it is refused."""
     try:
         plan = compile_pipeline(proto, is_streaming=is_streaming, apart=True)
-        stage_places(plan, forms_of)
+        stage_places(plan, forms_of, has_maps_in_bags)
         for stage in plan.stages:
             describe(plan, stage)
     except PipelineError as error:

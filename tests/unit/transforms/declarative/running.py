@@ -84,14 +84,14 @@ _KINDS: dict[type[Any], type[Bag]] = {
 class Run:
     """A process with the states and timers of one key and window."""
 
-    def __init__(self, process: KeyedProcess) -> None:
+    def __init__(self, process: KeyedProcess, tags: Sequence[str] = ()) -> None:
         attributes = process.declared_attributes()
         self.states: dict[str, Any] = {
             each.name: _KINDS.get(type(each), Bag)() for each in attributes.states
         }
         self.timers = {each.name: Timer() for each in attributes.timers}
         process.setup()
-        self.declared = process.declare_all()
+        self.declared = process.declare_all(tags)
 
     def element(self, value: Any, key: Any = "key", number: int = 0) -> Sequence[Any]:
         context = {"timestamp": Timestamp(5), "window": GlobalWindow(), "side_inputs": {}}
@@ -99,6 +99,21 @@ class Run:
         return self.declared.run_element(number, (key, value), context, self.states, self.timers)
 
 
-def of_code(declare: Callable[[KeyedProcess, DeclarationContext], Any], **more: Any) -> Run:
+def of_code(
+    declare: Callable[[KeyedProcess, DeclarationContext], Any],
+    tags: Sequence[str] = (),
+    **more: Any,
+) -> Run:
     """Run a process whose ``declare_process`` is a function, with further attributes."""
-    return Run(type("Process", (KeyedProcess,), {"declare_process": declare, **more})())
+    return Run(type("Process", (KeyedProcess,), {"declare_process": declare, **more})(), tags)
+
+
+def process_of(declare: Callable[[Any], Any] | None = None, **more: Any) -> Any:
+    """Return a process whose ``declare_process`` is a function of the context, and with more."""
+    if declare is not None:
+        more["declare_process"] = lambda _, ctx: declare(ctx)
+    return type("Process", (KeyedProcess,), more)()
+
+
+def nothing(*_: Any) -> None:
+    """Is any callback."""

@@ -5,26 +5,25 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import PickleCoder, VarIntCoder
+from apache_beam.coders import VarIntCoder
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.pvalue import AsList
+from apache_beam.transforms.window import FixedWindows
 
-from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS
 from beam_spark_runner.transforms import (
     DeclarationContext,
     DeclarationError,
     DeclarativeKeyedProcess,
     EventTimer,
     KeyedProcess,
-    MapState,
     ProcessingTimer,
-    SetState,
-    ValueState,
 )
 from beam_spark_runner.transforms.declarative.keyed_steps import CALLBACKS
+from tests.unit.transforms.declarative.running import nothing, process_of
 
 INT = VarIntCoder()
-
-
-def nothing(*_: Any) -> None: ...
 
 
 def unfinished(ctx: Any) -> Any:
@@ -56,6 +55,15 @@ def named_late(ctx: Any) -> Any:
     return nothing
 
 
+def declares_with(was: Any) -> Callable[[Any], Any]:
+    return lambda ctx: ctx.declare("a", nothing, was=was)
+
+
+def names(name: Any, declare: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    return lambda ctx: declare(ctx, name)
+
+
+WRONG_NAMES = {1: "be a string, not 1", None: "be a string, not None", "": "not be empty"}
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a name twice": (
         lambda ctx: [ctx.declare("a", nothing), ctx.declare("a", nothing)],
@@ -73,9 +81,99 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda ctx: [ctx.declare("a", nothing, was=("b",)), ctx.declare("b", nothing)],
         "the name 'b' belongs to the callbacks 'a' and 'b'",
     ),
-    "was as a string": (
-        lambda ctx: ctx.declare("a", nothing, was="old"),
+    **{
+        f"was as {type(was).__name__}": (
+            declares_with(was),
+            "was= needs a tuple of names, not",
+        )
+        for was in ("old", 5, None, (1,), {"old": 1})
+    },
+    "an empty earlier name": (
+        lambda ctx: ctx.declare("a", nothing, was=("",)),
+        r"was= has a name that is empty or given twice: \(''",
+    ),
+    "an earlier name twice in one": (
+        lambda ctx: ctx.declare("a", nothing, was=("old", "old")),
+        "was= has a name that is empty or given twice",
+    ),
+    "an earlier name that is the present one": (
+        lambda ctx: ctx.declare("a", nothing, was=("a",)),
+        "the callback 'a' has the same name as in earlier versions",
+    ),
+    "earlier names of a stage, as a string": (
+        lambda ctx: ctx.with_record().then_accept(nothing).with_name("a", was="old"),
         "was= needs a tuple of names",
+    ),
+    "an earlier name that is automatic": (
+        lambda ctx: [ctx.declare("a", nothing, was=("callback 1",)), ctx.declare(nothing)],
+        "the name 'callback 1' belongs to the callbacks 'a' and 'callback 1'",
+    ),
+    **{
+        f"the name {name!r} of {what}": (names(name, declare), f"the name of {what} must {problem}")
+        for what, declare in {
+            "a variable": lambda ctx, name: ctx.declare_variable(INT, name, int),
+            "a callback": lambda ctx, name: ctx.declare(name, nothing),
+        }.items()
+        for name, problem in WRONG_NAMES.items()
+    },
+    **{
+        f"the name {name!r} in a chain": (
+            names(name, lambda ctx, name: ctx.with_record().then_accept(nothing).with_name(name)),
+            f"the name of a callback must {problem}",
+        )
+        for name, problem in WRONG_NAMES.items()
+    },
+    "an automatic name": (
+        lambda ctx: [ctx.declare(nothing), ctx.declare("callback 1", nothing)],
+        "the name 'callback 1' must not be given to a callback",
+    ),
+    "an automatic name, first": (
+        lambda ctx: [ctx.declare("callback 1", nothing), ctx.declare(nothing)],
+        "the name 'callback 1' must not be given to a callback",
+    ),
+    "an automatic name of a stage": (
+        lambda ctx: ctx.with_record().then_accept(nothing).with_name("callback 12/true"),
+        "the name 'callback 12/true' must not be given",
+    ),
+    "a callback declared again": (
+        lambda ctx: ctx.declare("b", ctx.declare("a", nothing)),
+        "the callback 'b' is declared already, as 'a'",
+    ),
+    "a callback without a parameter": (
+        lambda ctx: ctx.declare("a", lambda: 1),
+        r"the callback 'a' must take one argument or two arguments, not \(\)",
+    ),
+    "a callback with many parameters": (
+        lambda ctx: ctx.declare("a", lambda a, b, c: 1),
+        r"the callback 'a' must take one argument or two arguments, not \(a, b, c\)",
+    ),
+    "a stage with two parameters": (
+        lambda ctx: ctx.with_record().then_apply(lambda a, b: 1),
+        r"a callback of .then_apply must take one argument, not \(a, b\)",
+    ),
+    "a declared callback of two values as a stage": (
+        lambda ctx: ctx.with_record().then_apply(ctx.declare("a", lambda a, b: 1)),
+        r"a callback of .then_apply must take one argument, not \(a, b\): <callback 'a'>",
+    ),
+    "a condition without a parameter": (
+        lambda ctx: ctx.with_record().then_conditionally_apply(lambda: True, nothing),
+        "a callback of .then_conditionally_apply must take one argument",
+    ),
+    "a branch without a parameter": (
+        lambda ctx: ctx.with_record().then_conditionally_apply(bool, nothing, lambda: 1),
+        "a callback of .then_conditionally_apply must take one argument",
+    ),
+    "a chain that begins without a parameter": (
+        lambda ctx: ctx.declare_chain(lambda: 1),
+        "the first code of a chain must take one argument",
+    ),
+    "an initial value of a parameter": (
+        lambda ctx: ctx.declare_variable(INT, "v", lambda _: 0),
+        "the initial value of the variable 'v' must take no argument",
+    ),
+    "code without a parameter": (
+        lambda _: lambda: 1,
+        "that declare_process of Process returns must take one argument",
     ),
     "a callback without a function": (lambda ctx: ctx.declare("a"), "'a' has no function"),
     "a callback that is none": (lambda ctx: ctx.declare("a", 1), "'a' must be a function, not 1"),
@@ -126,105 +224,25 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "a stage without a function": (
         lambda ctx: ctx.with_record().then_apply(None),
-        ".then_apply needs functions, not None",
+        "a callback of .then_apply must be a function, not None",
     ),
     "a branch without a function": (
         lambda ctx: ctx.with_record().then_conditionally_apply(bool, None),
-        ".then_conditionally_apply needs functions, not None",
+        "a callback of .then_conditionally_apply must be a function, not None",
     ),
     "a chain without a function": (
         lambda ctx: ctx.declare_chain("a"),
-        "a chain begins with a function, not 'a'",
+        "the first code of a chain must be a function, not 'a'",
     ),
     "no code": (lambda _: None, "declare_process of Process must return a function, not None"),
 }
 
 
-def process(declare: Callable[[Any], Any] | None = None, **more: Any) -> Any:
-    if declare is not None:
-        more["declare_process"] = lambda _, ctx: declare(ctx)
-    made = type("Process", (KeyedProcess,), more)()
-    return made
-
-
 @pytest.mark.parametrize(("declare", "problem"), WRONG.values(), ids=WRONG)
 def test_refused_declarations(declare: Callable[[Any], Any], problem: str) -> None:
     with pytest.raises(DeclarationError, match=problem) as raised:
-        DeclarativeKeyedProcess(process(declare))
+        DeclarativeKeyedProcess(process_of(declare))
     assert isinstance(raised.value, ValueError)
-
-
-def code(*_: Any) -> Any:
-    return nothing
-
-
-METHODS: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({}, "must define one of process and declare_process"),
-    "both": ({"process": code, "declare_process": code}, "must define one of"),
-    "one of a pair": ({"declare_process1": code}, "or both declare_process1 and declare_process2"),
-    "one and a pair": (
-        {f"declare_process{n}": code for n in ("", "1", "2")},
-        "must define one of",
-    ),
-    "a timer without code": (
-        {"declare_process": code, "end": EventTimer("end")},
-        "Process has the timer 'end', but no declare_on_event_time",
-    ),
-    "code without a timer": (
-        {"declare_process": code, "declare_on_processing_time": code, "end": EventTimer("end")},
-        "but no declare_on_event_time",
-    ),
-    "code without any timer": (
-        {"declare_process": code, "declare_on_processing_time": code},
-        "Process has declare_on_processing_time, but no ProcessingTimer",
-    ),
-    "two of a name": (
-        {"declare_process": code, "a": ValueState("s", INT), "b": SetState("s", INT)},
-        "two states or timers have the name 's'",
-    ),
-    "a reserved name": (
-        {"declare_process": code, "a": ValueState("on_window_expiration", INT)},
-        "the name 'on_window_expiration'",
-    ),
-}
-
-
-@pytest.mark.parametrize(("attributes", "problem"), METHODS.values(), ids=METHODS)
-def test_refused_methods(attributes: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DeclarationError, match=problem):
-        DeclarativeKeyedProcess(process(**attributes))
-
-
-def test_states_belong_to_the_class() -> None:
-    made = process(lambda _: nothing)
-    vars(made)["mine"] = ValueState("mine", INT)
-    with pytest.raises(DeclarationError, match=r"an attribute of the class.*self\.mine"):
-        DeclarativeKeyedProcess(made)
-
-
-def test_lookups_need_deterministic_coders() -> None:
-    with pytest.raises(DeclarationError, match="'seen' needs a deterministic coder"):
-        MapState("seen", PickleCoder(), INT)
-    with pytest.raises(DeclarationError, match="'seen' needs a deterministic coder"):
-        SetState("seen", PickleCoder())
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: ValueState("v", int), "the state 'v' needs a coder"),
-        (lambda: ValueState(INT, "v"), "ValueState needs a name"),
-        (lambda: EventTimer(""), "EventTimer needs a name"),
-        (lambda: DeclarativeKeyedProcess(INT), "needs an instance of KeyedProcess"),
-        (
-            lambda: DeclarativeKeyedProcess(process(code), side_inputs={"a": {}}),
-            "'a' must be AsDict",
-        ),
-    ],
-)
-def test_wrong_arguments(make: Callable[[], Any], problem: str) -> None:
-    with pytest.raises(TypeError, match=problem):
-        make()
 
 
 def test_names_of_callbacks() -> None:
@@ -242,11 +260,38 @@ def test_names_of_callbacks() -> None:
             .finish()
         )
 
-    declared = process(declare_process=declare).declare_all()
-    assert declared.context.names == [
+    declared = process_of(declare_process=declare).declare_all()
+    assert declared.names == [
         *("callback 1", "one"),
         *("callback 2", "two", "two/true", "two/false", "three", "three/true", "four"),
     ]
+
+
+def test_a_stage_may_have_declared_and_other_callbacks() -> None:
+    def declare(_: KeyedProcess, ctx: DeclarationContext) -> Any:
+        return (
+            ctx.with_record()
+            .then_conditionally_apply(ctx.declare("holds", bool), nothing, nothing)
+            .with_name("one", was=("eins",))
+            .then_conditionally_apply(bool, ctx.declare("yes", nothing), nothing)
+            .with_name("two")
+            .then_conditionally_apply(ctx.declare("it", bool), nothing)
+            .finish()
+        )
+
+    declared = process_of(declare_process=declare).declare_all()
+    assert declared.names == [
+        *("holds", "one/true", "one/false", "yes", "two", "two/false", "it", "callback 1"),
+    ]
+
+
+def test_a_stage_whose_callbacks_are_all_declared_has_its_names() -> None:
+    def declare(_: KeyedProcess, ctx: DeclarationContext) -> Any:
+        one, two = ctx.declare("one", bool), ctx.declare("two", nothing)
+        return ctx.with_record().then_conditionally_apply(one, two).with_name("three").finish()
+
+    with pytest.raises(DeclarationError, match="named twice: 'three' is the second"):
+        DeclarativeKeyedProcess(process_of(declare_process=declare))
 
 
 def test_names_are_those_of_all_methods() -> None:
@@ -255,7 +300,7 @@ def test_names_are_those_of_all_methods() -> None:
 
     with pytest.raises(DeclarationError, match="the callback 'same' is declared twice"):
         DeclarativeKeyedProcess(
-            process(
+            process_of(
                 declare_process=declare,
                 declare_on_processing_time=declare,
                 poll=ProcessingTimer("poll"),
@@ -263,34 +308,9 @@ def test_names_are_those_of_all_methods() -> None:
         )
 
 
-def test_refused_inputs() -> None:
-    one = DeclarativeKeyedProcess(process(lambda _: nothing))
-    two = DeclarativeKeyedProcess(process(declare_process1=code, declare_process2=code))
-    p = beam.Pipeline()
-    pairs = p | beam.Create([("a", 1)])
-    with pytest.raises(InvalidPipelineError, match="Process processes one collection, not 2"):
-        _ = (pairs, pairs) | "1" >> one
-    with pytest.raises(
-        InvalidPipelineError, match="Process processes a pair of collections, not 1"
-    ):
-        _ = pairs | "2" >> two
-    with pytest.raises(InvalidPipelineError, match="it needs pairs of key and value"):
-        _ = p | "numbers" >> beam.Create([1]) | "3" >> one
-    windows = pairs | beam.WindowInto(beam.window.FixedWindows(5))
-    with pytest.raises(InvalidPipelineError, match="have different windows"):
-        _ = (pairs, windows) | "4" >> two
-    with pytest.raises(TypeError, match="needs a collection or a pair of these"):
-        _ = p | "6" >> one
-    others = p | "others" >> beam.Create([(1, 1)])
-    with pytest.raises(InvalidPipelineError, match="keys of different types"):
-        _ = (pairs, others) | "5" >> two
-    with pytest.raises(ValueError, match="must not have the tag 'late'"):
-        one.with_outputs("late", main="late")
-
-
 def test_the_proto_has_the_names() -> None:
     p = beam.Pipeline()
-    step = DeclarativeKeyedProcess(process(lambda ctx: ctx.declare("only", nothing)))
+    step = DeclarativeKeyedProcess(process_of(lambda ctx: ctx.declare("only", nothing)))
     _ = p | beam.Create([("a", 1)]) | step
     found = [
         transform.annotations[CALLBACKS]
@@ -298,3 +318,27 @@ def test_the_proto_has_the_names() -> None:
         if CALLBACKS in transform.annotations
     ]
     assert found == [b'["only"]']
+
+
+def test_timers_have_the_coders_of_the_main_input() -> None:
+    """Whatever the order of inputs is: one of eight side inputs would nearly always be taken."""
+    p = beam.Pipeline()
+    sides = {
+        f"side {number}": AsList(p | f"Side {number}" >> beam.Create([number]))
+        for number in range(8)
+    }
+    made = process_of(
+        lambda _: nothing, declare_on_event_time=lambda *_: nothing, end=EventTimer("end")
+    )
+    windows = p | beam.Create([("a", 1)]) | beam.WindowInto(FixedWindows(5))
+    _ = windows | DeclarativeKeyedProcess(made, side_inputs=sides)
+    components = p.to_runner_api().components
+    coders = components.coders
+    found = []
+    for transform in components.transforms.values():
+        if transform.spec.urn in (DECLARATIVE_KEYED_PROCESS, common_urns.primitives.PAR_DO.urn):
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            for family in payload.timer_family_specs.values():
+                timer = coders[family.timer_family_coder_id]
+                found.append([coders[id_].spec.urn for id_ in timer.component_coder_ids])
+    assert found == [["beam:coder:string_utf8:v1", "beam:coder:interval_window:v1"]] * 2

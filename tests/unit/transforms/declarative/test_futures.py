@@ -167,6 +167,7 @@ def test_a_future_of_an_earlier_record_has_its_result() -> None:
             "then_conditionally_compose.*needs a StateFuture, not 10",
         ),
         (lambda _, ctx: ctx.combine_all([1]), "combine_all needs a StateFuture, not 1"),
+        (lambda five, ctx: ctx.combine_all(five), "combine_all needs futures, not <.*StateFuture"),
         (lambda five, _: five.then_combine(1, max), "then_combine needs a StateFuture, not 1"),
         (lambda five, _: five.then_apply(1), "a callback must be a function, not 1"),
         (lambda five, _: five.then_combine(five, 1), "a callback must be a function, not 1"),
@@ -189,6 +190,19 @@ def test_a_future_of_an_earlier_record_has_its_result() -> None:
 def test_wrong_callbacks(code: Callable[..., Any], problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
         outputs(lambda ctx: code(ctx.completed(5), ctx))
+
+
+@pytest.mark.parametrize(
+    ("tags", "known"), [((), "no tags"), (("late", "where"), "'late', 'where'")]
+)
+@pytest.mark.parametrize("tag", ["lat", "", 1])
+def test_outputs_with_unknown_tags_are_refused(tag: Any, tags: tuple[str, ...], known: str) -> None:
+    def declare(_: KeyedProcess, ctx: DeclarationContext) -> Any:
+        return lambda _: ctx.output(1, tag)
+
+    problem = rf"no output with the tag {tag!r}: with_outputs\(…\) of .* names {known}; "
+    with pytest.raises(ValueError, match=problem):
+        of_code(declare, tags=tags).element(1)
 
 
 def test_no_future_stays_incomplete() -> None:
