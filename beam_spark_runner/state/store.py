@@ -10,7 +10,7 @@ from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Address, Bag, Page, StoredTimer
+from beam_spark_runner.state.backend import Address, Bag, Batches, Page, StoredTimer
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
 from beam_spark_runner.state.store_cells import SortedRecords, StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
@@ -45,6 +45,10 @@ class StoredState:
         own_transform: See ``StoreKeys``.
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
+        batches: See the attribute.
+
+    Attributes:
+        batches: Executes requests of many keys together. None: each is executed by itself.
     """
 
     def __init__(
@@ -57,9 +61,10 @@ class StoredState:
         lists_holds: bool = False,
         own_transform: str = "",
         ask: Callable[[Iterable[bytes]], None] | None = None,
+        batches: Batches | None = None,
     ) -> None:
         self._records = records
-        self._lists_holds, self._ask = lists_holds, ask
+        self._lists_holds, self._ask, self.batches = lists_holds, ask, batches
         self._keys = StoreKeys(stage, own_transform)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
         self._read_last: _OwnedTimers | None = None  # None: they have changed

@@ -1,5 +1,6 @@
 """Reads the groups of one stage and partition in a state store, at the head of the checkpoint."""
 
+import contextlib
 import heapq
 import itertools
 from collections import OrderedDict
@@ -25,6 +26,7 @@ from beam_spark_runner.state.remote.keyed_keys import (
     delta_key,
     split_member,
 )
+from beam_spark_runner.state.remote.loaded_reads import LoadedReads, MissedReadsError, merged
 from beam_spark_runner.state.remote.packs import Pack
 from beam_spark_runner.state.store_keys import hash_of_owner
 
@@ -64,6 +66,27 @@ class StoredGroups:
         self._is_current, self._advance = is_current, advance
         self._loaded: OrderedDict[bytes, tuple[Pack, int]] = OrderedDict()
         self._loaded_bytes = 0
+        self._reads = LoadedReads(LOADED_BYTES)
+        self._must_be_loaded = False
+
+    @contextlib.contextmanager
+    def only_loaded(self) -> Iterator[None]:
+        """Raise ``MissedReadsError`` in place of each read within the block."""
+        self._must_be_loaded = True
+        try:
+            yield
+        finally:
+            self._must_be_loaded = False
+
+    def load(self, missed: Sequence[Read]) -> None:
+        """Load what requests have missed, in one round trip."""
+        reads = [*merged(missed)]
+        for read, reply in zip(reads, self._replies(reads), strict=True):
+            if isinstance(read, Packs):
+                for name, value in zip(read.names, reply.values, strict=True):
+                    self._keep(name, value)
+            elif isinstance(read, Values | Names):
+                self._reads.keep(read, reply.values)
 
     def count(self, structure: Structure) -> int:
         """Return the number of entries of all groups."""
@@ -86,10 +109,10 @@ class StoredGroups:
                 self._keep(each, None)
         if not by_group:
             return
-        reads = [Packs(group, names) for group, names in by_group.items()]
-        for read, values in zip(reads, self._read(reads), strict=True):
-            for name, value in zip(read.names, values, strict=True):
-                self._keep(name, value)
+        reads: list[Read] = [Packs(group, names) for group, names in by_group.items()]
+        if self._must_be_loaded:
+            raise MissedReadsError(reads)
+        self.load(reads)
 
     def pack(self, user_key: bytes) -> Pack:
         """Return the pack of a user key; an empty one if there is none."""
@@ -242,7 +265,13 @@ class StoredGroups:
             self._loaded_bytes -= freed
 
     def _read(self, reads: Sequence[Read]) -> list[Sequence[bytes | None]]:
-        """Read parts of groups at the head."""
+        """Return parts of groups at the head, which may be loaded."""
+        found = [self._reads.find(read) for read in reads]
+        missed = [each for each in found if not isinstance(each, list)]
+        if not missed:
+            return [each for each in found if isinstance(each, list)]
+        if self._must_be_loaded:
+            raise MissedReadsError(missed)
         return [reply.values for reply in self._replies(reads)]
 
     def _replies(self, reads: Sequence[Read]) -> Sequence[Reply]:

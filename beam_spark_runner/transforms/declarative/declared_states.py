@@ -79,8 +79,11 @@ class DeclaredState(_DeclaredAttribute):
         """
         raise NotImplementedError
 
-    def _request(self, access: Callable[..., Any], *args: Any) -> StateFuture:
-        return self._running_machine().request(self.name, access, *args)
+    def _request(
+        self, access: Callable[[Any], Any], *, is_read: bool = False, is_lazy: bool = False
+    ) -> StateFuture:
+        machine = self._running_machine()
+        return machine.request(self.name, access, is_read=is_read, is_lazy=is_lazy)
 
 
 class ValueState(DeclaredState):
@@ -88,7 +91,7 @@ class ValueState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the value; None: there is none."""
-        return self._request(lambda state: state.read())
+        return self._request(lambda state: state.read(), is_read=True)
 
     def write(self, value: Any) -> StateFuture:
         """Replace the value."""
@@ -111,7 +114,7 @@ class BagState(DeclaredState):
 
         Values that are added after the read may be among them: do not add any while you iterate.
         """
-        return self._request(lambda state: state.read())
+        return self._request(lambda state: state.read(), is_read=True, is_lazy=True)
 
     def add(self, value: Any) -> StateFuture:
         """Add a value."""
@@ -141,7 +144,7 @@ class CombiningState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the output of the CombineFn."""
-        return self._request(lambda state: state.read())
+        return self._request(lambda state: state.read(), is_read=True)
 
     def add(self, value: Any) -> StateFuture:
         """Add an input of the CombineFn."""
@@ -165,12 +168,12 @@ class OrderedListState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the list of pairs of timestamp and value, by timestamp."""
-        return self._request(lambda state: [*state.read()])
+        return self._request(lambda state: [*state.read()], is_read=True)
 
     def read_range(self, start: Any, end: Any) -> StateFuture:
         """As ``read``, of timestamps in ``[start, end)``."""
         bounds = _clamped(start), _clamped(end)
-        return self._request(lambda state: [*state.read_range(*bounds)])
+        return self._request(lambda state: [*state.read_range(*bounds)], is_read=True)
 
     def clear_range(self, start: Any, end: Any) -> StateFuture:
         """Remove the values at timestamps in ``[start, end)``."""
@@ -191,8 +194,10 @@ class _EntriesState(DeclaredState):
 
     value_coder: Coder
 
-    def _entry_request(self, access: Callable[[Any], Any]) -> StateFuture:
-        return self._request(lambda state: access(_as_map(state)))
+    def _entry_request(
+        self, access: Callable[[Any], Any], *, is_read: bool = False, is_lazy: bool = False
+    ) -> StateFuture:
+        return self._request(lambda state: access(_as_map(state)), is_read=is_read, is_lazy=is_lazy)
 
     def clear(self) -> StateFuture:
         """Remove all entries."""
@@ -230,12 +235,16 @@ class SetState(_EntriesState):
     def contains(self, value: Any) -> StateFuture:
         """Return a future of whether the set has a value."""
         coded = self.coder.encode(value)
-        return self._entry_request(lambda state: state.get(coded) is not None)
+        return self._entry_request(lambda state: state.get(coded) is not None, is_read=True)
 
     def read(self) -> StateFuture:
         """Return a future of an iterable of the values, to be used in callbacks of the record."""
         decode = self.coder.decode
-        return self._entry_request(lambda state: _Iterable(state.items(), lambda kv: decode(kv[0])))
+        return self._entry_request(
+            lambda state: _Iterable(state.items(), lambda kv: decode(kv[0])),
+            is_read=True,
+            is_lazy=True,
+        )
 
 
 class MapState(_EntriesState):
@@ -259,7 +268,7 @@ class MapState(_EntriesState):
             value = state.get(coded)
             return default if value is None else self.value_coder.decode(value)
 
-        return self._entry_request(access)
+        return self._entry_request(access, is_read=True)
 
     def put(self, key: Any, value: Any) -> StateFuture:
         """Set the value of a key."""
@@ -274,13 +283,15 @@ class MapState(_EntriesState):
     def contains(self, key: Any) -> StateFuture:
         """Return a future of whether the map has a key."""
         coded = self.coder.encode(key)
-        return self._entry_request(lambda state: state.get(coded) is not None)
+        return self._entry_request(lambda state: state.get(coded) is not None, is_read=True)
 
     def items(self) -> StateFuture:
         """Return a future of an iterable of pairs, to be used in callbacks of the record."""
         decode, decode_value = self.coder.decode, self.value_coder.decode
         return self._entry_request(
-            lambda state: _Iterable(state.items(), lambda kv: (decode(kv[0]), decode_value(kv[1])))
+            lambda state: _Iterable(state.items(), lambda kv: (decode(kv[0]), decode_value(kv[1]))),
+            is_read=True,
+            is_lazy=True,
         )
 
 

@@ -207,7 +207,7 @@ class DeclaredProcess:
         key, value = element
         record = Record("an element", {**context, "key": key, "value": value}, states, timers)
         self.machine.run(record, self.inputs[number], element)
-        return record.outputs
+        return record.taken()
 
     def run_timer(
         self,
@@ -233,7 +233,7 @@ class DeclaredProcess:
         record = Record(kind, context, states, timers, has_own_time=is_expiry)
         fired = FiredTimer(name, tag, context["timestamp"])
         self.machine.run(record, self.handlers[handler], context["window"] if is_expiry else fired)
-        return record.outputs
+        return record.taken()
 
     def _declared_inputs(self) -> Sequence[Callable[[Any], Any]]:
         """Return the code for elements of each input."""
