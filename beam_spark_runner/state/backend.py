@@ -122,6 +122,15 @@ class StateBackend(Protocol):
         """
         ...
 
+    def replace_values(self, address: MapValues, data: bytes) -> None:
+        """Replace the values of a key of a multimap by others, or add the key.
+
+        Args:
+            address: The values.
+            data: The new values, encoded, with at least one byte.
+        """
+        ...
+
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """Return the timers of a key in a transform, in the order in which they were set.
 

@@ -10,7 +10,7 @@ from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Address, Bag, Batches, Page, StoredTimer
+from beam_spark_runner.state.backend import Address, Bag, Batches, MapValues, Page, StoredTimer
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
 from beam_spark_runner.state.store_cells import SortedRecords, StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
@@ -45,10 +45,7 @@ class StoredState:
         own_transform: See ``StoreKeys``.
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
-        batches: See the attribute.
-
-    Attributes:
-        batches: Executes requests of many keys together. None: each is executed by itself.
+        batches: Executes requests of many keys together; also an attribute. None: nothing does.
     """
 
     def __init__(
@@ -95,6 +92,10 @@ class StoredState:
     def clear(self, address: Address) -> None:
         """See ``StateBackend.clear``."""
         self._cells.clear(address)
+
+    def replace_values(self, address: MapValues, data: bytes) -> None:
+        """See ``StateBackend.replace_values``."""
+        self._cells.replace_values(address, data)
 
     def whole(self, bag: Bag) -> bytes:
         """Return the whole content of a bag."""

@@ -62,8 +62,8 @@ class RemoteRecords:
         """
         self._replaced = []
         try:
-            with self._groups.only_loaded():
-                return Answer(request())
+            self._groups.must_be_loaded = True
+            return Answer(request())
         except MissedReadsError as error:
             for place, was_changed, value in reversed(self._replaced):
                 if was_changed:
@@ -72,7 +72,7 @@ class RemoteRecords:
                     self._overlay.forget(place)
             return Answer(None, error.reads)
         finally:
-            self._replaced = None
+            self._groups.must_be_loaded, self._replaced = False, None
 
     def load(self, missed: Sequence[Read]) -> None:
         """Load what requests have missed, in one round trip."""

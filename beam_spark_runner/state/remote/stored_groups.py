@@ -1,6 +1,5 @@
 """Reads the groups of one stage and partition in a state store, at the head of the checkpoint."""
 
-import contextlib
 import heapq
 import itertools
 from collections import OrderedDict
@@ -52,6 +51,9 @@ class StoredGroups:
         key_groups: The number of all key groups.
         is_current: Whether a group's tag is that of its head.
         advance: Brings groups to the head again, after one was not.
+
+    Attributes:
+        must_be_loaded: Whether ``MissedReadsError`` is raised in place of reads.
     """
 
     def __init__(
@@ -67,16 +69,7 @@ class StoredGroups:
         self._loaded: OrderedDict[bytes, tuple[Pack, int]] = OrderedDict()
         self._loaded_bytes = 0
         self._reads = LoadedReads(LOADED_BYTES)
-        self._must_be_loaded = False
-
-    @contextlib.contextmanager
-    def only_loaded(self) -> Iterator[None]:
-        """Raise ``MissedReadsError`` in place of each read within the block."""
-        self._must_be_loaded = True
-        try:
-            yield
-        finally:
-            self._must_be_loaded = False
+        self.must_be_loaded = False
 
     def load(self, missed: Sequence[Read]) -> None:
         """Load what requests have missed, in one round trip."""
@@ -110,7 +103,7 @@ class StoredGroups:
         if not by_group:
             return
         reads: list[Read] = [Packs(group, names) for group, names in by_group.items()]
-        if self._must_be_loaded:
+        if self.must_be_loaded:
             raise MissedReadsError(reads)
         self.load(reads)
 
@@ -270,7 +263,7 @@ class StoredGroups:
         missed = [each for each in found if not isinstance(each, list)]
         if not missed:
             return [each for each in found if isinstance(each, list)]
-        if self._must_be_loaded:
+        if self.must_be_loaded:
             raise MissedReadsError(missed)
         return [reply.values for reply in self._replies(reads)]
 
