@@ -83,7 +83,7 @@ class _MapEntry(NamedTuple):
 
     @property
     def apart(self) -> range:
-        """The numbers of the pieces that have records of their own."""
+        """The numbers of the pieces that are not in the entry."""
         return range(bool(self.first), self.pieces)
 
 
@@ -294,7 +294,8 @@ class StoredCells:
         coded = self._records.get(prefix + _BY_KEY + part(map_key))
         if coded is None:
             return None
-        return _MapEntry(*_ENTRY.unpack_from(coded), coded[_ENTRY.size :])
+        number, values, pieces = _ENTRY.unpack_from(coded)
+        return _MapEntry(number, values, pieces, coded[_ENTRY.size :])
 
     def _page(self, address: Address, prefix: bytes, head: _Head, start: bytes, end: int) -> Page:
         data: list[bytes] = []
