@@ -14,7 +14,7 @@ ItemT = TypeVar("ItemT")
 RequestT = TypeVar("RequestT")
 
 
-class Limits(NamedTuple):
+class FlightLimits(NamedTuple):
     """How much a step processes at the same time.
 
     Attributes:
@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     wait_us: int = 1_000_000
 
 
-LIMITS = Limits()
+FLIGHT_LIMITS = FlightLimits()
 
 
 class Log(Protocol[LoggedKeyT, ItemT]):
@@ -71,11 +71,11 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
     room.
 
     Args:
-        limits: See ``Limits``.
+        limits: See ``FlightLimits``.
         log: Keeps records of keys that have very many.
 
     Example:
-        >>> flights = InFlight(LIMITS, {})  # of few records, none is logged
+        >>> flights = InFlight(FLIGHT_LIMITS, {})  # of few records, none is logged
         >>> flights.add("key", "first", 1)
         >>> flights.add("key", "second", 1)
         >>> flights.begin()
@@ -90,7 +90,7 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
         ('key', 'second')
     """
 
-    def __init__(self, limits: Limits, log: Log[KeyT, ItemT]) -> None:
+    def __init__(self, limits: FlightLimits, log: Log[KeyT, ItemT]) -> None:
         self._limits, self._log = limits, log
         self._keys: dict[KeyT, _OfKey[ItemT]] = {}
         self._ready: deque[KeyT] = deque()  # keys whose next item may begin, or continue

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.semantics.in_flight import LIMITS, Limits
+from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timer_loops import TimerLoops
@@ -38,7 +38,7 @@ class KeyPolicy:
     late: LateElements = field(default_factory=LateElements)
     dropped: DroppedTimers | None = None
     loops: TimerLoops | None = None
-    in_flight: Limits = LIMITS
+    in_flight: FlightLimits = FLIGHT_LIMITS
 
 
 BATCH = KeyPolicy(END_OF_TIME)

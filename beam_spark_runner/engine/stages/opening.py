@@ -23,6 +23,7 @@ from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.stages.view_writer import ViewWriter
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.plan.model import Stored
+from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.state.policy import KeyPolicy
 
@@ -196,10 +197,12 @@ def _key_policy(
         watermark_us: the watermark by which elements are late; the least if none is: those that
             were stored in time are not.
     """
+    part = context.level.epoch
     return KeyPolicy(
         epoch.now,
         epoch.store,
         watermark_us,
+        in_flight=FLIGHT_LIMITS if part is None else part.in_flight,
         clock_us=epoch.before.clock_us if context.task.epoch.clock_stands else None,
         interruption=epoch.interruption,
         late=epoch.late,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_spark_runner.semantics.in_flight import LIMITS, InFlight, Limits
+from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits, InFlight
 
-FEW = Limits(records=7, size=40, of_key=3, batch=4, wait_us=5)
-EAGER = Limits(records=3, size=1_000, of_key=1, batch=1, wait_us=1)
-MANY = Limits(records=1_000, size=100_000, of_key=64, batch=50, wait_us=1_000)
+FEW = FlightLimits(records=7, size=40, of_key=3, batch=4, wait_us=5)
+EAGER = FlightLimits(records=3, size=1_000, of_key=1, batch=1, wait_us=1)
+MANY = FlightLimits(records=1_000, size=100_000, of_key=64, batch=50, wait_us=1_000)
 
 
 class Log:
@@ -99,7 +99,7 @@ def one_after_another(items: list[tuple[int, Element | Advance]]) -> dict[int, l
 class Machine:
     """Executes the machine: replies come in any order, between the items."""
 
-    def __init__(self, limits: Limits, draw: random.Random, log: Log) -> None:
+    def __init__(self, limits: FlightLimits, draw: random.Random, log: Log) -> None:
         self.flights: InFlight[int, Any, tuple[int, Any]] = InFlight(limits, log)
         self.limits, self.draw = limits, draw
         self.keys: dict[int, Key] = defaultdict(Key)
@@ -191,10 +191,10 @@ def items_of(draw: random.Random, count: int, keys: int) -> list[tuple[int, Elem
     ]
 
 
-@pytest.mark.parametrize("limits", [FEW, EAGER, MANY, LIMITS])
+@pytest.mark.parametrize("limits", [FEW, EAGER, MANY, FLIGHT_LIMITS])
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=500)
-def test_each_key_is_as_if_its_records_came_one_after_another(limits: Limits, seed: int) -> None:
+def test_each_key_is_as_if_records_came_one_after_another(limits: FlightLimits, seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(10):
         items = items_of(draw, draw.randrange(30), draw.randint(1, 6))
@@ -210,7 +210,7 @@ def test_each_key_is_as_if_its_records_came_one_after_another(limits: Limits, se
 
 
 def test_keys_are_processed_at_the_same_time() -> None:
-    flights: InFlight[str, int, str] = InFlight(LIMITS, Log())  # type: ignore[arg-type]
+    flights: InFlight[str, int, str] = InFlight(FLIGHT_LIMITS, Log())  # type: ignore[arg-type]
     for number, key in enumerate("abab"):
         flights.add(key, number, 1)
     begun = []
@@ -227,7 +227,7 @@ def test_keys_are_processed_at_the_same_time() -> None:
 
 
 def test_a_batch_is_due_when_it_is_large_or_old() -> None:
-    flights: InFlight[int, int, int] = InFlight(Limits(batch=3, wait_us=10), Log())
+    flights: InFlight[int, int, int] = InFlight(FlightLimits(batch=3, wait_us=10), Log())
     for number in range(2):
         flights.wait(number, now_us=5 + number)
     assert not flights.is_batch_due(14)
@@ -245,7 +245,7 @@ def test_a_batch_is_due_when_it_is_large_or_old() -> None:
     [(5, 1, False), (6, 1, True), (2, 49, False), (2, 50, True), (1, 100, True)],
 )
 def test_records_and_bytes_take_places(count: int, size: int, is_full: bool) -> None:
-    flights: InFlight[int, int, int] = InFlight(Limits(records=6, size=100), Log())
+    flights: InFlight[int, int, int] = InFlight(FlightLimits(records=6, size=100), Log())
     for number in range(count):
         flights.add(number, number, size)
     assert flights.is_full is is_full
@@ -257,11 +257,11 @@ def test_records_and_bytes_take_places(count: int, size: int, is_full: bool) -> 
 
 def test_a_hot_key_does_not_take_all_places() -> None:
     log = Log(together=64)
-    flights: InFlight[int, int, int] = InFlight(LIMITS, log)
+    flights: InFlight[int, int, int] = InFlight(FLIGHT_LIMITS, log)
     for number in range(100_000):
         flights.add(0, number, 1_000)
     assert not flights.is_full
-    assert len(log) == 100_000 - LIMITS.of_key
+    assert len(log) == 100_000 - FLIGHT_LIMITS.of_key
     seen = []
     while (begun := flights.begin()) is not None:
         seen.append(begun[1])
@@ -272,7 +272,7 @@ def test_a_hot_key_does_not_take_all_places() -> None:
 
 def test_timers_of_a_full_buffer_fire() -> None:
     """What fires in an advance needs no place, so that a key never waits for itself."""
-    flights: InFlight[int, str, str] = InFlight(Limits(records=1), Log())
+    flights: InFlight[int, str, str] = InFlight(FlightLimits(records=1), Log())
     flights.add(0, "advance", 0)
     assert flights.is_full
     for _ in range(3):
