@@ -8,7 +8,7 @@ backend from time to time, and read from there later.
 import copy
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from apache_beam.coders.coder_impl import PaneInfoCoderImpl
@@ -54,6 +54,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._key: Any = None  # the key that was begun
         self._coded_key = b""
         self._has_begun = False
+        self._stored_timers: Sequence[StoredTimer] = ()  # those of the key when it began
 
     @property
     def is_storing(self) -> bool:
@@ -195,6 +196,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         coded_key = self._encode_key(key)
         records = self._handler.timers(self._transform_id, coded_key)
         self._has_begun, self._key, self._coded_key = True, key, coded_key
+        self._stored_timers = records
         for record in records:
             window = self._decode_window(record.window)
             timer = Timer(
@@ -230,7 +232,8 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def store_timers(self) -> None:
         """Store the timers that are set."""
         timers = [self._stored_timer(timer) for timer in self.timers.remaining()]
-        self._handler.set_timers(self._transform_id, self._coded_key, timers)
+        if timers != [*self._stored_timers]:
+            self._handler.set_timers(self._transform_id, self._coded_key, timers)
 
     def _stored_timer(self, timer: Timer) -> StoredTimer:
         _, pane = timer.payload

@@ -191,7 +191,8 @@ def test_random_programs(seed: int, limits: FlightLimits, tmp_path: Path) -> Non
             epochs.append(([], watermark, None))
     in_flight = Epochs(Programs(), tmp_path / "in flight", limits)
     in_turn = Epochs(Programs(), tmp_path / "in turn", None)
-    found, expected = defaultdict(list), defaultdict(list)
+    found: dict[Any, list[Any]] = defaultdict(list)
+    expected: dict[Any, list[Any]] = defaultdict(list)
     for pairs, watermark, budget in epochs:
         for epochs_of, outputs in ((in_flight, found), (in_turn, expected)):
             for place, told in by_place(epochs_of.run(pairs, watermark, budget=budget)).items():
@@ -243,8 +244,8 @@ def test_lookups_of_many_keys_share_round_trips(tmp_path: Path) -> None:
     epochs.run([(key, -60) for key in range(keys)])
     found = epochs.run([(key, 50) for key in range(keys)])
     assert sorted(found) == [(key, 50, 100) for key in range(keys)]
-    # One for the packs, one for what timers the keys have, three for lookups.
-    assert epochs.calls <= 6
+    # For the packs, for timers, and for each lookup one or two: heads may not fit into the packs.
+    assert epochs.calls <= 10
 
 
 def test_lookups_of_a_hot_key_share_round_trips(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_lookups_of_a_hot_key_share_round_trips(tmp_path: Path) -> None:
     epochs.run([(0, -60)])
     found = epochs.run([(0, 50)] * 500)
     assert found == [(0, 50, 100)] * 500
-    assert epochs.calls <= 6
+    assert epochs.calls <= 10
 
 
 class Fails(KeyedProcess):
@@ -266,14 +267,15 @@ class Fails(KeyedProcess):
                 raise ValueError("seven")
 
         checked = ctx.declare("is checked", check)
-        return lambda pair: (
-            (
-                [self.seen.put(number, number) for number in range(100)]
-                if pair[1] < 0
-                else self.seen.get(50).then_accept(checked)
-            )
-            and None
-        )
+
+        def element(pair: tuple[int, int]) -> Any:
+            if pair[1] >= 0:
+                return self.seen.get(50).then_accept(checked)
+            for number in range(100):
+                self.seen.put(number, number)
+            return None
+
+        return element
 
 
 def test_an_exception_names_step_callback_and_element(tmp_path: Path) -> None:
