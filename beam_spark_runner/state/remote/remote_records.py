@@ -11,6 +11,7 @@ from beam_spark_runner.state.remote import packs
 from beam_spark_runner.state.remote.key_store import INDEXES, Change, Read, Structure
 from beam_spark_runner.state.remote.keyed_keys import (
     STAGE_BYTES,
+    TIMERS,
     RecordOfKey,
     index_of,
     is_of_key,
@@ -26,6 +27,7 @@ from beam_spark_runner.state.remote.stored_groups import StoredGroups
 
 T = TypeVar("T")
 _OF_KEYS = b"k"  # in the overlay; the user key and the name of the record follow
+_FEW_CHANGES = 8
 _SEALED = 1_000  # user keys whose packs are loaded together when the attempt ends
 
 
@@ -181,7 +183,7 @@ class RemoteRecords:
             names = [name for name in changes if name not in pack.records]
             found = zip(names, self._groups.outlying(user_key, names), strict=True)
             outlying = {name for name, value in found if value is not None}
-        return packs.changed(pack, changes, outlying)
+        return packs.changed(pack, _most_read_first(changes), outlying)
 
     def _is_empty(self) -> bool:
         """Whether no user key has a record."""
@@ -242,6 +244,18 @@ class RemoteRecords:
             position, is_passed = place + found, True
             if value is not None:
                 yield found, value
+
+
+def _most_read_first(changes: Mapping[bytes, bytes | None]) -> Mapping[bytes, bytes | None]:
+    """Order changes by how often their records are read, since a pack may not have room for all.
+
+    Those are timers, which each task reads, and then heads of cells, whose names are shorter than
+    those of their other records.
+    """
+    if len(changes) <= _FEW_CHANGES:
+        return changes
+    order = sorted(changes, key=lambda name: (name[:1] != TIMERS, len(name), name))
+    return {name: changes[name] for name in order}
 
 
 def _place_of(key: bytes) -> bytes:
