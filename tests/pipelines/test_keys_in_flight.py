@@ -10,8 +10,9 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
+from beam_spark_runner.state.remote.redis_store import RedisStore
 from beam_spark_runner.transforms import DeclarativeKeyedProcess
-from tests.declared import NewIds
+from tests.declared import Lookups, NewIds
 from tests.declared_programs import Program, Runs, RunsAnonymously, expected, programs
 from tests.harvest import harvest
 from tests.state_store.servers import RedisServer, redis_server
@@ -58,6 +59,49 @@ def test_random_programs(seed: int, server: RedisServer, spark_session: Any) -> 
     found = harvest(spark_session, running(given), f"--state_store={server.url}")
     for label in KINDS:
         assert sorted(found[label], key=repr) == expected(given), label
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(("--async_state_total_buffer_size=3",), id="few in flight"),
+        pytest.param(("--async_state_active_buffer_size=1",), id="one by one"),
+        pytest.param(("--async_state_active_buffer_timeout_millis=1",), id="impatient"),
+    ],
+)
+def test_other_limits(flags: tuple[str, ...], server: RedisServer, spark_session: Any) -> None:
+    given = records(7, keys=10)
+    found = harvest(spark_session, running(given), f"--state_store={server.url}", *flags)
+    for label in KINDS:
+        assert sorted(found[label], key=repr) == expected(given), label
+
+
+def test_lookups_share_round_trips(
+    server: RedisServer, spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    read = RedisStore.read
+
+    def counted(store: RedisStore, what: Any) -> Any:
+        reads.append(len(what))
+        return read(store, what)
+
+    monkeypatch.setattr(RedisStore, "read", counted)
+    keys = 300
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream()
+        for time, value in ((0, -60), (1, 50)):
+            events.add_elements([TimestampedValue((f"{key}", value), time) for key in range(keys)])
+            events.advance_watermark_to(time + 1)
+        played = p | events.advance_watermark_to_infinity()
+        pairs = played | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
+        return {"found": pairs | DeclarativeKeyedProcess(Lookups())}
+
+    flags = (f"--state_store={server.url}", "--parallelism=1")
+    found = harvest(spark_session, build, *flags)
+    assert sorted(found["found"]) == sorted((f"{key}", 50, 100) for key in range(keys))
+    assert len(reads) < keys / 4  # one after another, each key takes three and more
 
 
 def new_ids(p: beam.Pipeline) -> dict[str, Any]:

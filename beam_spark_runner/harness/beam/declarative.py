@@ -13,6 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.beam.current_element import ChargedChunk, CurrentElement
 from beam_spark_runner.harness.beam.declarative_keys import KeyInFlight, KeysInFlight
 from beam_spark_runner.harness.beam.declarative_log import Element
@@ -111,6 +112,12 @@ class DeclarativeParDo(KeyedParDo):
     def settle(self) -> None:
         if self._keys is not None:
             self._keys.settle()
+
+    def finish(self) -> None:
+        """See Beam's ``Operation``: at the end of the bundle."""
+        if self._keys is not None and not self._keys.are_settled:
+            raise InvariantError(f"{self.step_name} ends with elements in flight")
+        super().finish()
 
     # -- a step of the keys in flight --------------------------------------------------------------
 

@@ -133,6 +133,11 @@ class KeysInFlight:
         """
         self._take(key, Advance(to, ends), _ADVANCE_BYTES)
 
+    @property
+    def are_settled(self) -> bool:
+        """Whether nothing is in flight."""
+        return self._flights.is_empty
+
     def settle(self) -> None:
         """Finish all that is in flight."""
         self._run()

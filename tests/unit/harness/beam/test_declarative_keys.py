@@ -10,13 +10,15 @@ import pytest
 from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.transforms.window import FixedWindows
 
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.errors import BundleFailedError, InvariantError
 from beam_spark_runner.harness.due import fire_due
+from beam_spark_runner.recovery.heads import KeyedHead
 from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.policy import KeyPolicy
+from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.requests import declared_states, use_maps, value_counter
 from beam_spark_runner.state.store import StoredState
@@ -29,6 +31,7 @@ from beam_spark_runner.transforms import (
     ProcessingTimer,
     ValueState,
 )
+from tests.declared import Lookups
 from tests.declared_programs import Runs, plain, programs
 from tests.unit.harness.beam.keyed import Running
 from tests.unit.state.simulated_store import SimulatedStore
@@ -61,10 +64,11 @@ class Epochs:
         use_maps(descriptor)
         self._counts = value_counter(descriptor, declared_states(descriptor))
         self.store, self._files = SimulatedStore(), Files()
-        self._head: ShardVersion | None = None
+        self._head = KeyedHead()
         self._epoch = 0
         self.calls = 0  # of the store, in the last epoch, until it was sealed
         self.was_interrupted = False
+        self.settles = True
 
     def run(
         self, pairs: list[tuple[Any, Any]], watermark: int = 0, *, budget: int | None = None
@@ -77,10 +81,9 @@ class Epochs:
             budget: After how many timers it is interrupted. None: it is not.
         """
         self._epoch += 1
+        deltas = KeyedDeltas(self._files, name_of, 0, self._head)
         groups = range(KEY_GROUPS)
-        with KeyedShard(
-            *(self.store, groups, KEY_GROUPS, self._files, name_of, self._head, self._scratch)
-        ) as shard:
+        with KeyedShard(self.store, groups, KEY_GROUPS, deltas, self._scratch) as shard:
             store = StoredState(
                 shard.records,
                 0,
@@ -92,9 +95,7 @@ class Epochs:
             self._process(
                 store, pairs, Instant(watermark * SECOND_US, watermark * SECOND_US), budget
             )
-            version = ShardVersion(self._epoch, 0)
-            if shard.seal(version):
-                self._head = version
+            self._head = shard.seal(ShardVersion(self._epoch, 0))
         outputs = self._running.out
         self._running.taken.elements.clear()
         return outputs
@@ -128,7 +129,8 @@ class Epochs:
         if interruption is not None:
             interruption.begin_again()
         fire_due(store, to, fire, interruption)
-        bundle.settle()
+        if self.settles:
+            bundle.settle()
         self.calls = self.store.calls - before
         bundle.finish()
         self.was_interrupted = interruption is not None and interruption.was_interrupted
@@ -211,33 +213,6 @@ def entries(store: SimulatedStore) -> Any:
     }
 
 
-class Lookups(KeyedProcess):
-    """Looks up three entries, each of which names the next one; negative elements fill the map."""
-
-    first = MapState("first", VarIntCoder(), StrUtf8Coder())
-    second = MapState("second", StrUtf8Coder(), VarIntCoder())
-    third = MapState("third", VarIntCoder(), StrUtf8Coder())
-
-    def declare_process(self, ctx: DeclarationContext) -> Any:
-        def fill(count: int) -> None:
-            for number in range(count):
-                self.first.put(number, "x" * number)
-                self.second.put("x" * number, number + 1)
-                self.third.put(number + 1, "y" * 100)
-
-        to_second = ctx.declare("second", lambda found: self.second.get(found))
-        to_third = ctx.declare("third", lambda found: self.third.get(found))
-        emit = ctx.declare("emit", lambda found: ctx.output((ctx.key, ctx.value, len(found))))
-
-        def element(pair: tuple[Any, int]) -> Any:
-            if pair[1] < 0:
-                return fill(-pair[1])
-            found = self.first.get(pair[1])
-            return found.then_compose(to_second).then_compose(to_third).then_accept(emit)
-
-        return element
-
-
 def test_lookups_of_many_keys_share_round_trips(tmp_path: Path) -> None:
     epochs = Epochs(Lookups(), tmp_path)
     keys = 200
@@ -288,6 +263,52 @@ def test_an_exception_names_step_callback_and_element(tmp_path: Path) -> None:
     assert "'is checked'" in text
     assert "keyed" in text
     assert "(1, 7)" in text
+
+
+class Unreadable(VarIntCoder):  # type: ignore[misc]
+    """Encodes numbers, and cannot decode 7."""
+
+    def decode(self, encoded: bytes) -> int:
+        number: int = super().decode(encoded)
+        if number == 7:
+            raise ValueError("a seven")
+        return number
+
+
+class Reads(KeyedProcess):
+    """Looks up an entry that a coder may not decode."""
+
+    seen = MapState("seen", VarIntCoder(), Unreadable())
+
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        def element(pair: tuple[int, int]) -> Any:
+            if pair[1] >= 0:
+                return self.seen.get(pair[1]).then_accept(ctx.output)
+            for number in range(100):
+                self.seen.put(number, number)
+            return None
+
+        return element
+
+
+def test_an_exception_of_a_coder_names_step_and_element(tmp_path: Path) -> None:
+    epochs = Epochs(Reads(), tmp_path)
+    epochs.run([(0, -1)])
+    assert epochs.run([(0, 6)]) == [6]
+    with pytest.raises(BundleFailedError) as raised:
+        epochs.run([(0, 1), (0, 7)])
+    text = str(raised.value)
+    assert "ValueError: a seven" in text
+    assert "keyed" in text
+    assert "(0, 7)" in text
+
+
+def test_an_end_with_elements_in_flight_is_noticed(tmp_path: Path) -> None:
+    epochs = Epochs(Lookups(), tmp_path)
+    epochs.run([(0, -60)])
+    epochs.settles = False
+    with pytest.raises(InvariantError, match="in flight"):
+        epochs.run([(0, 50)])
 
 
 class WithContext(KeyedProcess):
