@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.engine.limits import Limits
@@ -12,7 +13,6 @@ from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.plan import storing
 from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

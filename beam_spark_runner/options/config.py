@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.options.declared import (
@@ -51,7 +52,6 @@ from beam_spark_runner.options.values import (
     size,
     spark_conf,
 )
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
 
 DEFAULT_ROUND_BUDGET_S = 2
 DEFAULT_MIN_PAUSE_S = 180

@@ -5,9 +5,9 @@ import importlib.util
 from urllib.parse import parse_qs, urlsplit
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.options.values import MAX_SECONDS, positive
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 
 _MAX_RECORDS = 1_000_000
 _SCHEMES = ("redis", "rediss", "unix")

@@ -6,33 +6,14 @@ processed; those of the same key begin one after another, each when the one befo
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from beam_spark_runner.core.flight_limits import FlightLimits
 
 KeyT = TypeVar("KeyT")
 LoggedKeyT = TypeVar("LoggedKeyT", contravariant=True)
 ItemT = TypeVar("ItemT")
 RequestT = TypeVar("RequestT")
-
-
-class FlightLimits(NamedTuple):
-    """How much a step processes at the same time.
-
-    Attributes:
-        records: Once as many are in flight, no more are taken.
-        size: Likewise, in bytes.
-        of_key: The most records of one key that wait in memory. Further ones are in the log.
-        batch: The number of requests that are executed together.
-        wait_us: How long a request waits for others, if further records come.
-    """
-
-    records: int = 6_000
-    size: int = 64 << 20
-    of_key: int = 64
-    batch: int = 1_000
-    wait_us: int = 1_000_000
-
-
-FLIGHT_LIMITS = FlightLimits()
 
 
 class Log(Protocol[LoggedKeyT, ItemT]):
@@ -75,6 +56,7 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
         log: Keeps records of keys that have very many.
 
     Example:
+        >>> from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
         >>> flights = InFlight(FLIGHT_LIMITS, {})  # of few records, none is logged
         >>> flights.add("key", "first", 1)
         >>> flights.add("key", "second", 1)

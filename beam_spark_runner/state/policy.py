@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timer_loops import TimerLoops

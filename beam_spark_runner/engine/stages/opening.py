@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.engine.rows.coder_errors import Reader, StageEpoch
 from beam_spark_runner.engine.rows.group_reader import GroupReader
@@ -23,7 +24,6 @@ from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.stages.view_writer import ViewWriter
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.plan.model import Stored
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.state.policy import KeyPolicy
 

@@ -5,9 +5,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
 from beam_spark_runner.options import RunnerConfig, SparkPortableRunnerOptions
 from beam_spark_runner.options.metrics_address import MetricsAddress
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS
 
 
 def config(*flags: str, **kwargs: object) -> RunnerConfig:

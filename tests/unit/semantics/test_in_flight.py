@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits, InFlight
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
+from beam_spark_runner.semantics.in_flight import InFlight
 
 FEW = FlightLimits(records=7, size=40, of_key=3, batch=4, wait_us=5)
 EAGER = FlightLimits(records=3, size=1_000, of_key=1, batch=1, wait_us=1)

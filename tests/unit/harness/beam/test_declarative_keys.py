@@ -11,9 +11,9 @@ from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import BundleFailedError, InvariantError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.recovery.heads import KeyedHead
-from beam_spark_runner.semantics.in_flight import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.chain import ShardVersion
