@@ -7,7 +7,6 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.state.remote.key_store import Names, Packs, Read, Values
 
 _ENTRY_BYTES = 150  # of memory, in addition to the content
-_FEW = 10_000  # entries that are kept whatever their sizes
 
 
 class MissedReadsError(Exception):
@@ -56,15 +55,18 @@ class LoadedReads:
     def keep(self, read: Values | Names, found: Sequence[bytes | None]) -> None:
         """Keep what was read."""
         if isinstance(read, Names):
+            if read not in self._pages:
+                self._bytes += sum(map(_size, found))
             self._pages[read] = [*found]
-            self._bytes += sum(_size(name) for name in found)
         else:
-            self._values.update(zip(read.names, found, strict=True))
-            self._bytes += sum(map(_size, read.names)) + sum(map(_size, found))
-        while self._bytes > self._limit_bytes and len(self._values) > _FEW:
+            for name, value in zip(read.names, found, strict=True):
+                if name not in self._values:
+                    self._bytes += _size(name) + _size(value)
+                self._values[name] = value
+        while self._bytes > self._limit_bytes and self._values:
             name, value = self._values.popitem(last=False)
             self._bytes -= _size(name) + _size(value)
-        while self._bytes > self._limit_bytes and len(self._pages) > _FEW:
+        while self._bytes > self._limit_bytes and self._pages:
             _, page = self._pages.popitem(last=False)
             self._bytes -= sum(_size(name) for name in page)
 

@@ -171,6 +171,13 @@ class RemoteRecords:
         )
         while some := list(itertools.islice(by_key, _SEALED)):
             self._groups.ask(user_key for user_key, _ in some)
+            self._groups.load_values(
+                user_key + name
+                for user_key, changes in some
+                if (pack := self._groups.pack(user_key)).outlying
+                for name in changes
+                if name not in pack.records
+            )
             for user_key, changes in some:
                 yield user_key, self._changed_pack(user_key, changes)
 
