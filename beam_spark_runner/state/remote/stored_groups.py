@@ -34,7 +34,7 @@ LOADED_BYTES = 64 << 20
 
 _PAGE = 500  # names or members that are read together
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
-_MOST_VALUES = 2_000  # of any keys that are read together
+_MAX_VALUES = 2_000  # of any keys that are read together
 _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
 _TRIES = 5
 _PACK_BYTES = 200  # of memory, in addition to the content
@@ -92,7 +92,7 @@ class StoredGroups:
                 self.load([Values(self.group_of(name), [name]) for name in missing.names])
             found = self._reads.find(Values(0, some))
             size = sum(len(value or b"") for value in found) if isinstance(found, list) else 0
-            count = max(1, min(_MOST_VALUES, _VALUES_BYTES * len(some) // (size + 1)))
+            count = max(1, min(_MAX_VALUES, _VALUES_BYTES * len(some) // (size + 1)))
 
     def count(self, structure: Structure) -> int:
         """Return the number of entries of all groups."""
