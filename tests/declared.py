@@ -45,3 +45,30 @@ class NewIds(KeyedProcess):
             .then_compose(lambda _: self.seen.clear())
             .finish()
         )
+
+
+class Lookups(KeyedProcess):
+    """Looks up three entries, each of which names the next one; negative elements fill the map."""
+
+    first = MapState("first", VarIntCoder(), StrUtf8Coder())
+    second = MapState("second", StrUtf8Coder(), VarIntCoder())
+    third = MapState("third", VarIntCoder(), StrUtf8Coder())
+
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        def fill(count: int) -> None:
+            for number in range(count):
+                self.first.put(number, "x" * number)
+                self.second.put("x" * number, number + 1)
+                self.third.put(number + 1, "y" * 100)
+
+        to_second = ctx.declare("second", lambda found: self.second.get(found))
+        to_third = ctx.declare("third", lambda found: self.third.get(found))
+        emit = ctx.declare("emit", lambda found: ctx.output((ctx.key, ctx.value, len(found))))
+
+        def element(pair: tuple[Any, int]) -> Any:
+            if pair[1] < 0:
+                return fill(-pair[1])
+            found = self.first.get(pair[1])
+            return found.then_compose(to_second).then_compose(to_third).then_accept(emit)
+
+        return element

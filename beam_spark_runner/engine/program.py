@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.engine.limits import Limits
@@ -283,6 +284,8 @@ class EpochPart:
         shards: where its tasks have their shards.
         user_timer_batch: set where the firing of user timers may be interrupted: how many an SDK
             harness gets at once.
+        in_flight: how much a declarative step processes at the same time in a task, if its state is
+            in a state store.
         rows_from: the local property of the Spark job that has the rows of the level, in place of
             its tasks' input.
         stores_rows: its rows go into a file, for a later Spark job of the epoch.
@@ -290,6 +293,7 @@ class EpochPart:
 
     shards: ShardLocations
     user_timer_batch: int | None = None
+    in_flight: FlightLimits = FLIGHT_LIMITS
     rows_from: str | None = None
     stores_rows: bool = False
 

@@ -142,6 +142,14 @@ class SteppedInput(StoringInput, Protocol):
         ...
 
 
+class SettlingInput(SteppedInput, Protocol):
+    """The input of a bundle in which a key may wait for a state store, while others continue."""
+
+    def settle(self) -> None:
+        """Finish all that is in flight."""
+        ...
+
+
 class Bundle(BundleInput, Protocol):
     """One run of a stage over some elements. One thread at a time.
 

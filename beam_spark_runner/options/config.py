@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.options.declared import (
@@ -33,7 +34,7 @@ from beam_spark_runner.options.environment import (
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
-from beam_spark_runner.options.state_store_options import state_store
+from beam_spark_runner.options.state_store_options import in_flight_limits, state_store
 from beam_spark_runner.options.store_settings import store_settings
 from beam_spark_runner.options.values import (
     MAX_BYTES,
@@ -67,6 +68,7 @@ _INSTALL_BEAM = (
     "workers run the installed Apache Beam; install the one that you need on all machines, and "
     "leave the option out"
 )
+
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
 
 _REFUSED: Mapping[str, str] = {
@@ -120,6 +122,7 @@ class RunnerConfig:
     previous_worker_recovery_timeout_s: float = DEFAULT_PREVIOUS_WORKER_S
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     state_store: StateStoreAddress | None = None  # of a streaming pipeline
+    in_flight: FlightLimits = FLIGHT_LIMITS  # --async_state_…
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart = "auto"
@@ -233,6 +236,7 @@ class RunnerConfig:
                 getattr(values, "state_store", None),
                 getattr(values, "state_store_password_file", None),
             ),
+            in_flight=in_flight_limits(values),
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(values, "savepoint_path", None)
             ),

@@ -11,6 +11,8 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
+
 DEFAULT_ROUND_BUDGET_S = 2
 DEFAULT_MIN_PAUSE_S = 180
 DEFAULT_PREVIOUS_WORKER_S = 30
@@ -198,6 +200,24 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FILE",
         "help": "A file with the password of --state_store, on this machine and all executors. The "
         "name of the user is part of the URL (redis://USER@HOST).",
+    },
+    "async_state_total_buffer_size": {
+        "type": int,
+        "metavar": "RECORDS",
+        "help": "With --state_store: the most elements and timers that a DeclarativeKeyedProcess "
+        f"processes at the same time in a task. Default: {FLIGHT_LIMITS.records}.",
+    },
+    "async_state_active_buffer_size": {
+        "type": int,
+        "metavar": "REQUESTS",
+        "help": "With --state_store: the number of accesses of such a step that are sent to the "
+        f"store together. Default: {FLIGHT_LIMITS.batch}.",
+    },
+    "async_state_active_buffer_timeout_millis": {
+        "type": int,
+        "metavar": "MILLISECONDS",
+        "help": "With --state_store: how long such an access waits for others, if more elements "
+        f"come. Default: {FLIGHT_LIMITS.wait_us // 1_000}.",
     },
     "batch_interval_millis": {
         "default": str(DEFAULT_BATCH_INTERVAL_MS),

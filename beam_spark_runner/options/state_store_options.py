@@ -1,11 +1,15 @@
-"""The options that name a state store."""
+"""The options of state stores."""
 
+import argparse
 import importlib.util
 from urllib.parse import parse_qs, urlsplit
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.store_address import StateStoreAddress
+from beam_spark_runner.options.values import MAX_SECONDS, positive
 
+_MAX_RECORDS = 1_000_000
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -51,3 +55,26 @@ def state_store(url: str | None, password_file: str | None) -> StateStoreAddress
             "needs the client of Redis: pip install 'beam-spark-runner[redis]', on all machines",
         )
     return StateStoreAddress(url, password_file or None)
+
+
+def in_flight_limits(values: argparse.Namespace) -> FlightLimits:
+    """Return how much a declarative step processes at the same time.
+
+    Raises:
+        OptionsError: A value is wrong, or there is no state store.
+    """
+    most = {
+        "async_state_total_buffer_size": _MAX_RECORDS,
+        "async_state_active_buffer_size": _MAX_RECORDS,
+        "async_state_active_buffer_timeout_millis": MAX_SECONDS * 1_000,
+    }
+    given = {name: positive(name, getattr(values, name, None), most[name]) for name in most}
+    for name, value in given.items():
+        if value is not None and not getattr(values, "state_store", None):
+            raise OptionsError(name, "has no effect without a --state_store")
+    records, batch, wait_ms = given.values()
+    return FLIGHT_LIMITS._replace(
+        records=records or FLIGHT_LIMITS.records,
+        batch=batch or FLIGHT_LIMITS.batch,
+        wait_us=FLIGHT_LIMITS.wait_us if wait_ms is None else wait_ms * 1_000,
+    )

@@ -4,10 +4,14 @@ The embedded harness and the state service of the remote one use the same backen
 through ``state.requests``.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from beam_spark_runner.semantics.timers import Domain
+
+ResultT = TypeVar("ResultT")
+ReadT = TypeVar("ReadT")
 
 
 class Cell(NamedTuple):
@@ -118,6 +122,15 @@ class StateBackend(Protocol):
         """
         ...
 
+    def replace_values(self, address: MapValues, data: bytes) -> None:
+        """Replace the values of a key of a multimap by others, or add the key.
+
+        Args:
+            address: The values.
+            data: The new values, encoded, with at least one byte.
+        """
+        ...
+
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """Return the timers of a key in a transform, in the order in which they were set.
 
@@ -151,6 +164,35 @@ class StateBackend(Protocol):
         Args:
             version: The number of the version, greater than all earlier ones.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[ResultT, ReadT]):
+    """What has become of a request.
+
+    Attributes:
+        result: Its result.
+        missed: What it has to read, so that it has no result yet; empty: it has.
+    """
+
+    result: ResultT | None
+    missed: Sequence[ReadT] = ()
+
+
+class Batches(Protocol):
+    """Executes requests of many keys with few round trips. ``RemoteRecords`` does."""
+
+    def attempt(self, request: Callable[[], ResultT]) -> Answer[ResultT, Any]:
+        """Execute a request on what is loaded. Its changes count only if that is enough.
+
+        Args:
+            request: Uses the backend. It may be executed again with what was missing.
+        """
+        ...
+
+    def load(self, missed: Sequence[Any]) -> None:
+        """Load what requests have missed, in one round trip."""
         ...
 
 

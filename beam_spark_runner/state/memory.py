@@ -192,6 +192,11 @@ class MemoryState:
             case MapEntries():
                 raise wrong_requests.cannot_clear(address)
 
+    def replace_values(self, address: MapValues, data: bytes) -> None:
+        """See ``StateBackend.replace_values``."""
+        self.clear(address)
+        self.append(address, data)
+
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""
         return self._timers.get(key, {}).get(transform, ())

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
@@ -25,6 +26,7 @@ class KeyPolicy:
         late: Counts the dropped elements. Without a store, none are dropped.
         dropped: Counts the processing-time timers that are dropped because the pipeline is
             drained; None: it is not, and none are dropped. See ``TimerQueue``.
+        in_flight: How much a declarative step processes at the same time.
         loops: Notices timers that set themselves again forever; None: no such check.
     """
 
@@ -36,6 +38,7 @@ class KeyPolicy:
     late: LateElements = field(default_factory=LateElements)
     dropped: DroppedTimers | None = None
     loops: TimerLoops | None = None
+    in_flight: FlightLimits = FLIGHT_LIMITS
 
 
 BATCH = KeyPolicy(END_OF_TIME)

@@ -135,6 +135,12 @@ class StateRequests:
         """See ``StateBackend.clear``; raises as ``get`` does."""
         self._backend.clear(self.address(key))
 
+    def replace_values(self, key: StateKey, data: bytes) -> None:
+        """See ``StateBackend.replace_values``; raises as ``get`` does."""
+        address = self.address(key)
+        assert isinstance(address, MapValues)
+        self._backend.replace_values(address, data)
+
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
         """Answer a request of the state service, with ``error`` set if the request is wrong."""
         response = beam_fn_api_pb2.StateResponse(id=request.id)

@@ -10,7 +10,8 @@ from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Address, Bag, Page, StoredTimer
+from beam_spark_runner.state.backend import Address, Bag, Batches, MapValues, Page, StoredTimer
+from beam_spark_runner.state.coded_timers import coded_place, coded_timer, timer_of
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
 from beam_spark_runner.state.store_cells import SortedRecords, StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
@@ -23,8 +24,6 @@ _DUE_DOMAINS = {
     Domain.WINDOW_EXPIRATION: _EVENT,
     Domain.PROCESSING_TIME: _CLOCK,
 }
-_CODED_DOMAINS = {domain: domain.value for domain in Domain}
-_DOMAINS = {coded: domain for domain, coded in _CODED_DOMAINS.items()}
 
 
 class StoredState:
@@ -45,6 +44,7 @@ class StoredState:
         own_transform: See ``StoreKeys``.
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
+        batches: Executes requests of many keys together; also an attribute. None: nothing does.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class StoredState:
         lists_holds: bool = False,
         own_transform: str = "",
         ask: Callable[[Iterable[bytes]], None] | None = None,
+        batches: Batches | None = None,
     ) -> None:
         self._records = records
-        self._lists_holds, self._ask = lists_holds, ask
+        self._lists_holds, self._ask, self.batches = lists_holds, ask, batches
         self._keys = StoreKeys(stage, own_transform)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
         self._read_last: _OwnedTimers | None = None  # None: they have changed
@@ -91,6 +92,10 @@ class StoredState:
         """See ``StateBackend.clear``."""
         self._cells.clear(address)
 
+    def replace_values(self, address: MapValues, data: bytes) -> None:
+        """See ``StateBackend.replace_values``."""
+        self._cells.replace_values(address, data)
+
     def whole(self, bag: Bag) -> bytes:
         """Return the whole content of a bag."""
         return self._cells.whole(bag)
@@ -114,7 +119,7 @@ class StoredState:
         read = self._read_last
         if read is None or read.owner != owner:
             records = list(self._records.scan(self._keys.timers(owner)))
-            timers = tuple(_timer_of(coded) for _, coded in records)
+            timers = tuple(timer_of(coded) for _, coded in records)
             read = self._read_last = _OwnedTimers(owner, records, timers)
         return read
 
@@ -125,16 +130,14 @@ class StoredState:
             family: The timer family.
             key: The key, encoded and nested.
         """
-        timers = (
-            _timer_of(coded) for _, coded in self._records.scan(self._keys.timers_of_key(key))
-        )
+        timers = (timer_of(coded) for _, coded in self._records.scan(self._keys.timers_of_key(key)))
         return tuple(timer for timer in timers if timer.family == family)
 
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """See ``StateBackend.set_timers``. Only records that change are written."""
         owner = self._keys.owner(transform, key)
         _, records, previous_timers = self._read(owner)
-        coded_timers = [_coded(timer) for timer in timers]
+        coded_timers = [coded_timer(timer) for timer in timers]
         if coded_timers == [coded for _, coded in records]:
             return
         self._read_last = None if coded_timers else _OwnedTimers(owner, [], ())
@@ -142,14 +145,14 @@ class StoredState:
             self._rewrite(self._keys.timers(owner), records, coded_timers)
         else:
             self._write(owner, coded_timers)
-        self._index(owner, _coded_place(self._keys.named(transform), key), previous_timers, timers)
+        self._index(owner, coded_place(self._keys.named(transform), key), previous_timers, timers)
 
     def add_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """Set the timers of a transform and key that have none; cheaper than ``set_timers``."""
         owner = self._keys.owner(transform, key)
         self._read_last = None
-        self._write(owner, [_coded(timer) for timer in timers])
-        self._index(owner, _coded_place(self._keys.named(transform), key), (), timers)
+        self._write(owner, [coded_timer(timer) for timer in timers])
+        self._index(owner, coded_place(self._keys.named(transform), key), (), timers)
 
     def _write(self, owner: bytes, coded_timers: Sequence[bytes]) -> None:
         prefix = self._keys.timers(owner)
@@ -180,9 +183,17 @@ class StoredState:
                 if place in remaining:
                     continue
                 yield place
-                timers = self.timers(*place)
-                if any(timer.fires_us <= until_us[_DUE_DOMAINS[timer.domain]] for timer in timers):
+                timers = self._timers_if_loaded(*place)
+                if timers is None or any(
+                    timer.fires_us <= until_us[_DUE_DOMAINS[timer.domain]] for timer in timers
+                ):
                     remaining.add(place)
+
+    def _timers_if_loaded(self, transform: str, key: bytes) -> Sequence[StoredTimer] | None:
+        """Return the timers of a key; None: it may be in flight, and they are not loaded yet."""
+        if self.batches is None:
+            return self.timers(transform, key)
+        return self.batches.attempt(lambda: self.timers(transform, key)).result
 
     def _ask_for_due(self, domain: bytes, first: bytes, until_us: int) -> None:
         """Load the keys of the next due timers.
@@ -239,7 +250,7 @@ class StoredState:
         timers_by_owner: dict[bytes, list[StoredTimer]] = {}
         for record, coded in self._records.scan(self._keys.timers_of_key(key)):
             timers_by_owner.setdefault(self._keys.owner_of_timer(record), []).append(
-                _timer_of(coded)
+                timer_of(coded)
             )
             self._records.delete(record)
         for owner, timers in timers_by_owner.items():
@@ -360,34 +371,3 @@ def _firsts(timers: Sequence[StoredTimer]) -> _Firsts:
         else:
             event_us = fires_us if event_us is None else min(event_us, fires_us)
     return _Firsts(event_us, clock_us, least_us)
-
-
-def _coded_place(transform: str, key: bytes) -> bytes:
-    return bytes(store_pb2.TimerOwner(key=key, transform=transform).SerializeToString())
-
-
-def _coded(timer: StoredTimer) -> bytes:
-    family, tag, window, domain, fires_us, hold_us, pane = timer
-    proto = store_pb2.StoredTimer(
-        family=family,
-        tag=tag,
-        window=window,
-        domain=_CODED_DOMAINS[domain],
-        fires_us=fires_us,
-        hold_us=hold_us,
-        pane=pane,
-    )
-    return bytes(proto.SerializeToString(deterministic=True))
-
-
-def _timer_of(coded: bytes) -> StoredTimer:
-    proto = store_pb2.StoredTimer.FromString(coded)
-    return StoredTimer(
-        proto.family,
-        proto.tag,
-        proto.window,
-        _DOMAINS[proto.domain],
-        proto.fires_us,
-        proto.hold_us,
-        proto.pane,
-    )

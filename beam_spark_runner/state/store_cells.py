@@ -79,6 +79,12 @@ class _MapEntry(NamedTuple):
     number: int  # of the key, in the order in which keys were added
     values: int  # how many values the key has
     pieces: int  # how many pieces these values are in
+    first: bytes = b""  # the first piece, if small: most keys have one value, and are looked up
+
+    @property
+    def apart(self) -> range:
+        """The numbers of the pieces that are not in the entry."""
+        return range(bool(self.first), self.pieces)
 
 
 class StoredCells:
@@ -166,7 +172,7 @@ class StoredCells:
                 if entry is not None:
                     self._records.delete(prefix + _BY_KEY + part(map_key))
                     self._records.delete(prefix + _BY_NUMBER + numbered(entry.number))
-                    self._records.delete_prefix(prefix + _VALUES + numbered(entry.number))
+                    self._delete_pieces(prefix, entry)
                 self._was_changed(prefix, head)
             case ListRange(_, start, end):
                 for place, _ in self._between(prefix, ordered(start), ordered(end)):
@@ -245,16 +251,51 @@ class StoredCells:
             entry = _MapEntry(head.next, 0, 0)
             self._put_head(prefix, head._replace(next=head.next + 1))
             self._records.put(prefix + _BY_NUMBER + numbered(entry.number), map_key)
-        if data:
+        first, values = entry.first, count_with(entry.values, count)
+        if data and not entry.pieces and len(data) <= _SMALL:
+            first = data
+        elif data:
             pieces = prefix + _VALUES + numbered(entry.number)
             self._records.put(pieces + numbered(entry.pieces), data)
-        values = count_with(entry.values, count)
-        coded = _ENTRY.pack(entry.number, values, entry.pieces + bool(data))
+        new = _MapEntry(entry.number, values, entry.pieces + bool(data), first)
+        self._put_entry(prefix, map_key, new)
+
+    def replace_values(self, address: MapValues, data: bytes) -> None:
+        """Replace the values of a key of a map by others, at least one; or add the key.
+
+        Args:
+            address: The values.
+            data: The new values, encoded, with at least one byte.
+        """
+        prefix = self._keys.of_cell(address.cell)
+        head = self._head(prefix, address)
+        entry = None if head is None else self._entry(prefix, address.map_key)
+        count = self._count_values(address.cell, data)
+        if head is None or entry is None:
+            self._append_to_map(prefix, head, address.map_key, data, count)
+            return
+        self._delete_pieces(prefix, entry)
+        is_small = len(data) <= _SMALL
+        if not is_small:
+            self._records.put(prefix + _VALUES + numbered(entry.number) + numbered(0), data)
+        new = _MapEntry(entry.number, count, 1, data if is_small else b"")
+        self._put_entry(prefix, address.map_key, new)
+        self._put_head(prefix, head._replace(stamp=_new_stamp()))
+
+    def _delete_pieces(self, prefix: bytes, entry: _MapEntry) -> None:
+        for piece in entry.apart:
+            self._records.delete(prefix + _VALUES + numbered(entry.number) + numbered(piece))
+
+    def _put_entry(self, prefix: bytes, map_key: bytes, entry: _MapEntry) -> None:
+        coded = _ENTRY.pack(entry.number, entry.values, entry.pieces) + entry.first
         self._records.put(prefix + _BY_KEY + part(map_key), coded)
 
     def _entry(self, prefix: bytes, map_key: bytes) -> _MapEntry | None:
         coded = self._records.get(prefix + _BY_KEY + part(map_key))
-        return None if coded is None else _MapEntry(*_ENTRY.unpack(coded))
+        if coded is None:
+            return None
+        number, values, pieces = _ENTRY.unpack_from(coded)
+        return _MapEntry(number, values, pieces, coded[_ENTRY.size :])
 
     def _page(self, address: Address, prefix: bytes, head: _Head, start: bytes, end: int) -> Page:
         data: list[bytes] = []
@@ -292,9 +333,14 @@ class StoredCells:
                 yield from self._between(prefix + _BY_NUMBER, start, numbered(end))
             case MapValues(_, map_key):
                 entry = self._entry(prefix, map_key)
-                if entry is not None:
+                if entry is None:
+                    return
+                if entry.first and start <= numbered(0):
+                    yield numbered(0), entry.first
+                if entry.apart:
                     pieces = prefix + _VALUES + numbered(entry.number)
-                    yield from self._between(pieces, start, numbered(end))
+                    after_first = max(start, numbered(entry.apart.start))
+                    yield from self._between(pieces, after_first, numbered(end))
             case ListRange(_, first_key, end_key):
                 yield from self._between(prefix, start or ordered(first_key), ordered(end_key))
 
@@ -312,8 +358,11 @@ class StoredCells:
         assert entry is not None  # the key is listed
         if entry.values == UNCOUNTED:
             raise wrong_requests.cannot_count(cell)
-        values = self._records.scan(prefix + _VALUES + numbered(entry.number))
-        return b"".join([map_key, _COUNT.pack(entry.values), *(value for _, value in values)])
+        whole = [map_key, _COUNT.pack(entry.values), entry.first]
+        if entry.apart:
+            values = self._records.scan(prefix + _VALUES + numbered(entry.number))
+            whole += (value for _, value in values)
+        return b"".join(whole)
 
 
 def _is_in_head(head: _Head) -> bool:

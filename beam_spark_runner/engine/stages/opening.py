@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.engine.rows.coder_errors import Reader, StageEpoch
 from beam_spark_runner.engine.rows.group_reader import GroupReader
@@ -196,10 +197,12 @@ def _key_policy(
         watermark_us: the watermark by which elements are late; the least if none is: those that
             were stored in time are not.
     """
+    part = context.level.epoch
     return KeyPolicy(
         epoch.now,
         epoch.store,
         watermark_us,
+        in_flight=FLIGHT_LIMITS if part is None else part.in_flight,
         clock_us=epoch.before.clock_us if context.task.epoch.clock_stands else None,
         interruption=epoch.interruption,
         late=epoch.late,

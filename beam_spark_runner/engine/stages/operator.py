@@ -13,7 +13,7 @@ from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.engine.stages.stage_outputs import Outputs
 from beam_spark_runner.engine.stages.window_merger import merge_windows
-from beam_spark_runner.harness.bundle import Bundle, BundleInput, SteppedInput
+from beam_spark_runner.harness.bundle import Bundle, BundleInput, SettlingInput
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.state.policy import KeyPolicy
@@ -38,6 +38,9 @@ class Operator(abc.ABC):
     @abc.abstractmethod
     def enter(self) -> None:
         """Prepare for a series of elements."""
+
+    def settle(self) -> None:  # noqa: B027  (most have nothing to do)
+        """Finish all that is in flight, once all elements have been taken and timers have fired."""
 
     @property
     @abc.abstractmethod
@@ -86,7 +89,7 @@ class OneBundle(Operator):
         super().__init__()
         self._context = context
         self._bundle = context.start_bundle(policy)
-        self.keys: SteppedInput | None = None
+        self.keys: SettlingInput | None = None
         if has_keys:
             self.input = self.keys = _JoinedKeys(self._bundle, context.outputs)
         else:
@@ -100,6 +103,11 @@ class OneBundle(Operator):
     @override
     def enter(self) -> None:
         self._bundle.enter()
+
+    @override
+    def settle(self) -> None:
+        if self.keys is not None:
+            self.keys.settle()
 
     def from_within(self) -> BundleInput:
         """Return an input for elements that are pushed while another bundle may be running."""
@@ -154,14 +162,15 @@ class _JoinedInput:
 
 
 class _JoinedKeys(_JoinedInput):
-    """See ``SteppedInput``."""
+    """See ``SettlingInput``."""
 
     def __init__(self, bundle: Bundle, outputs: Outputs) -> None:
         super().__init__(bundle, outputs)
-        keys = cast(SteppedInput, bundle)
+        keys = cast(SettlingInput, bundle)
         self.begin_key = keys.begin_key
         self.advance_key_until = keys.advance_key_until
         self.fire_until = keys.fire_until
+        self.settle = keys.settle
 
 
 class _InputFromWithin:

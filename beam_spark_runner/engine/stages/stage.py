@@ -107,6 +107,7 @@ class Stage:
     def _run_due(self) -> None:
         for gate in self._gates:
             gate.due()
+        self._operator.settle()
 
     def finish(self) -> Sequence[bytes]:
         """Finish the bundle and emit its last rows.

@@ -140,6 +140,7 @@ class EpochStages(OpenStages):
                     lists_holds=True,
                     own_transform=program.in_epochs.keyed_transform,
                     ask=shard.records.ask,
+                    batches=shard.batches,
                 )
             )
         return stores

@@ -8,9 +8,10 @@ runs once per worker; the end of its job tears it down, see ``engine.worker.runt
 This package is the one place that touches ``apache_beam.runners.worker``.
 """
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -18,23 +19,24 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operations, statesampler, worker_status
-from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.core.step_chunks import StepChunks
-from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
 from beam_spark_runner.harness.beam.current_element import ElementOfErrors
 from beam_spark_runner.harness.beam.element_sizes import need_no_sizes
 from beam_spark_runner.harness.beam.estimators import use_fast_estimators
-from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.beam.keyed import KeyedParDo
+from beam_spark_runner.harness.beam.keyed_creation import use_keys
 from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.sampling import Sampling
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
+from beam_spark_runner.harness.beam.splittable_steps import residual_of
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
 from beam_spark_runner.harness.beam.unbounded_readers import StageReaders
@@ -42,7 +44,6 @@ from beam_spark_runner.harness.bundle import (
     Activity,
     BundleResult,
     Receiver,
-    Residual,
     SideInputLookup,
 )
 from beam_spark_runner.harness.failures import failure_of, failures_of
@@ -277,30 +278,38 @@ class EmbeddedBundle:
     def begin_key(self, key: bytes) -> None:
         """See ``StoringInput.begin_key``."""
         for operation in self._keyed:
-            operation.states.begin_encoded(key)
+            operation.begin_key(key)
+
+    def settle(self) -> None:
+        """See ``SettlingInput.settle``."""
+        with self._entered():
+            for operation in self._keyed:
+                operation.settle()
 
     def enter(self) -> None:
         """See ``Bundle.enter``: until another bundle enters in this thread."""
         statesampler.set_current_tracker(self._sampler)
 
-    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """See ``Bundle.push_from_within``."""
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Do as ``enter``, within the block only."""
         previous = statesampler.get_current_tracker()
         statesampler.set_current_tracker(self._sampler)
         try:
-            self._source.push(values, origins)
+            yield
         finally:
             statesampler.set_current_tracker(previous)
 
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``Bundle.push_from_within``."""
+        with self._entered():
+            self._source.push(values, origins)
+
     def flush(self) -> None:
         """See ``BundleInput.flush``."""
-        previous = statesampler.get_current_tracker()
-        statesampler.set_current_tracker(self._sampler)
-        try:
+        with self._entered():
             for operation in self._chunked:  # producers come before consumers
                 operation.flush()
-        finally:
-            statesampler.set_current_tracker(previous)
 
     def split(
         self, fraction_of_remainder: float
@@ -343,7 +352,7 @@ class EmbeddedBundle:
             for operation in self._processor.ops.values():
                 operation.finish()
             deferred = tuple(
-                _residual(*residual) for _, residual in self._execution.delayed_applications
+                residual_of(*residual) for _, residual in self._execution.delayed_applications
             )
             infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
         finally:
@@ -356,20 +365,6 @@ class EmbeddedBundle:
 
     def abort(self) -> None:
         self._sampling.end()
-
-
-def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -> Residual:
-    """Return a residual of Beam's as a ``Residual``, without encoding it.
-
-    Args:
-        element: The sized restriction.
-        watermark: The output watermark; None: unknown.
-        delay: The requested delay, a Duration; None: none.
-
-    Source: ``BundleProcessor.delayed_bundle_application``.
-    """
-    delay_us = 0 if delay is None else max(0, delay.micros)
-    return Residual(element, delay_us, MIN_US if watermark is None else watermark.micros)
 
 
 def stacks(thread_name: str) -> str:

@@ -8,7 +8,7 @@ backend from time to time, and read from there later.
 import copy
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from apache_beam.coders.coder_impl import PaneInfoCoderImpl
@@ -54,6 +54,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._key: Any = None  # the key that was begun
         self._coded_key = b""
         self._has_begun = False
+        self._stored_timers: Sequence[StoredTimer] = ()  # those of the key when it began
 
     @property
     def is_storing(self) -> bool:
@@ -104,7 +105,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
 
         def add_and_count(value: Any) -> None:
             add(value)
-            self.piled_bytes += _size_of(value[1] if has_times else value, coder)
+            self.piled_bytes += size_of(value[1] if has_times else value, coder)
 
         state.add = add_and_count
 
@@ -119,6 +120,11 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
                 key=self._coded(key),
             )
         )
+
+    def encoded(self, key: Any) -> bytes:
+        """Return a key in its nested encoding."""
+        coded: bytes = self._encode_key(key)
+        return coded
 
     def _coded(self, key: Any) -> bytes:
         return self._coded_key if self._has_begun else self._encode_key(key)
@@ -159,18 +165,39 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         """Write all state objects of the key to the backend."""
         if self._all_states:
             self.commit()
-            self._all_states = {}
-            self._is_written = True
-            self.piled_bytes = 0
+            self.was_written()
+
+    def was_written(self) -> None:
+        """Forget the state objects, which were written."""
+        self._all_states = {}
+        self._is_written = True
+        self.piled_bytes = 0
+
+    def writes(self) -> list[Callable[[], None]]:
+        """Return what ``write`` consists of, for each state object; ``was_written`` follows."""
+        return [state.commit for state in self._all_states.values()]
+
+    def of_another_key(self) -> "KeyStates":
+        """Return an object for a key that is processed at the same time."""
+        other = copy.copy(self)
+        other.timers, other._all_states = TimerQueue(self.timers.dropped), {}
+        other.forget()
+        return other
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a key has begun, and was not forgotten."""
+        return self._has_begun
 
     def begin(self, key: Any) -> None:
         """Begin a key that is stored: load its timers. Does nothing if the key has begun."""
         if self._has_begun:
             return
-        self._has_begun = True
-        self._key = key
-        self._coded_key = self._encode_key(key)
-        for record in self._handler.timers(self._transform_id, self._coded_key):
+        coded_key = self._encode_key(key)
+        records = self._handler.timers(self._transform_id, coded_key)
+        self._has_begun, self._key, self._coded_key = True, key, coded_key
+        self._stored_timers = records
+        for record in records:
             window = self._decode_window(record.window)
             timer = Timer(
                 TimerId(record.family, record.tag, window),
@@ -199,9 +226,14 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         """Drop all state and timers of the key, or store them for a later bundle."""
         if self._has_begun:
             self.write()
-            timers = [self._stored_timer(timer) for timer in self.timers.remaining()]
-            self._handler.set_timers(self._transform_id, self._coded_key, timers)
+            self.store_timers()
         self.forget()
+
+    def store_timers(self) -> None:
+        """Store the timers that are set."""
+        timers = [self._stored_timer(timer) for timer in self.timers.remaining()]
+        if timers != [*self._stored_timers]:
+            self._handler.set_timers(self._transform_id, self._coded_key, timers)
 
     def _stored_timer(self, timer: Timer) -> StoredTimer:
         _, pane = timer.payload
@@ -265,7 +297,7 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
     @override
     def add(self, value: Any) -> None:
         self._added_elements.append(value)
-        self._states.piled_bytes += _size_of(value, self._value_coder)
+        self._states.piled_bytes += size_of(value, self._value_coder)
 
     @property
     def _state_key(self) -> beam_fn_api_pb2.StateKey:
@@ -322,7 +354,7 @@ class KeyCombined(KeyBag):
         return self._added_elements[0]
 
 
-def _size_of(value: Any, coder: Any) -> int:
+def size_of(value: Any, coder: Any) -> int:
     """Return about how many bytes a value takes: its own, and those of its encoding."""
     size = sys.getsizeof(value)
     if type(value) in _WITHOUT_PARTS:

@@ -9,28 +9,16 @@ large state is written to the backend from time to time, which spills.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from apache_beam.internal import pickler
-from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-from apache_beam.runners.worker import bundle_processor, operations
+from apache_beam.runners.worker import operations
 from apache_beam.transforms import core, userstate
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
-from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.beam.chunked_steps import (
-    Unpickled,
-    check_declared,
-    main_input,
-    views_of,
-)
 from beam_spark_runner.harness.beam.chunks import output_handler
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
-from beam_spark_runner.harness.beam.held_open import let_pass
 from beam_spark_runner.harness.beam.key_states import KeyStates
-from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
-from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
+from beam_spark_runner.harness.beam.keyed_call import KeyedCall
 from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
@@ -45,18 +33,8 @@ from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
 
-_MAX_CALLS = 8192  # elements and timers of one key between two writes of its state
-_MAX_BYTES = 64 << 20  # in its bags between two writes
-
-
-def use_keys(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Make the operations of this module run the steps that have state or timers."""
-    for transform in descriptor.transforms.values():
-        if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
-            continue
-        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-        if payload.state_specs or payload.timer_family_specs:
-            transform.spec.urn = KEYED_PAR_DO_URN
+MAX_CALLS = 8192  # elements and timers of one key between two writes of its state
+MAX_BYTES = 64 << 20  # in its bags between two writes
 
 
 class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
@@ -163,7 +141,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def count(self, elements: int) -> None:
         """Count processed elements or timers of the key; write its state if there are many."""
         self._calls += elements
-        if self._calls > _MAX_CALLS or self.states.piled_bytes > _MAX_BYTES:
+        if self._calls > MAX_CALLS or self.states.piled_bytes > MAX_BYTES:
             self._calls = 0
             with ChargedTo(self.step_name):  # coders may raise
                 self.states.write()
@@ -180,6 +158,17 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         with ChargedTo(self.step_name):  # coders may raise
             self.states.end()
         self._forget_call()
+
+    def begin_key(self, key: bytes) -> None:
+        """Begin a key that gets no elements.
+
+        Args:
+            key: The key, encoded, nested.
+        """
+        self.states.begin_encoded(key)
+
+    def settle(self) -> None:
+        """Finish what is in flight: here, nothing is."""
 
     def fire_due(self, to: Instant) -> None:
         """Advance the time of the key, and fire its timers that are due.
@@ -231,78 +220,3 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def _forget_call(self) -> None:
         if self._call is not None:
             self._call.forget()
-
-
-@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
-    KEYED_PAR_DO_URN, beam_runner_api_pb2.ParDoPayload
-)
-def _create_keyed_par_do(
-    factory: Any,
-    transform_id: str,
-    transform: beam_runner_api_pb2.PTransform,
-    payload: beam_runner_api_pb2.ParDoPayload,
-    consumers: dict[str, list[operations.Operation]],
-) -> operations.DoOperation:
-    collection = main_input(transform, payload)
-    coder = factory.get_windowed_coder(collection)
-    strategy_id = factory.descriptor.pcollections[collection].windowing_strategy_id
-    lateness_ms = factory.descriptor.windowing_strategies[strategy_id].allowed_lateness
-    states = KeyStates(
-        _state_handler_for(factory),
-        transform_id,
-        coder.key_coder(),
-        coder.window_coder,
-        allowed_lateness_us=lateness_ms * 1000,
-    )
-    info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
-    fn, args, kwargs, sides, windowing = pickler.loads(info.serialized_dofn_data())
-    check_declared(fn, payload)
-    let_pass(factory, transform, fn)
-    if windowing is None:
-        windowing = factory.context.windowing_strategies.get_by_id(strategy_id)
-    calls_it = can_call(fn)
-    unpickled = Unpickled((fn, args, kwargs, sides, windowing))
-    views = views_of(factory, transform_id, transform, payload)
-
-    def make_call(on_window: Callable[..., None] | None) -> KeyedCall:
-        fn, args, kwargs, *_ = unpickled.data
-        return KeyedCall(fn, args, kwargs, views, states, on_window)
-
-    def create(*arguments: Any) -> KeyedParDo:
-        *others, _ = arguments  # Beam's own context
-        return KeyedParDo(*others, states)
-
-    operation: KeyedParDo = bundle_processor._create_pardo_operation(
-        factory,
-        transform_id,
-        transform,
-        consumers,
-        pickler.dumps(unpickled) if calls_it else info.serialized_dofn_data(),
-        payload,
-        operation_cls=create,
-    )
-    operation.prepare(
-        states,
-        make_call if calls_it else None,
-        windowing,
-        list(transform.outputs),
-        payload.on_window_expiration_timer_family_spec,
-        may_interrupt=getattr(fn, "use_splittable_timers", True),
-    )
-    return operation
-
-
-def _state_handler_for(factory: Any) -> EmbeddedStateHandler:
-    """Return the handler of state requests in this process, even if side inputs are remote."""
-    handler = factory.state_handler
-    if isinstance(handler, EmbeddedStateHandler):
-        return handler
-    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
-    descriptor.CopyFrom(factory.descriptor)
-    for transform in descriptor.transforms.values():
-        if transform.spec.urn == KEYED_PAR_DO_URN:
-            transform.spec.urn = common_urns.primitives.PAR_DO.urn
-    names = {
-        TransformId(id_): transform.unique_name for id_, transform in descriptor.transforms.items()
-    }
-    return EmbeddedStateHandler(descriptor, names)

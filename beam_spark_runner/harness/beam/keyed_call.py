@@ -103,6 +103,23 @@ class KeyedCall:
         self._origin: WindowedValue | None = None  # for which the arguments are set
         self.current_element = CurrentElement()
 
+    def use(self, states: KeyStates) -> None:
+        """Continue with a key that has its own state objects."""
+        if states is not self._states:
+            self._states = states
+            self.forget()
+
+    def states_and_timers(self, key: Any, window: Any, timestamp: Any, pane: Any) -> list[Any]:
+        """Return the states and timers of a key and window, in the order of the parameters."""
+        states = self._states
+        return [
+            *(states.get_state(spec, key, window) for _, spec in self._state_specs),
+            *(
+                states.get_timer(spec, key, window, timestamp, pane)
+                for _, spec in self._timer_specs
+            ),
+        ]
+
     def forget(self) -> None:
         """Forget the arguments, before another key or other state objects."""
         self._window = self._origin = None

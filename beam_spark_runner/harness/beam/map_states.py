@@ -151,11 +151,15 @@ class KeyMap:
         answers = []
         if self._is_cleared:
             answers.append(self._handler.clear(self._multimap("multimap_keys_user_state")))
+        replace = getattr(self._handler, "replace_value", None)  # Beam's has no such method
         for key in self._changed:
             request = self._multimap("multimap_user_state", map_key=_BYTES.encode_nested(key))
+            value = self._entries[key]
+            if replace is not None and value is not None:
+                replace(request, _BYTES.encode_nested(value))
+                continue
             if not self._is_empty and self._stored.get(key, True):
                 answers.append(self._handler.clear(request))
-            value = self._entries[key]
             if value is not None:
                 answers.append(self._handler.extend(request, _BYTES, [value]))
         for answer in answers:

@@ -14,14 +14,17 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.chunked_steps import Unpickled
 from beam_spark_runner.harness.beam.chunks import main_tag
 from beam_spark_runner.harness.beam.held_open import let_pass
 from beam_spark_runner.harness.beam.window_assignment import Assignment
+from beam_spark_runner.harness.bundle import Residual
 from beam_spark_runner.harness.failures import charge, failure_of, note_element
 from beam_spark_runner.harness.values.constants import Kind
 
@@ -95,3 +98,17 @@ def _create(
     let_pass(factory, transform, operation._fn)
     operation.readers = consumers.get(main_tag(operation.spec.output_tags), ())
     return operation
+
+
+def residual_of(element: WindowedValue, watermark: Timestamp | None, delay: Any) -> Residual:
+    """Return a residual of Beam's as a ``Residual``, without encoding it.
+
+    Args:
+        element: The sized restriction.
+        watermark: The output watermark; None: unknown.
+        delay: The requested delay, a Duration; None: none.
+
+    Source: ``BundleProcessor.delayed_bundle_application``.
+    """
+    delay_us = 0 if delay is None else max(0, delay.micros)
+    return Residual(element, delay_us, MIN_US if watermark is None else watermark.micros)

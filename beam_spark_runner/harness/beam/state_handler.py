@@ -124,6 +124,16 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         self._requests.clear(state_key)
         return _WRITTEN
 
+    def replace_value(self, state_key: StateKey, coded: bytes) -> None:
+        """Set the one value of a key of a multimap.
+
+        Args:
+            state_key: That of the values.
+            coded: The value, encoded.
+        """
+        self._written_keys.add(self._requests.address(state_key).cell.key)
+        self._requests.replace_values(state_key, coded)
+
     def forget_keys(self) -> None:
         """Drop the keys that were written, unless they are stored."""
         if self._written_keys:

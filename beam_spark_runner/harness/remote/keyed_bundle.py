@@ -218,6 +218,9 @@ class RemoteKeyedBundle:
         """See ``BundleInput.advance_key``. Its timers fire later, with those of other keys."""
         self.advance_key_until(MAX_US)
 
+    def settle(self) -> None:
+        """See ``SettlingInput.settle``. The SDK harness orders its requests."""
+
     def begin_key(self, key: bytes) -> None:
         """See ``StoringInput.begin_key``."""
         self._begin(self._timers.key_of(key))

@@ -12,7 +12,10 @@ from beam_spark_runner.state.remote.key_store import Structure
 from beam_spark_runner.state.store_keys import HASH_BYTES, IS_DIGEST, NAME_BYTES
 
 STAGE_BYTES = 2  # at the beginning of each record's key; the store number takes its place
-_CELLS, _TIMERS, _DUE, _HOLDS = b"c", b"t", b"d", b"h"
+TIMERS = b"t"
+"""Begins the names of timers."""
+
+_CELLS, _DUE, _HOLDS = b"c", b"d", b"h"
 _TIME_BYTES = 8
 _INDEXES = {b"de": Structure.EVENT, b"dp": Structure.CLOCK}
 _PREFIXES = {Structure.EVENT: b"de", Structure.CLOCK: b"dp", Structure.HOLDS: b"h"}
@@ -37,7 +40,7 @@ class RecordOfKey(NamedTuple):
 
 def is_of_key(record: bytes) -> bool:
     """Whether a record belongs to a user key; else it is in an index. Keys have no stage here."""
-    return record[:1] in (_CELLS, _TIMERS)
+    return record[:1] in (_CELLS, TIMERS)
 
 
 def record_of_key(record: bytes) -> RecordOfKey:

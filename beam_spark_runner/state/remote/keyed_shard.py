@@ -57,6 +57,7 @@ class KeyedShard:
 
     Attributes:
         records: The records, with the changes of this attempt.
+        batches: Executes requests of many keys together; None: several threads use the records.
         was_rebuilt: Whether groups were rebuilt from the whole chain.
 
     Raises:
@@ -85,6 +86,7 @@ class KeyedShard:
         self._overlay = Overlay(scratch)
         self._changed_records = RemoteRecords(self._content, self._overlay)
         self.records: RemoteRecords | LockedRecords = self._changed_records
+        self.batches = None if is_shared else self._changed_records
         if is_shared:
             self.records = LockedRecords(self._changed_records)
 

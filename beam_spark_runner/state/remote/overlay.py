@@ -74,6 +74,14 @@ class Overlay:
             raise self._failed(error) from error
         self.changes += 1
 
+    def forget(self, key: bytes) -> None:
+        """Undo the change of a record, if there is one."""
+        try:
+            self._txn.delete(key)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+        self.changes += 1
+
     def next(self, start: bytes, *, is_passed: bool = False) -> tuple[bytes, bytes | None] | None:
         """Return the first changed record at or after a key, or only after it if ``is_passed``."""
         try:

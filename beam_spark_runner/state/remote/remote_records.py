@@ -3,12 +3,15 @@
 import heapq
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
+from beam_spark_runner.state.backend import Answer
 from beam_spark_runner.state.remote import packs
-from beam_spark_runner.state.remote.key_store import INDEXES, Change, Structure
+from beam_spark_runner.state.remote.key_store import INDEXES, Change, Read, Structure
 from beam_spark_runner.state.remote.keyed_keys import (
     STAGE_BYTES,
+    TIMERS,
     RecordOfKey,
     index_of,
     is_of_key,
@@ -18,10 +21,13 @@ from beam_spark_runner.state.remote.keyed_keys import (
     split_user_key,
     user_key_in,
 )
+from beam_spark_runner.state.remote.loaded_reads import MissedReadsError
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.remote.stored_groups import StoredGroups
 
+T = TypeVar("T")
 _OF_KEYS = b"k"  # in the overlay; the user key and the name of the record follow
+_FEW_CHANGES = 8
 _SEALED = 1_000  # user keys whose packs are loaded together when the attempt ends
 
 
@@ -38,6 +44,8 @@ class RemoteRecords:
 
     def __init__(self, groups: StoredGroups, overlay: Overlay) -> None:
         self._groups, self._overlay = groups, overlay
+        # What the changes of an attempt have replaced. None: there is none.
+        self._replaced: list[tuple[bytes, bool, bytes | None]] | None = None
 
     @property
     def has_changed(self) -> bool:
@@ -47,6 +55,30 @@ class RemoteRecords:
     def ask(self, user_keys: Iterable[bytes]) -> None:
         """Load the packs of user keys, as ``store_keys`` encodes them, in one round trip."""
         self._groups.ask(user_keys)
+
+    def attempt(self, request: Callable[[], T]) -> Answer[T, Read]:
+        """Execute a request on what is loaded. Its changes count only if that is enough.
+
+        Args:
+            request: Uses these records. It is called again with what was missing.
+        """
+        self._replaced = []
+        try:
+            self._groups.must_be_loaded = True
+            return Answer(request())
+        except MissedReadsError as error:
+            for place, was_changed, value in reversed(self._replaced):
+                if was_changed:
+                    self._overlay.put(place, value)
+                else:
+                    self._overlay.forget(place)
+            return Answer(None, error.reads)
+        finally:
+            self._groups.must_be_loaded, self._replaced = False, None
+
+    def load(self, missed: Sequence[Read]) -> None:
+        """Load what requests have missed, in one round trip."""
+        self._groups.load(missed)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a record; None: there is none."""
@@ -65,11 +97,16 @@ class RemoteRecords:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of a record."""
-        self._overlay.put(_place_of(key), value)
+        self._change(_place_of(key), value)
 
     def delete(self, key: bytes) -> None:
         """Remove a record, if it exists."""
-        self._overlay.put(_place_of(key), None)
+        self._change(_place_of(key), None)
+
+    def _change(self, place: bytes, value: bytes | None) -> None:
+        if self._replaced is not None:
+            self._replaced.append((place, *self._overlay.get(place)))
+        self._overlay.put(place, value)
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Remove all records whose keys begin with a prefix."""
@@ -134,6 +171,13 @@ class RemoteRecords:
         )
         while some := list(itertools.islice(by_key, _SEALED)):
             self._groups.ask(user_key for user_key, _ in some)
+            self._groups.load_values(
+                user_key + name
+                for user_key, changes in some
+                if (pack := self._groups.pack(user_key)).outlying
+                for name in changes
+                if name not in pack.records
+            )
             for user_key, changes in some:
                 yield user_key, self._changed_pack(user_key, changes)
 
@@ -146,7 +190,7 @@ class RemoteRecords:
             names = [name for name in changes if name not in pack.records]
             found = zip(names, self._groups.outlying(user_key, names), strict=True)
             outlying = {name for name, value in found if value is not None}
-        return packs.changed(pack, changes, outlying)
+        return packs.changed(pack, _most_read_first(changes), outlying)
 
     def _is_empty(self) -> bool:
         """Whether no user key has a record."""
@@ -207,6 +251,18 @@ class RemoteRecords:
             position, is_passed = place + found, True
             if value is not None:
                 yield found, value
+
+
+def _most_read_first(changes: Mapping[bytes, bytes | None]) -> Mapping[bytes, bytes | None]:
+    """Order changes by how often their records are read, since a pack may not have room for all.
+
+    Those are timers, which each task reads, and then heads of cells, whose names are shorter than
+    those of their other records.
+    """
+    if len(changes) <= _FEW_CHANGES:
+        return changes
+    order = sorted(changes, key=lambda name: (name[:1] != TIMERS, len(name), name))
+    return {name: changes[name] for name in order}
 
 
 def _place_of(key: bytes) -> bytes:

@@ -25,6 +25,7 @@ from beam_spark_runner.state.remote.keyed_keys import (
     delta_key,
     split_member,
 )
+from beam_spark_runner.state.remote.loaded_reads import LoadedReads, MissedReadsError, merged
 from beam_spark_runner.state.remote.packs import Pack
 from beam_spark_runner.state.store_keys import hash_of_owner
 
@@ -33,6 +34,7 @@ LOADED_BYTES = 64 << 20
 
 _PAGE = 500  # names or members that are read together
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
+_MAX_VALUES = 2_000  # of any keys that are read together
 _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
 _TRIES = 5
 _PACK_BYTES = 200  # of memory, in addition to the content
@@ -50,6 +52,9 @@ class StoredGroups:
         key_groups: The number of all key groups.
         is_current: Whether a group's tag is that of its head.
         advance: Brings groups to the head again, after one was not.
+
+    Attributes:
+        must_be_loaded: Whether ``MissedReadsError`` is raised in place of reads.
     """
 
     def __init__(
@@ -64,6 +69,30 @@ class StoredGroups:
         self._is_current, self._advance = is_current, advance
         self._loaded: OrderedDict[bytes, tuple[Pack, int]] = OrderedDict()
         self._loaded_bytes = 0
+        self._reads = LoadedReads(LOADED_BYTES)
+        self.must_be_loaded = False
+
+    def load(self, missed: Sequence[Read]) -> None:
+        """Load what requests have missed, in one round trip."""
+        reads = [*merged(missed)]
+        for read, reply in zip(reads, self._replies(reads), strict=True):
+            if isinstance(read, Packs):
+                for name, value in zip(read.names, reply.values, strict=True):
+                    self._keep(name, value)
+            elif isinstance(read, Values | Names):
+                self._reads.keep(read, reply.values)
+
+    def load_values(self, names: Iterable[bytes]) -> None:
+        """Load outlying records by user key and name; as many together as fit into memory."""
+        names = iter(names)
+        count = _FIRST_VALUES
+        while some := list(itertools.islice(names, count)):
+            missing = self._reads.find(Values(0, some))
+            if isinstance(missing, Values):
+                self.load([Values(self.group_of(name), [name]) for name in missing.names])
+            found = self._reads.find(Values(0, some))
+            size = sum(len(value or b"") for value in found) if isinstance(found, list) else 0
+            count = max(1, min(_MAX_VALUES, _VALUES_BYTES * len(some) // (size + 1)))
 
     def count(self, structure: Structure) -> int:
         """Return the number of entries of all groups."""
@@ -86,10 +115,10 @@ class StoredGroups:
                 self._keep(each, None)
         if not by_group:
             return
-        reads = [Packs(group, names) for group, names in by_group.items()]
-        for read, values in zip(reads, self._read(reads), strict=True):
-            for name, value in zip(read.names, values, strict=True):
-                self._keep(name, value)
+        reads: list[Read] = [Packs(group, names) for group, names in by_group.items()]
+        if self.must_be_loaded:
+            raise MissedReadsError(reads)
+        self.load(reads)
 
     def pack(self, user_key: bytes) -> Pack:
         """Return the pack of a user key; an empty one if there is none."""
@@ -242,7 +271,13 @@ class StoredGroups:
             self._loaded_bytes -= freed
 
     def _read(self, reads: Sequence[Read]) -> list[Sequence[bytes | None]]:
-        """Read parts of groups at the head."""
+        """Return parts of groups at the head, which may be loaded."""
+        found = [self._reads.find(read) for read in reads]
+        missed = [each for each in found if not isinstance(each, list)]
+        if not missed:
+            return [each for each in found if isinstance(each, list)]
+        if self.must_be_loaded:
+            raise MissedReadsError(missed)
         return [reply.values for reply in self._replies(reads)]
 
     def _replies(self, reads: Sequence[Read]) -> Sequence[Reply]:

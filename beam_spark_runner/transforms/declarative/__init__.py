@@ -7,6 +7,7 @@ package.
 from apache_beam.internal import cloudpickle
 
 from beam_spark_runner.transforms.declarative import (
+    combining,
     declared_chain,
     declared_states,
     declaring,
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 for _module in (
+    combining,
     declared_chain,
     declared_states,
     declaring,

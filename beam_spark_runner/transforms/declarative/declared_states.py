@@ -82,8 +82,11 @@ class DeclaredState(_DeclaredAttribute):
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         raise NotImplementedError
 
-    def _request(self, access: Callable[[Any], Any]) -> StateFuture:
-        return self._running_machine().request(self.name, access)
+    def _request(
+        self, access: Callable[[Any], Any], *, is_read: bool = False, is_lazy: bool = False
+    ) -> StateFuture:
+        machine = self._running_machine()
+        return machine.request(self.name, access, is_read=is_read, is_lazy=is_lazy)
 
 
 class ValueState(DeclaredState):
@@ -91,7 +94,7 @@ class ValueState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the value; None: there is none."""
-        return self._request(_READ)
+        return self._request(_READ, is_read=True)
 
     def write(self, value: Any) -> StateFuture:
         """Replace the value."""
@@ -110,7 +113,7 @@ class BagState(DeclaredState):
 
         Values that are added after the read may be among them: do not add any while you iterate.
         """
-        return self._request(_READ)
+        return self._request(_READ, is_read=True, is_lazy=True)
 
     def add(self, value: Any) -> StateFuture:
         """Add a value."""
@@ -142,7 +145,7 @@ class CombiningState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the output of the CombineFn."""
-        return self._request(_READ)
+        return self._request(_READ, is_read=True)
 
     def add(self, value: Any) -> StateFuture:
         """Add an input of the CombineFn."""
@@ -162,12 +165,12 @@ class OrderedListState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the list of pairs of timestamp and value, by timestamp."""
-        return self._request(lambda state: [*state.read()])
+        return self._request(lambda state: [*state.read()], is_read=True)
 
     def read_range(self, start: Any, end: Any) -> StateFuture:
         """As ``read``, of timestamps in ``[start, end)``."""
         bounds = _clamped(start), _clamped(end)
-        return self._request(lambda state: [*state.read_range(*bounds)])
+        return self._request(lambda state: [*state.read_range(*bounds)], is_read=True)
 
     def clear_range(self, start: Any, end: Any) -> StateFuture:
         """Remove the values at timestamps in ``[start, end)``."""
@@ -187,7 +190,7 @@ class _EntriesState(DeclaredState):
     def contains(self, key: Any) -> StateFuture:
         """Return a future of whether the map has a key, or the set a value."""
         coded = self.coder.encode(key)
-        return self._request(lambda state: state.get(coded) is not None)
+        return self._request(lambda state: state.get(coded) is not None, is_read=True)
 
     def remove(self, key: Any) -> StateFuture:
         """Remove a key with its value, or a value of a set, if it is there."""
@@ -196,11 +199,17 @@ class _EntriesState(DeclaredState):
 
     def _items(self, convert: Callable[[tuple[bytes, bytes]], Any]) -> StateFuture:
         """Return a future of an iterable of the converted entries."""
-        return self._request(lambda state: _Iterable(state.items(), convert))
+        return self._request(
+            lambda state: _Iterable(state.items(), convert), is_read=True, is_lazy=True
+        )
 
     @override
-    def _request(self, access: Callable[[Any], Any]) -> StateFuture:
-        return super()._request(lambda state: access(_as_map(state)))
+    def _request(
+        self, access: Callable[[Any], Any], *, is_read: bool = False, is_lazy: bool = False
+    ) -> StateFuture:
+        return super()._request(
+            lambda state: access(_as_map(state)), is_read=is_read, is_lazy=is_lazy
+        )
 
     @override
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
@@ -253,7 +262,7 @@ class MapState(_EntriesState):
             value = state.get(coded)
             return default if value is None else self.value_coder.decode(value)
 
-        return self._request(access)
+        return self._request(access, is_read=True)
 
     def put(self, key: Any, value: Any) -> StateFuture:
         """Set the value of a key."""

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Protocol
 
-from beam_spark_runner.transforms.declarative.named import called, name_of
+from beam_spark_runner.transforms.declarative.combining import Combination, Part, Spread
+from beam_spark_runner.transforms.declarative.named import called
+from beam_spark_runner.transforms.declarative.processed import Requests
 from beam_spark_runner.transforms.declarative.returned import (
     check_callable,
     check_dropped,
@@ -37,13 +39,14 @@ class StateFuture:
     returned.
     """
 
-    __slots__ = ("_is_complete", "_machine", "_result", "_waiting")
+    __slots__ = ("_is_complete", "_machine", "_record", "_result", "_waiting")
 
     is_state_future = True
     """Recognises futures also if their class was pickled by value, and so is another one."""
 
     def __init__(self, machine: "ImmediateMachine") -> None:
         self._machine = machine
+        self._record = machine.record
         self._is_complete = False
         self._result: Any = None
         self._waiting: list[_Continuation] = []
@@ -63,7 +66,7 @@ class StateFuture:
     def then_combine(self, other: "StateFuture", fn: Callable[[Any, Any], Any]) -> "StateFuture":
         """Call ``fn`` with the results of this future and another one, once both are complete."""
         futures = [self, other]
-        return self._machine.combined(futures, "then_combine").then_apply(_Spread(fn))
+        return self._machine.combined(futures, "then_combine").then_apply(Spread(fn))
 
     def then_conditionally_apply(
         self,
@@ -133,6 +136,8 @@ class StateFuture:
     def _continue(self, continuation: "_Continuation") -> None:
         if self._is_complete:
             self._machine.later(continuation, self._result)
+        elif self._record is not self._machine.record:
+            raise RuntimeError("a future is used outside of the callbacks of its record")
         else:
             self._waiting.append(continuation)
 
@@ -145,22 +150,23 @@ class StateFuture:
 
 
 class ImmediateMachine:
-    """Completes futures where state accesses need not be waited for. Threads: one.
+    """Completes futures, and runs callbacks. Threads: one.
 
     Attributes:
         record: The record that is processed; None: none is.
+        requests: Accesses states. None: accesses need not be waited for, and are made at once.
     """
 
     def __init__(self) -> None:
         self.record: Any = None
+        self.requests: Requests | None = None
         self._ready: deque[tuple[_Continuation, Any]] = deque()
-        self._incomplete = 0  # futures of the record
 
     def run(self, record: Any, first: Callable[[Any], Any], element: Any) -> None:
         """Process a record: run its first code, and then callbacks until none is left.
 
         Args:
-            record: The record.
+            record: The record. If it ``waits`` for requests afterwards, ``resume`` continues it.
             first: The code that the process has declared for such records.
             element: The argument of ``first``.
 
@@ -173,36 +179,82 @@ class ImmediateMachine:
             if returned is not None:
                 check_dropped(returned, first)
                 check_future(returned, "the code of a record returns nothing, or", first)
-            while self._ready:
-                continuation, value = self._ready.popleft()
-                continuation.run(value)
-            if self._incomplete:
-                raise RuntimeError(
-                    "futures of a record wait for each other: a callback of then_compose has "
-                    "returned a future that waits for this callback"
-                )
+            self._run_callbacks()
         finally:
-            self.record = None
-            self._ready.clear()
-            self._incomplete = 0
+            self._stop()
 
-    def request(self, name: str, access: Callable[[Any], Any]) -> StateFuture:
+    def resume(self, record: Any, future: StateFuture, result: Any) -> None:
+        """Complete the future of a request of a record, and run the callbacks that follow.
+
+        Args:
+            record: The record.
+            future: The future; see ``Requests``.
+            result: Its result.
+
+        Raises:
+            RuntimeError: Futures of the record wait for each other.
+        """
+        self.record = record
+        try:
+            record.waits -= 1
+            future._complete(result)
+            self._run_callbacks()
+        finally:
+            self._stop()
+
+    def _run_callbacks(self) -> None:
+        while self._ready:
+            continuation, value = self._ready.popleft()
+            continuation.run(value)
+        if self.record.incomplete and not self.record.waits:
+            raise RuntimeError(
+                "futures of a record wait for each other: a callback of then_compose has "
+                "returned a future that waits for this callback"
+            )
+
+    def _stop(self) -> None:
+        self.record = None
+        self._ready.clear()
+
+    def request(
+        self,
+        name: str,
+        access: Callable[[Any], Any],
+        *,
+        is_read: bool = False,
+        is_lazy: bool = False,
+    ) -> StateFuture:
         """Access a state of the record.
 
         Args:
             name: The name of the state.
             access: Called with the state as the harness has it.
+            is_read: See ``Requests``.
+            is_lazy: See ``Requests``.
 
         Raises:
             RuntimeError: No record is processed.
         """
         self._check_running("a state")
-        return self.completed(access(self.record.states[name]))
+        record = self.record
+        state = record.states[name]
+        if self.requests is None:
+            return self.completed(access(state))
+        future = StateFuture(self)
+        found = self.requests.ask(
+            record, name, lambda: access(state), future, is_read=is_read, is_lazy=is_lazy
+        )
+        if found is None:
+            record.incomplete += 1
+            record.waits += 1
+        else:
+            future._is_complete, future._result = True, found[0]
+        return future
 
     def future(self) -> StateFuture:
         """Return a future that is not complete."""
         self._check_running("a future")
-        self._incomplete += 1
+        self.record.incomplete += 1
         return StateFuture(self)
 
     def completed(self, result: Any) -> StateFuture:
@@ -228,14 +280,15 @@ class ImmediateMachine:
             check_future(future, what)
         if not futures:
             return self.completed([])
-        combination = _Combination(len(futures), self.future())
+        result = self.future()
+        combination = Combination(len(futures), result._complete)
         for place, future in enumerate(futures):
-            future._continue(_Part(combination, place))
-        return combination.result
+            future._continue(Part(combination, place))
+        return result
 
     def count_complete(self) -> None:
         """Count that a future of ``future`` is complete."""
-        self._incomplete -= 1
+        self.record.incomplete -= 1
 
     def later(self, continuation: "_Continuation", value: Any) -> None:
         """Run a continuation once the code that runs now has returned."""
@@ -316,43 +369,6 @@ class _Pair:
 
     def run(self, value: Any) -> None:
         self._result._complete((self._holds, value))
-
-
-class _Combination:
-    """Gathers the results of several futures."""
-
-    def __init__(self, size: int, result: StateFuture) -> None:
-        self.result = result
-        self._missing = size
-        self._results: list[Any] = [None] * size
-
-    def take(self, place: int, value: Any) -> None:
-        self._results[place] = value
-        self._missing -= 1
-        if not self._missing:
-            self.result._complete(self._results)
-
-
-class _Part:
-    """One of the futures of a combination."""
-
-    def __init__(self, combination: _Combination, place: int) -> None:
-        self._combination, self._place = combination, place
-
-    def run(self, value: Any) -> None:
-        self._combination.take(self._place, value)
-
-
-class _Spread:
-    """A function of several arguments as one of a list of them."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        check_callable(fn)
-        self._fn = fn
-        self.__qualname__ = name_of(fn)  # by which errors name it
-
-    def __call__(self, values: list[Any]) -> Any:
-        return self._fn(*values)
 
 
 def _value_of(kind: _Kind, returned: Any, fn: Callable[..., Any]) -> Any:

@@ -21,6 +21,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 from typing_extensions import override
 
 from beam_spark_runner.transforms.declarative.declared_states import spec_of
+from beam_spark_runner.transforms.declarative.futures import ImmediateMachine
 from beam_spark_runner.transforms.declarative.keyed_process import (
     EXPIRATION,
     EXPIRATION_TIMER,
@@ -66,6 +67,9 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         tags: The tags that outputs may have.
     """
 
+    is_declarative = True
+    """Recognises such DoFns also if their class was pickled by value, and so is another one."""
+
     def __init__(
         self,
         process: KeyedProcess,
@@ -83,6 +87,11 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         if self.expires:
             self._timer_names.append(EXPIRATION_TIMER)
         self._make_methods(attributes)
+
+    @property
+    def machine(self) -> ImmediateMachine:
+        """What processes the records; after ``setup``."""
+        return self._declared.machine
 
     @override
     def __reduce__(self) -> Any:
@@ -103,8 +112,10 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
             f"timer_{number}": beam.DoFn.TimerParam(spec) for number, spec in enumerate(specs)
         }
         self._bind("process", _process, {**_OF_ELEMENTS, **states, **timers})
+        self._handlers: dict[str, tuple[str, str]] = {}  # handler and name, by the name of the spec
         for number, (name, spec) in enumerate(zip(self._timer_names, specs, strict=True)):
             handler = EXPIRATION if name == EXPIRATION_TIMER else HANDLERS[spec.time_domain]
+            self._handlers[spec.name] = handler, name
             code = _on_timer(name, handler)
             method = self._bind(f"on_timer_{number}", code, {**_OF_TIMERS, **states, **timers})
             on_timer(spec)(method)
@@ -184,6 +195,19 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
             # This runner fires it after the last timestamp, and others at the last one.
             context = {**context, "timestamp": context["timestamp"] - Duration(micros=1_000)}
         return self._declared.run_timer(handler, name, tag, context, *self._by_name(given))
+
+    def fire(
+        self, family: str, tag: str, context: Mapping[str, Any], given: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Process a timer, in a harness that does not call the methods of this DoFn.
+
+        Args:
+            family: The timer family.
+            tag: See ``run_timer``.
+            context: See ``run_timer``.
+            given: See ``run_element``.
+        """
+        return self.run_timer(*self._handlers[family], tag, context, given)
 
     def _by_name(self, given: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the states and the timers among the arguments of a method."""

@@ -217,7 +217,7 @@ class DeclaredProcess:
         of_element = {**context, "key": key, "value": value}
         record = Record("an element", of_element, states, timers, self._tags)
         self.machine.run(record, self.inputs[number], element)
-        return record.outputs
+        return record.taken()
 
     def run_timer(
         self,
@@ -243,7 +243,7 @@ class DeclaredProcess:
         record = Record(kind, context, states, timers, self._tags, has_own_time=is_expiry)
         fired = FiredTimer(name, tag, context["timestamp"])
         self.machine.run(record, self.handlers[handler], context["window"] if is_expiry else fired)
-        return record.outputs
+        return record.taken()
 
     def _declared_inputs(self) -> Sequence[Callable[[Any], Any]]:
         """Return the code for elements of each input."""

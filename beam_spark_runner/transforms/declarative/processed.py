@@ -3,8 +3,8 @@
 Pickled by value (see ``declarative``).
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import Timestamp
@@ -37,6 +37,11 @@ class Record:
         timers: The timers of its key and window, likewise.
         tags: The tags that outputs may have.
         has_own_time: Whether outputs have its timestamp, which is not the one that Beam would give.
+
+    Attributes:
+        variables: Its variables that are set, by name.
+        incomplete: How many of its futures are not complete.
+        waits: How many of its requests have no result yet.
     """
 
     def __init__(
@@ -52,7 +57,8 @@ class Record:
         self.kind, self.context, self._has_own_time = kind, context, has_own_time
         self.states, self.timers, self._tags = states, timers, tags
         self.variables: dict[str, Any] = {}
-        self.outputs: list[Any] = []  # as a DoFn returns them
+        self.incomplete = self.waits = 0
+        self._outputs: list[Any] = []  # as a DoFn returns them
 
     def emit(self, value: Any, tag: str | None, timestamp: Any) -> None:
         """Add an output, in the window of the record; see ``DeclarationContext.output``."""
@@ -69,4 +75,38 @@ class Record:
             pane = self.context.get("pane", PANE_INFO_UNKNOWN)
             window = self.context["window"]
             value = WindowedValue(value, Timestamp.of(timestamp), (window,), pane)
-        self.outputs.append(value if tag is None else TaggedOutput(tag, value))
+        self._outputs.append(value if tag is None else TaggedOutput(tag, value))
+
+    def taken(self) -> list[Any]:
+        """Return the outputs since the last call, as a DoFn returns them."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+
+class Requests(Protocol):
+    """Accesses states that have to be waited for."""
+
+    def ask(
+        self,
+        record: Any,
+        name: str,
+        access: Callable[[], Any],
+        future: Any,
+        *,
+        is_read: bool,
+        is_lazy: bool,
+    ) -> tuple[Any] | None:
+        """Access a state, now or later.
+
+        Args:
+            record: The record whose code runs.
+            name: The name of the state.
+            access: Accesses the state, and returns the result.
+            future: The future of the result.
+            is_read: Whether the access changes nothing, so that reads may overtake each other.
+            is_lazy: Whether the result reads the state when it is iterated.
+
+        Returns:
+            The result; None: ``ImmediateMachine.resume`` will be called with it.
+        """
+        ...

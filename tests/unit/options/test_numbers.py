@@ -27,6 +27,9 @@ NEEDED: dict[str, dict[str, Any]] = {
     "sdk_worker_parallelism": {"environment_type": "PROCESS"},
     "environment_cache_millis": {"environment_type": "PROCESS"},
     "timer_fire_batch_size": {"unaligned_splittable_timers": True},
+    "async_state_total_buffer_size": {"state_store": "unix://s"},
+    "async_state_active_buffer_size": {"state_store": "unix://s"},
+    "async_state_active_buffer_timeout_millis": {"state_store": "unix://s"},
 }
 JSON: list[Any] = [
     *(-1, 0, 0.5, 10**18, 1e300),

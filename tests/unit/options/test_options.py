@@ -5,6 +5,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
 from beam_spark_runner.options import RunnerConfig, SparkPortableRunnerOptions
 from beam_spark_runner.options.metrics_address import MetricsAddress
 
@@ -36,6 +37,17 @@ def test_the_folder_of_class_archives(monkeypatch: pytest.MonkeyPatch) -> None:
             7,
         ),
         (["--parallel_test_streams"], "parallel_test_streams", True),
+        ([], "in_flight", FLIGHT_LIMITS),
+        (
+            [
+                "--state_store=unix://s",
+                "--async_state_total_buffer_size=7",
+                "--async_state_active_buffer_size=5",
+                "--async_state_active_buffer_timeout_millis=3",
+            ],
+            "in_flight",
+            FLIGHT_LIMITS._replace(records=7, batch=5, wait_us=3_000),
+        ),
         (["--spark_master_url=spark://h:7077"], "spark_master_url", "spark://h:7077"),
         (["--spark_master_url", "sc://h"], "spark_master_url", "sc://h"),
         pytest.param(

@@ -29,7 +29,8 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.user_calls import map_all
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
-from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.beam.keyed import KeyedParDo
+from beam_spark_runner.harness.beam.keyed_creation import use_keys
 from beam_spark_runner.harness.beam.plugin.sdk_logging import sdk_logging
 from beam_spark_runner.harness.codec.blocks import BlockReader, BlockWriter, GroupToken
 from beam_spark_runner.harness.codec.columns import (

@@ -41,19 +41,22 @@ class Taken:
 class Running:
     """A bundle of the only keyed stage of a pipeline."""
 
-    def __init__(self, do_fn: beam.DoFn, windows: Any = None, *args: Any) -> None:
+    def __init__(self, do_fn: beam.DoFn | beam.PTransform, windows: Any = None, *args: Any) -> None:
+        step = do_fn if isinstance(do_fn, beam.PTransform) else beam.ParDo(do_fn, *args)
+
         def build(p: beam.Pipeline) -> None:
             pairs = p | beam.Impulse() | beam.FlatMap(list).with_output_types(tuple[int, Any])
             if windows is not None:
                 into = isinstance(windows, beam.WindowInto)
                 pairs |= windows if into else beam.WindowInto(windows)
             # A reader of another stage, so that the output leaves this one.
-            pairs | "keyed" >> beam.ParDo(do_fn, *args) | beam.Reshuffle() | beam.Map(print)
+            pairs | "keyed" >> step | beam.Reshuffle() | beam.Map(print)
 
         plan = compile_pipeline(proto_of(build))
         (id_,) = (id_ for id_, stage in plan.stages.items() if stage.is_keyed)
         self.taken = Taken()
-        self.stage = EmbeddedStage("keyed", describe(plan, id_))
+        self.description = describe(plan, id_)
+        self.stage = EmbeddedStage("keyed", self.description)
         self.bundle = self.start()
 
     def start(self, policy: KeyPolicy = BATCH) -> EmbeddedBundle:

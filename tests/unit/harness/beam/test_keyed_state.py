@@ -79,7 +79,7 @@ class Everything(beam.DoFn):  # type: ignore[misc]
 def test_state_reads_as_written_however_often_it_is_handed_to_the_backend(
     running: Any, monkeypatch: pytest.MonkeyPatch, most_calls: int
 ) -> None:
-    monkeypatch.setattr(keyed, "_MAX_CALLS", most_calls)
+    monkeypatch.setattr(keyed, "MAX_CALLS", most_calls)
     stage = running(Everything(), SlidingWindows(10, 5))
     windows = (IntervalWindow(0, 10), IntervalWindow(5, 15))
     for key in range(3):
@@ -109,7 +109,7 @@ def test_elements_of_a_key_may_alternate_between_any_number_of_windows(
 
 
 def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "_MAX_CALLS", 5)
+    monkeypatch.setattr(keyed, "MAX_CALLS", 5)
     stage = running(Everything())
     states, handler = stage.operation.states, stage.stage._state
     for key in range(100):
@@ -167,7 +167,7 @@ ANY = FastPrimitivesCoder()
 def test_long_values_are_handed_to_the_backend_early(
     running: Any, monkeypatch: pytest.MonkeyPatch, do_fn: beam.DoFn
 ) -> None:
-    monkeypatch.setattr(keyed, "_MAX_BYTES", 10_000)
+    monkeypatch.setattr(keyed, "MAX_BYTES", 10_000)
     stage = running(do_fn)
     held = []
     lengths = range(3_000, 3_020)

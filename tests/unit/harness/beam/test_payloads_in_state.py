@@ -71,7 +71,7 @@ def keeps(kind: str, values: list[Any]) -> beam.DoFn:
 def test_what_is_added_is_handed_on_in_time(
     running: Any, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
-    monkeypatch.setattr(keyed, "_MAX_BYTES", LIMIT)
+    monkeypatch.setattr(keyed, "MAX_BYTES", LIMIT)
     chance = random.Random(seed)
     values = [
         (number, nested(chance, chance.randint(0, 3), is_hashable=kind == "a set"))

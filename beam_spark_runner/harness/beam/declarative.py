@@ -1,0 +1,169 @@
+"""Declarative steps whose state is in a state store process many keys at the same time.
+
+Everything runs in the bundle's thread. In batch, and where state is on this host, these steps run
+as all other steps with state do.
+"""
+
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+from typing_extensions import override
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.beam.current_element import ChargedChunk, CurrentElement
+from beam_spark_runner.harness.beam.declarative_keys import KeyInFlight, KeysInFlight
+from beam_spark_runner.harness.beam.declarative_log import Element
+from beam_spark_runner.harness.beam.declarative_requests import StateRequest
+from beam_spark_runner.harness.beam.key_states import size_of
+from beam_spark_runner.harness.beam.keyed import KeyedParDo
+from beam_spark_runner.harness.values.constants import Kind
+from beam_spark_runner.semantics.timers import Instant, Timer
+from beam_spark_runner.state.policy import KeyPolicy
+from beam_spark_runner.state.store import StoredState
+
+
+def is_declarative(fn: Any) -> bool:
+    """Whether a DoFn is that of a ``DeclarativeKeyedProcess``."""
+    return getattr(fn, "is_declarative", False) is True
+
+
+class DeclarativeParDo(KeyedParDo):
+    """The DoFn of a ``DeclarativeKeyedProcess``. Threads: the bundle's.
+
+    It is a ``Step`` of ``KeysInFlight``.
+    """
+
+    _keys: KeysInFlight | None = None  # None: keys are processed one after another
+    _key = b""  # that of the last elements, encoded and nested
+
+    def prepare_declarative(self, fn: Any, coder: WindowedValueCoder) -> None:
+        """Set what ``prepare`` does not.
+
+        Args:
+            fn: The DoFn.
+            coder: The coder of the step's input.
+        """
+        self._fn, self._coder, self._template = fn, coder, self.states
+        self._element_coder = coder.wrapped_value_coder
+
+    @override
+    def use(self, policy: KeyPolicy) -> None:
+        self.states = self._template
+        super().use(policy)
+        store = policy.store
+        self._keys = None
+        if isinstance(store, StoredState) and store.batches is not None:
+            self._keys = KeysInFlight(
+                self,
+                self.step_name,
+                self.states,
+                self._coder,
+                store.batches,
+                policy,
+                self._interruption,
+                lambda: time.monotonic_ns() // 1_000,
+            )
+        self._fn.machine.requests = self._keys
+
+    @override
+    def begin_key(self, key: bytes) -> None:
+        if self._keys is None:
+            super().begin_key(key)
+        self._key = key
+
+    @override
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
+        if self._keys is None:
+            super().process_chunk(values, origins, kind)
+            return
+        key = self._key = self.states.encoded(values[0][0])
+        for value, origin in zip(*self._in_time(values, origins), strict=True):
+            size = size_of(value, self._element_coder)
+            for window in origin.windows:
+                part = origin
+                if len(origin.windows) > 1:
+                    part = WindowedValue(value, origin.timestamp, (window,), origin.pane_info)
+                self._keys.add(key, value, part, size)
+
+    @override
+    def count(self, elements: int) -> None:
+        if self._keys is None:
+            super().count(elements)
+
+    @override
+    def advance_key(self, to: Instant) -> None:
+        if self._keys is None:
+            super().advance_key(to)
+        else:
+            self._keys.advance(self._key, to, ends=True)
+
+    @override
+    def fire_due(self, to: Instant) -> None:
+        if self._keys is None:
+            super().fire_due(to)
+        else:
+            self._keys.advance(self._key, to, ends=False)
+
+    @override
+    def settle(self) -> None:
+        if self._keys is not None:
+            self._keys.settle()
+
+    def finish(self) -> None:
+        """See Beam's ``Operation``: at the end of the bundle."""
+        if self._keys is not None and not self._keys.are_settled:
+            raise InvariantError(f"{self.step_name} ends with elements in flight")
+        super().finish()
+
+    # -- a step of the keys in flight --------------------------------------------------------------
+
+    def run_element(self, key: KeyInFlight, element: Element) -> None:
+        """See ``Step``."""
+        value, origin = element
+        call = self._called(key)
+        key.value, key.origin = value, origin
+        with self.scoped_process_state, ChargedChunk(self.step_name, call.current_element):
+            for _, results in call.results([value], [origin]):
+                self._outputs.handle_process_outputs(origin, results)
+
+    def run_timer(self, key: KeyInFlight, timer: Timer) -> None:
+        """See ``Step``."""
+        user_key, pane = timer.payload
+        window, timestamp = timer.id.window, Timestamp(micros=timer.fires_us)
+        key.value, key.origin = None, WindowedValue(None, timestamp, (window,))
+        context = {"key": user_key, "timestamp": timestamp, "window": window}
+        call = self._called(key)
+        with self.scoped_process_state, self.charged(key):
+            given = call.states_and_timers(user_key, window, timestamp, pane)
+            results = self._fn.fire(timer.id.family, timer.id.tag, context, given)
+            self._outputs.handle_process_outputs(key.origin, results)
+
+    def resume(self, key: KeyInFlight, request: StateRequest, result: Any) -> None:
+        """See ``Step``."""
+        with self.scoped_process_state, self.charged(key):
+            self._fn.machine.resume(request.record, request.future, result)
+            self._outputs.handle_process_outputs(key.origin, request.record.taken())
+
+    def charged(self, key: KeyInFlight) -> AbstractContextManager[None]:
+        """See ``Step``."""
+        element = CurrentElement()
+        if key.value is not None:
+            next(element.iterate([key.value]))
+        return ChargedChunk(self.step_name, element)
+
+    def forget_arguments(self) -> None:
+        """See ``Step``."""
+        self._forget_call()
+
+    def _called(self, key: KeyInFlight) -> Any:
+        """Return what calls the DoFn, with the states of a key."""
+        self.states = key.states
+        if self._call is None:
+            assert self._make_call is not None
+            self._call = self._make_call(self._expect_expiry)
+        self._call.use(key.states)
+        return self._call
