@@ -99,7 +99,7 @@ return {redis.call('HGET', KEYS[1], ''), redis.call('ZCARD', set),
 """Returns the tag, the number of all members of a sorted set, and some in their order."""
 
 PACKS_FROM = """
-return {redis.call('HGET', KEYS[1], ''), redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 1000)}
+return {redis.call('HGET', KEYS[1], ''), redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 4000)}
 """
 """Returns the tag, and a page of packs with its cursor."""
 
