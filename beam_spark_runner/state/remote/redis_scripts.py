@@ -71,15 +71,26 @@ end
 OPEN = (
     _TAG
     + """
-local base = KEYS[1]
-local found = {redis.call('HGET', base, ''), sizes_of(base)}
-for _, letter in ipairs({'c', 'e', 'h'}) do
-  found[#found + 1] = redis.call('ZRANGE', base .. ':' .. letter, 0, 0)
+local opened = {}
+for number, base in ipairs(KEYS) do
+  local set = base .. ':'
+  local tag, packs = redis.call('HGET', base, ''), redis.call('HLEN', base)
+  if packs <= (tag and 1 or 0)
+      and redis.call('EXISTS', set .. 'o', set .. 'n', set .. 'c', set .. 'e', set .. 'h') == 0 then
+    opened[number] = {tag}
+  else
+    local found = {tag, sizes_of(base)}
+    for _, letter in ipairs({'c', 'e', 'h'}) do
+      found[#found + 1] = redis.call('ZRANGE', set .. letter, 0, 0)
+    end
+    opened[number] = found
+  end
 end
-return found
+return opened
 """
 )
-"""Returns the tag, the sizes of the five structures (-1: it is damaged), and first members."""
+"""Returns of each group the tag, the sizes of the five structures (-1: it is damaged), and first
+members; only the tag of a group that is empty."""
 
 VALUES = """
 local values = KEYS[1] .. ':o'
@@ -107,27 +118,34 @@ APPLY = (
     _TAG
     + _CHANGE
     + """
-local base, expected, version, mode = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local expected, version, mode = ARGV[1], ARGV[2], ARGV[3]
 local index, is_last = tonumber(ARGV[4]), ARGV[5] == '1'
-local parts = parts_of(redis.call('HGET', base, ''))
-if parts[1] == version then return 1 end
-if parts[1] ~= expected then return 0 end
-local following = 0
-if parts[2] == version then
-  if parts[3] == mode then following = tonumber(parts[4]) end
-elseif parts[2] ~= '' then
-  local epoch = tonumber(string.match(version, '^(%d+)'))
-  if tonumber(string.match(parts[2], '^(%d+)')) >= epoch then return 0 end
+local function apply(base)
+  local parts = parts_of(redis.call('HGET', base, ''))
+  if parts[1] == version then return 1 end
+  if parts[1] ~= expected then return 0 end
+  local following = 0
+  if parts[2] == version then
+    if parts[3] == mode then following = tonumber(parts[4]) end
+  elseif parts[2] ~= '' then
+    local epoch = tonumber(string.match(version, '^(%d+)'))
+    if tonumber(string.match(parts[2], '^(%d+)')) >= epoch then return 0 end
+  end
+  if index > following then return 0 end
+  change_all(base, parts, 6)
+  parts[2], parts[3], parts[4] = version, mode, math.max(following, index + 1)
+  if is_last then parts[1], parts[2], parts[3], parts[4] = version, '', '', '' end
+  redis.call('HSET', base, '', text_of(parts))
+  return 1
 end
-if index > following then return 0 end
-change_all(base, parts, 6)
-parts[2], parts[3], parts[4] = version, mode, math.max(following, index + 1)
-if is_last then parts[1], parts[2], parts[3], parts[4] = version, '', '', '' end
-redis.call('HSET', base, '', text_of(parts))
-return 1
+local accepted = {}
+for number, base in ipairs(KEYS) do accepted[number] = apply(base) end
+return accepted
 """
 )
-"""Applies a chunk; returns 1 if it was accepted."""
+"""Applies a chunk to groups: to one, or to several if it changes nothing; returns 1 for each that
+has accepted it.
+"""
 
 ADD = (
     _TAG

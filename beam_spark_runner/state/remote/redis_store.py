@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ _ANSWERS_WITHIN_S = 30.0
 _EXPIRES_S = 3600  # temporary names of a rebuild whose task has died
 _SETS = {**{each: each.value for each in INDEXES}, Structure.OUTLYING: b"n"}
 _COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES)
+_NOTHING = (0,) * len(_COUNTED)
+_AT_ONCE = 64  # groups on which one script works
 _Command: TypeAlias = tuple[Any, ...]
 
 
@@ -84,10 +87,9 @@ class RedisStore:
 
     def open(self, groups: Sequence[int]) -> Sequence[Opened]:
         """See ``KeyStore``."""
-        return [
-            _opened(*found)
-            for found in self._execute([_script(scripts.OPEN, self._base(each)) for each in groups])
-        ]
+        bases = [self._base(each) for each in groups]
+        commands = [_script(scripts.OPEN, some) for some in _parts(bases, _AT_ONCE)]
+        return [_opened(*found) for reply in self._execute(commands) for found in reply]
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reply]:
         """See ``KeyStore``."""
@@ -96,20 +98,17 @@ class RedisStore:
 
     def apply(self, chunks: Sequence[Chunk]) -> Sequence[bool]:
         """See ``KeyStore``."""
-        commands = [
-            _script(
-                scripts.APPLY,
-                self._base(chunk.group),
-                _text(chunk.expected),
-                _text(chunk.version),
-                "d" if chunk.is_direct else "a",
-                chunk.number,
-                int(chunk.is_last),
-                *_coded(chunk.changes),
+        commands = []
+        for same, together in itertools.groupby(chunks, lambda each: each._replace(group=0)):
+            bases = [self._base(each.group) for each in together]
+            at_once = 1 if same.changes else _AT_ONCE
+            arguments = (
+                *(_text(same.expected), _text(same.version), "d" if same.is_direct else "a"),
+                *(same.number, int(same.is_last), *_coded(same.changes)),
             )
-            for chunk in chunks
-        ]
-        return [reply == 1 for reply in self._execute(commands)]
+            for some in _parts(bases, at_once):
+                commands.append(_script(scripts.APPLY, some, *arguments))
+        return [accepted == 1 for reply in self._execute(commands) for accepted in reply]
 
     def install(self, group: int, version: ShardVersion | None) -> Installation:
         """See ``KeyStore``."""
@@ -188,8 +187,8 @@ class _Installation:
 
     def finish(self) -> None:
         """See ``Installation``."""
-        script = ("EVALSHA", _digest(scripts.FINISH), 2, self._base, self._new)
-        self._do((*script, _text(self._version), self._added), -1)
+        bases = self._base, self._new
+        self._do(_script(scripts.FINISH, bases, _text(self._version), self._added), -1)
 
     def abandon(self) -> None:
         """See ``Installation``."""
@@ -201,12 +200,13 @@ class _Installation:
             raise StateStoreError(self._place, "it has lost what was just written to it")
 
 
-def _script(text: str, base: str, *arguments: Any) -> _Command:
-    return ("EVALSHA", _digest(text), 1, base, *arguments)
+def _script(text: str, bases: str | Sequence[str], *arguments: Any) -> _Command:
+    keys = (bases,) if isinstance(bases, str) else bases
+    return ("EVALSHA", _DIGESTS[text], len(keys), *keys, *arguments)
 
 
-def _digest(text: str) -> str:
-    return _DIGESTS[text]
+def _parts(bases: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (bases[at : at + size] for at in range(0, len(bases), size))
 
 
 _ALL = (
@@ -229,6 +229,7 @@ def _text(version: ShardVersion | None) -> str:
     return "" if version is None else f"{version.epoch}.{version.attempt}"
 
 
+@functools.lru_cache(256)
 def _version(text: bytes) -> DeltaId | None:
     if not text:
         return None
@@ -254,7 +255,16 @@ def _count(coded: bytes | None, structure: Structure) -> int:
     return 0 if coded is None else int(coded.split(b"|")[4 + _COUNTED.index(structure)])
 
 
-def _opened(tag: bytes | None, sizes: Sequence[int], *firsts: Sequence[bytes]) -> Opened:
+@functools.lru_cache(256)  # all groups of a partition have few tags
+def _empty(tag: bytes | None) -> Opened:
+    return Opened(_tag(tag, _NOTHING), dict.fromkeys(_COUNTED, 0), {})
+
+
+def _opened(
+    tag: bytes | None, sizes: Sequence[int] | None = None, *firsts: Sequence[bytes]
+) -> Opened:
+    if sizes is None:
+        return _empty(tag)
     return Opened(
         _tag(tag, sizes),
         dict(zip(_COUNTED, sizes, strict=True)),
