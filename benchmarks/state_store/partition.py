@@ -13,11 +13,13 @@ import redis
 
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.store_address import StateStoreAddress
+from beam_spark_runner.recovery.heads import KeyedHead
 from beam_spark_runner.recovery.sweep import keyed_delta_name
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
-from beam_spark_runner.state.chain import ShardVersion, head_of
+from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_stores import key_store
+from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.shards import open_shard
 from beam_spark_runner.state.store import StoredState
@@ -53,6 +55,7 @@ class Partition:
         deltas.mkdir(parents=True)
         self._deltas = MountedFolder(str(deltas))
         self._head: ShardVersion | None = None
+        self._keyed_head = KeyedHead()
         self._number = 0
         self._chance = random.Random(1)
 
@@ -82,7 +85,7 @@ class Partition:
             if self._address is None:
                 self._head = shard.seal(version)
             else:
-                self._head = head_of(shard.seal(version))
+                self._keyed_head = shard.seal(version)
 
     def first_read(self, keys: list[bytes]) -> float:
         """Return the seconds until the first key of a block has been read."""
@@ -107,17 +110,16 @@ class Partition:
                 yield _Kept(StoredState(shard, _NUMBER, lambda cell, data: 1), shard)
             return
         store = key_store(self._address, "benchmark", _NUMBER)
+        deltas = KeyedDeltas(self._deltas, _name_of, 0, self._keyed_head)
         groups = range(KEY_GROUPS)
-        with KeyedShard(
-            store, groups, KEY_GROUPS, self._deltas, _name_of, self._head, self.local
-        ) as keyed:
+        with KeyedShard(store, groups, KEY_GROUPS, deltas, self.local) as keyed:
             records = keyed.records
             state = StoredState(records, 0, lambda cell, data: 1, lists_holds=True, ask=records.ask)
             yield _Kept(state, keyed)
 
 
-def _name_of(version: ShardVersion) -> str:
-    return keyed_delta_name("job", _NUMBER, 0, *version)
+def _name_of(partition: int, version: ShardVersion) -> str:
+    return keyed_delta_name("job", _NUMBER, partition, *version)
 
 
 def keys(port: int, folder: Path, arguments: argparse.Namespace) -> None:

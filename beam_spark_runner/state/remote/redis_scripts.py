@@ -7,6 +7,9 @@ of due times and holds. All members have the score 0, so that they are in the or
 member of an index is a name and a value; no name is the beginning of another one, and no value
 begins with the greatest byte.
 
+The first keys of a script are bases. In a Cluster, all other keys of the groups follow, so that a
+node executes it only if it has all of them, or none of them exists elsewhere.
+
 A tag is text: the complete version, the version that is being applied, its mode, the number of its
 next chunk, and the numbers of packs, outlying values, and members of the three indexes, each
 followed by a vertical bar.
@@ -25,6 +28,13 @@ local function parts_of(tag)
 end
 local function text_of(parts)
   return table.concat(parts, '|') .. '|'
+end
+local function groups_in(keys)
+  local bases = {}
+  for _, key in ipairs(keys) do
+    if string.sub(key, -1) == '}' then bases[#bases + 1] = key end
+  end
+  return bases
 end
 local function sizes_of(base)
   local packs = redis.call('HLEN', base)
@@ -72,7 +82,7 @@ OPEN = (
     _TAG
     + """
 local opened = {}
-for number, base in ipairs(KEYS) do
+for number, base in ipairs(groups_in(KEYS)) do
   local set = base .. ':'
   local tag, packs = redis.call('HGET', base, ''), redis.call('HLEN', base)
   if packs <= (tag and 1 or 0)
@@ -139,7 +149,7 @@ local function apply(base)
   return 1
 end
 local accepted = {}
-for number, base in ipairs(KEYS) do accepted[number] = apply(base) end
+for number, base in ipairs(groups_in(KEYS)) do accepted[number] = apply(base) end
 return accepted
 """
 )
