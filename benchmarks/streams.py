@@ -42,7 +42,7 @@ _KEYS = 10_000_000
 _AFTER_ALL = _KEYS  # event time, in seconds
 
 
-class _Notes(beam.DoFn):  # type: ignore[misc]
+class Notes(beam.DoFn):  # type: ignore[misc]
     """Records when elements arrive."""
 
     def __init__(self, path: Path) -> None:
@@ -53,11 +53,13 @@ class _Notes(beam.DoFn):  # type: ignore[misc]
             stream.write(f"{time.time()} {element[0]}\n")
 
 
-def _noted(path: Path) -> list[list[float]]:
+def noted(path: Path) -> list[list[float]]:
+    """Return the times at which elements arrived, and their first fields."""
     return [[float(each) for each in line.split()] for line in path.read_text().splitlines()]
 
 
-def _run(session: Any, build: Callable[[beam.Pipeline], Any], *flags: str) -> float:
+def run(session: Any, build: Callable[[beam.Pipeline], Any], *flags: str) -> float:
+    """Run a pipeline; return the seconds."""
     return _run_on(SparkPortableRunner(session), build, *flags)
 
 
@@ -73,7 +75,8 @@ def _percentiles(label: str, seconds: Iterable[float]) -> None:
     print(f"{label}: p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms")
 
 
-def _at_once() -> beam.WindowInto:
+def at_once() -> beam.WindowInto:
+    """Return a window that fires for each element."""
     return beam.WindowInto(
         GlobalWindows(),
         trigger=Repeatedly(AfterCount(1)),
@@ -81,7 +84,8 @@ def _at_once() -> beam.WindowInto:
     )
 
 
-def _through_levels(values: Any, levels: int) -> Any:
+def through_levels(values: Any, levels: int) -> Any:
+    """Group elements again and again, so that a pipeline has so many levels."""
     for level in range(levels - 1):
         values = (
             values
@@ -101,11 +105,11 @@ def epochs(session: Any, folder: Path) -> None:
             for number in range(300):
                 events.add_elements([TimestampedValue((number, number), number)])
             events.advance_watermark_to_infinity()
-            windowed = p | events | _at_once()
-            _through_levels(windowed, levels) | beam.ParDo(_Notes(path))
+            windowed = p | events | at_once()
+            through_levels(windowed, levels) | beam.ParDo(Notes(path))
 
-        _run(session, build)
-        times = [at for at, _ in _noted(path)]
+        run(session, build)
+        times = [at for at, _ in noted(path)]
         between = [later - at for at, later in itertools.pairwise(times[100:])]
         _percentiles(f"an epoch of {levels} levels", between)
 
@@ -118,12 +122,12 @@ def latency(session: Any, folder: Path) -> None:
         began = time.time() + 5
         ticks = p | PeriodicImpulse(began, began + 60, 0.001)
         now = ticks | beam.Map(lambda at: (float(at), float(at)))
-        _through_levels(now | _at_once(), 3) | beam.ParDo(_Notes(path))
+        through_levels(now | at_once(), 3) | beam.ParDo(Notes(path))
 
-    _run(session, build, "--batch_interval_millis=200")
-    noted = sorted(_noted(path), key=lambda each: each[1])
-    print(f"{len(noted)} elements")
-    _percentiles("from element to sink", [at - due for at, due in noted[len(noted) // 6 :]])
+    run(session, build, "--batch_interval_millis=200")
+    arrived = sorted(noted(path), key=lambda each: each[1])
+    print(f"{len(arrived)} elements")
+    _percentiles("from element to sink", [at - due for at, due in arrived[len(arrived) // 6 :]])
 
 
 class _Ranges(RestrictionProvider):  # type: ignore[misc]
@@ -183,7 +187,7 @@ def _side_by_side(session: Any, label: str, size: int, keys: int, step: Any) -> 
             def build(p: beam.Pipeline, kind: type[_Source] = kind) -> None:
                 _windows(p, kind, size, keys) | step | beam.Map(len)
 
-            taken.append(_run(session, build))
+            taken.append(run(session, build))
     batch, stream = (min(taken[1:]) for taken in seconds.values())
     print(
         f"{label}, {size:,} elements: batch {batch:.1f} s, stream {stream:.1f} s: "
@@ -210,7 +214,7 @@ def _beside_prism(session: Any, label: str, size: int, keys: int, step: Any, loc
     ours, peer = (
         min(seconds)
         for seconds in zip(
-            *((_run(session, build), _run_on(PrismRunner(), build, *flags)) for _ in range(2)),
+            *((run(session, build), _run_on(PrismRunner(), build, *flags)) for _ in range(2)),
             strict=True,
         )
     )
@@ -268,7 +272,7 @@ def timers(session: Any, folder: Path) -> None:
         watcher = threading.Thread(target=_watch, args=(checkpoints, commits, ended))
         watcher.start()
         try:
-            _run(session, build, f"--checkpoint_dir={checkpoints}", *flags)
+            run(session, build, f"--checkpoint_dir={checkpoints}", *flags)
         finally:
             ended.set()
         watcher.join()
@@ -323,7 +327,7 @@ def keys(session: Any, folder: Path) -> None:
     for each in watchers:
         each.start()
     try:
-        seconds = _run(session, build, *flags)
+        seconds = run(session, build, *flags)
     finally:
         ended.set()
     for each in watchers:

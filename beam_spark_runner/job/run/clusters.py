@@ -7,22 +7,26 @@ from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.driving.tables import NoTables, Tables
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.rows.row_memory import ROW_SHARES, BlockFile, RowMemory
 from beam_spark_runner.engine.shared_file import share_file
 from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.cluster import InProcessCluster
 from beam_spark_runner.job.files.job_storage import JobStorage
+from beam_spark_runner.job.files.shard_places import checkpoints_in
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.recovery import JobRecovery
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.values import IN_PROCESS
 from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.spark.driver.cluster import SparkCluster, SparkClusterSettings
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
+from beam_spark_runner.spark.session.store_preflight import check_executors_reach
 
 
 def cluster_of(
@@ -121,7 +125,21 @@ def tables_of(plan: Plan, session: Session, recovery: JobRecovery | None) -> Tab
     return NoTables()
 
 
-def check_tasks_can_run(session: Session, config: RunnerConfig) -> None:
+def check_executors_of(session: Session, config: RunnerConfig) -> None:
     """Check the executors of a Spark, see ``check_executors``."""
     if isinstance(session, SessionHandle):
         check_executors(session, config.shared_storage, config.executor_environment)
+
+
+def commits_in(
+    session: Session, job_id: str, places: ShardLocations, config: RunnerConfig
+) -> Checkpoints:
+    """Return where a streaming job commits its epochs; all executors reach its state store.
+
+    See ``checkpoints_in`` and ``check_executors_reach`` for the errors.
+    """
+    checkpoints = checkpoints_in(places, config)
+    if isinstance(session, SessionHandle) and places.state_store is not None:
+        with session.job_scope(job_id, "Verify executors"):
+            check_executors_reach(session, places.state_store)
+    return checkpoints

@@ -23,10 +23,10 @@ from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.files.job_storage import JobStorage
 from beam_spark_runner.job.files.last_commit import warn_of_last_commit
-from beam_spark_runner.job.files.shard_places import checkpoints_in, save_job
+from beam_spark_runner.job.files.shard_places import save_job
 from beam_spark_runner.job.files.temporary_files import may_be_continued, remove_temporary_files_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob
-from beam_spark_runner.job.run.clusters import check_tasks_can_run, cluster_of, tables_of
+from beam_spark_runner.job.run.clusters import check_executors_of, cluster_of, commits_in, tables_of
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.event_service import events_of_test_streams
 from beam_spark_runner.job.run.last_steps import taking_at_end
@@ -276,7 +276,7 @@ class Job:
         if self._recovery is not None:
             self._recovery.begin(self.plan, self._session, self.job_id, self._control)
         with self._session.job_scope(self.job_id, "Verify executors"):
-            check_tasks_can_run(self._session, self._config)
+            check_executors_of(self._session, self._config)
             self._control.check()
             self._storage.open()
         self._telemetry = listen(
@@ -304,7 +304,7 @@ class Job:
         shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
-        checkpoints = checkpoints_in(shards, self._config)
+        checkpoints = commits_in(self._session, self.job_id, shards, self._config)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
             was_drained = run_epochs(
                 self.plan,

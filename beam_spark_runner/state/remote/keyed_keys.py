@@ -19,6 +19,7 @@ _CELLS, _DUE, _HOLDS = b"c", b"d", b"h"
 _TIME_BYTES = 8
 _INDEXES = {b"de": Structure.EVENT, b"dp": Structure.CLOCK}
 _PREFIXES = {Structure.EVENT: b"de", Structure.CLOCK: b"dp", Structure.HOLDS: b"h"}
+_STRUCTURES = {each.value: each for each in Structure}
 _GROUP_BYTES = 4
 
 
@@ -91,7 +92,7 @@ def delta_key(group: int, structure: Structure, name: bytes = b"") -> bytes:
 def split_delta_key(key: bytes) -> tuple[int, Structure, bytes]:
     """Return what ``delta_key`` was made from."""
     group = int.from_bytes(key[:_GROUP_BYTES], "big")
-    return group, Structure(key[_GROUP_BYTES : _GROUP_BYTES + 1]), key[_GROUP_BYTES + 1 :]
+    return group, _STRUCTURES[key[_GROUP_BYTES : _GROUP_BYTES + 1]], key[_GROUP_BYTES + 1 :]
 
 
 def _part_end(coded: bytes, start: int) -> int:

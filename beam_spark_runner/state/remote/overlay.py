@@ -23,8 +23,8 @@ class Overlay:
     All methods raise ``ShardStorageError`` if the local disk does not work.
 
     Args:
-        folder: A folder on the local disk, in which a temporary one is made. Those that killed
-            processes have left there are removed.
+        folder: A folder on the local disk, in which the first change makes a temporary one. Then
+            those that killed processes have left there are removed.
 
     Attributes:
         changes: How many changes were made, so that readers notice new ones.
@@ -32,35 +32,21 @@ class Overlay:
 
     def __init__(self, folder: Path) -> None:
         self.changes = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _remove_left_ones(folder)
-            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
-        except OSError as error:
-            raise ShardStorageError(str(folder), str(error)) from error
-        try:
-            self._lock = _locked(self._folder, waits=True)  # until another one has looked at it
-            self._env = scratch_environment(self._folder)
-            self._txn = self._env.begin(write=True)
-        except (OSError, lmdb.Error) as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise ShardStorageError(str(folder), str(error)) from error
-        self._is_closed = False
-        self._room = DiskSpaceCheck(self._folder)
+        self._folder = folder
+        self._file: _OverlayFile | None = None
 
     def close(self) -> None:
         """Remove everything. May be called again."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._env.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def get(self, key: bytes) -> tuple[bool, bytes | None]:
         """Return whether a record was changed, and its new value."""
+        if self._file is None:
+            return False, None
         try:
-            coded = self._txn.get(key)
+            coded = self._file.txn.get(key)
         except lmdb.Error as error:
             raise self._failed(error) from error
         return (False, None) if coded is None else (True, _value_of(coded))
@@ -68,8 +54,10 @@ class Overlay:
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the new value of a record; None: it is removed."""
         try:
-            self._room.reserve(len(key) + len(value or b""))
-            self._txn.put(key, _REMOVED if value is None else _PUT + value)
+            if self._file is None:
+                self._file = _OverlayFile(self._folder)
+            self._file.room.reserve(len(key) + len(value or b""))
+            self._file.txn.put(key, _REMOVED if value is None else _PUT + value)
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
         self.changes += 1
@@ -84,8 +72,10 @@ class Overlay:
 
     def next(self, start: bytes, *, is_passed: bool = False) -> tuple[bytes, bytes | None] | None:
         """Return the first changed record at or after a key, or only after it if ``is_passed``."""
+        if self._file is None:
+            return None
         try:
-            cursor = self._txn.cursor()
+            cursor = self._file.txn.cursor()
             is_valid = cursor.set_range(start) if start else cursor.first()
             if is_valid and is_passed and cursor.key() == start:
                 is_valid = cursor.next()
@@ -99,8 +89,10 @@ class Overlay:
         Args:
             prefix: The prefix.
         """
+        if self._file is None:
+            return
         try:
-            cursor = self._txn.cursor()
+            cursor = self._file.txn.cursor()
             is_valid = cursor.set_range(prefix) if prefix else cursor.first()
             while is_valid and (key := cursor.key()).startswith(prefix):
                 yield key, _value_of(cursor.value())
@@ -110,6 +102,37 @@ class Overlay:
 
     def _failed(self, error: Exception) -> ShardStorageError:
         return ShardStorageError(str(self._folder), str(error))
+
+
+class _OverlayFile:
+    """The file of an overlay, which one process uses.
+
+    Args:
+        parent: Where its folder is made.
+
+    Raises:
+        OSError: The disk does not work.
+        lmdb.Error: Likewise.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_ones(parent)
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        try:
+            self._lock = _locked(self._folder, waits=True)  # until another one has looked at it
+            self._env = scratch_environment(self._folder)
+            self.txn = self._env.begin(write=True)
+            self.room = DiskSpaceCheck(self._folder)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._env.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
 
 
 def _value_of(coded: bytes) -> bytes | None:

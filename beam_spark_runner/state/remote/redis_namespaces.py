@@ -1,21 +1,18 @@
-"""The namespaces of checkpoints in Redis or Valkey, and what a server must be able to do."""
+"""The namespaces of checkpoints in Redis or Valkey."""
 
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-import redis
-
-from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.store_address import StateStoreAddress
-from beam_spark_runner.state.remote.key_store import StateStoreError
-from beam_spark_runner.state.remote.redis_store import RedisStore, client_of
+from beam_spark_runner.state.remote.redis_checks import check_server
+from beam_spark_runner.state.remote.redis_client import RedisClient, client_of, reaching
+from beam_spark_runner.state.remote.redis_store import RedisStore
 
 _OWNERS, _EPOCHS = "bsr:owners", "bsr:epochs"
-_OPTION = "state_store"
 _SCANNED = 1_000  # names that the server looks at in one step
 
 
@@ -65,28 +62,10 @@ class RedisNamespaces:
             client.hdel(_EPOCHS, namespace)
 
     def check(self) -> None:
-        """Check that the server can have keys.
+        """Check that the server can have keys; see ``check_server`` for the errors."""
+        check_server(self._address)
 
-        Raises:
-            OptionsError: It is a replica, or it evicts keys.
-            StateStoreError: It is not reachable, or refuses commands.
-        """
-        with self._reaching() as client:
-            info: Mapping[str, Any] = client.info()
-            if info.get("redis_mode") == "cluster":
-                raise OptionsError(_OPTION, "is a Redis Cluster, which is not supported yet")
-            RedisStore(client, self._address.url, "check", 0).open([0])
-        if info.get("role") == "slave":
-            raise OptionsError(_OPTION, "is a replica; name the primary, which can be written")
-        policy = info.get("maxmemory_policy", "noeviction")
-        if info.get("maxmemory") and policy != "noeviction":
-            raise OptionsError(
-                _OPTION,
-                f"removes keys when its memory is full (maxmemory-policy {policy}), and they would "
-                "be copied to it again and again; set maxmemory-policy to noeviction",
-            )
-
-    def _reaching(self) -> AbstractContextManager[redis.Redis]:
+    def _reaching(self) -> AbstractContextManager[RedisClient]:
         return _reaching(self._address)
 
 
@@ -141,8 +120,6 @@ def drop_namespace(address: StateStoreAddress, namespace: str) -> int:
 
 
 @contextmanager
-def _reaching(address: StateStoreAddress) -> Iterator[redis.Redis]:
-    try:
+def _reaching(address: StateStoreAddress) -> Iterator[RedisClient]:
+    with reaching(address.url):
         yield client_of(address)
-    except (redis.RedisError, OSError) as error:
-        raise StateStoreError(address.url, str(error)) from error

@@ -7,6 +7,9 @@ of due times and holds. All members have the score 0, so that they are in the or
 member of an index is a name and a value; no name is the beginning of another one, and no value
 begins with the greatest byte.
 
+The first keys of a script are bases. In a Cluster, all other keys of the groups follow, so that a
+node executes it only if it has all of them, or none of them exists elsewhere.
+
 A tag is text: the complete version, the version that is being applied, its mode, the number of its
 next chunk, and the numbers of packs, outlying values, and members of the three indexes, each
 followed by a vertical bar.
@@ -25,6 +28,13 @@ local function parts_of(tag)
 end
 local function text_of(parts)
   return table.concat(parts, '|') .. '|'
+end
+local function groups_in(keys)
+  local bases = {}
+  for _, key in ipairs(keys) do
+    if string.sub(key, -1) == '}' then bases[#bases + 1] = key end
+  end
+  return bases
 end
 local function sizes_of(base)
   local packs = redis.call('HLEN', base)
@@ -71,15 +81,26 @@ end
 OPEN = (
     _TAG
     + """
-local base = KEYS[1]
-local found = {redis.call('HGET', base, ''), sizes_of(base)}
-for _, letter in ipairs({'c', 'e', 'h'}) do
-  found[#found + 1] = redis.call('ZRANGE', base .. ':' .. letter, 0, 0)
+local opened = {}
+for number, base in ipairs(groups_in(KEYS)) do
+  local set = base .. ':'
+  local tag, packs = redis.call('HGET', base, ''), redis.call('HLEN', base)
+  if packs <= (tag and 1 or 0)
+      and redis.call('EXISTS', set .. 'o', set .. 'n', set .. 'c', set .. 'e', set .. 'h') == 0 then
+    opened[number] = {tag}
+  else
+    local found = {tag, sizes_of(base)}
+    for _, letter in ipairs({'c', 'e', 'h'}) do
+      found[#found + 1] = redis.call('ZRANGE', set .. letter, 0, 0)
+    end
+    opened[number] = found
+  end
 end
-return found
+return opened
 """
 )
-"""Returns the tag, the sizes of the five structures (-1: it is damaged), and first members."""
+"""Returns of each group the tag, the sizes of the five structures (-1: it is damaged), and first
+members; only the tag of a group that is empty."""
 
 VALUES = """
 local values = KEYS[1] .. ':o'
@@ -99,7 +120,7 @@ return {redis.call('HGET', KEYS[1], ''), redis.call('ZCARD', set),
 """Returns the tag, the number of all members of a sorted set, and some in their order."""
 
 PACKS_FROM = """
-return {redis.call('HGET', KEYS[1], ''), redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 1000)}
+return {redis.call('HGET', KEYS[1], ''), redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 4000)}
 """
 """Returns the tag, and a page of packs with its cursor."""
 
@@ -107,27 +128,34 @@ APPLY = (
     _TAG
     + _CHANGE
     + """
-local base, expected, version, mode = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local expected, version, mode = ARGV[1], ARGV[2], ARGV[3]
 local index, is_last = tonumber(ARGV[4]), ARGV[5] == '1'
-local parts = parts_of(redis.call('HGET', base, ''))
-if parts[1] == version then return 1 end
-if parts[1] ~= expected then return 0 end
-local following = 0
-if parts[2] == version then
-  if parts[3] == mode then following = tonumber(parts[4]) end
-elseif parts[2] ~= '' then
-  local epoch = tonumber(string.match(version, '^(%d+)'))
-  if tonumber(string.match(parts[2], '^(%d+)')) >= epoch then return 0 end
+local function apply(base)
+  local parts = parts_of(redis.call('HGET', base, ''))
+  if parts[1] == version then return 1 end
+  if parts[1] ~= expected then return 0 end
+  local following = 0
+  if parts[2] == version then
+    if parts[3] == mode then following = tonumber(parts[4]) end
+  elseif parts[2] ~= '' then
+    local epoch = tonumber(string.match(version, '^(%d+)'))
+    if tonumber(string.match(parts[2], '^(%d+)')) >= epoch then return 0 end
+  end
+  if index > following then return 0 end
+  change_all(base, parts, 6)
+  parts[2], parts[3], parts[4] = version, mode, math.max(following, index + 1)
+  if is_last then parts[1], parts[2], parts[3], parts[4] = version, '', '', '' end
+  redis.call('HSET', base, '', text_of(parts))
+  return 1
 end
-if index > following then return 0 end
-change_all(base, parts, 6)
-parts[2], parts[3], parts[4] = version, mode, math.max(following, index + 1)
-if is_last then parts[1], parts[2], parts[3], parts[4] = version, '', '', '' end
-redis.call('HSET', base, '', text_of(parts))
-return 1
+local accepted = {}
+for number, base in ipairs(groups_in(KEYS)) do accepted[number] = apply(base) end
+return accepted
 """
 )
-"""Applies a chunk; returns 1 if it was accepted."""
+"""Applies a chunk to groups: to one, or to several if it changes nothing; returns 1 for each that
+has accepted it.
+"""
 
 ADD = (
     _TAG

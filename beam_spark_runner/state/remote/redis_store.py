@@ -2,18 +2,15 @@
 
 import functools
 import hashlib
-import os
+import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from redis.cluster import RedisCluster
 
-from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
@@ -32,62 +29,37 @@ from beam_spark_runner.state.remote.key_store import (
     Structure,
     Values,
 )
+from beam_spark_runner.state.remote.redis_client import RedisClient, reaching
 
-_CONNECTS_WITHIN_S = 10.0
-_ANSWERS_WITHIN_S = 30.0
 _EXPIRES_S = 3600  # temporary names of a rebuild whose task has died
 _SETS = {**{each: each.value for each in INDEXES}, Structure.OUTLYING: b"n"}
 _COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES)
+_NOTHING = (0,) * len(_COUNTED)
+_AT_ONCE = 64  # groups on which one script works
 _Command: TypeAlias = tuple[Any, ...]
-
-
-def client_of(address: StateStoreAddress) -> redis.Redis:
-    """Return this process's client of a server. Its connections are made when they are needed.
-
-    Raises:
-        StateStoreError: The file with the password cannot be read.
-    """
-    return _client_of(address, os.getpid())
-
-
-@functools.lru_cache(4)
-def _client_of(address: StateStoreAddress, process: int) -> redis.Redis:
-    password = None
-    if address.password_file is not None:
-        try:
-            password = Path(address.password_file).read_text().strip()
-        except OSError as error:
-            raise StateStoreError(address.url, f"its password cannot be read: {error}") from error
-    return redis.Redis.from_url(
-        address.url,
-        password=password,
-        retry=Retry(NoBackoff(), 0),
-        socket_connect_timeout=_CONNECTS_WITHIN_S,
-        socket_timeout=_ANSWERS_WITHIN_S,
-    )
 
 
 class RedisStore:
     """See ``KeyStore``.
 
     Args:
-        client: Of the server. It must not repeat commands by itself: those of a chunk that may
-            have been executed are repeated only after the tag was read again.
+        client: Of the server or Cluster.
         place: How errors call the server.
         namespace: The namespace of the checkpoint.
         number: The store number of the stage.
     """
 
-    def __init__(self, client: "redis.Redis", place: str, namespace: str, number: int) -> None:
+    def __init__(self, client: RedisClient, place: str, namespace: str, number: int) -> None:
         self._client, self.place = client, place
+        self._is_cluster = isinstance(client, RedisCluster)
+        self._at_once = 1 if self._is_cluster else _AT_ONCE  # a script runs on one node
         self._prefix = f"{namespace}.{number}"
 
     def open(self, groups: Sequence[int]) -> Sequence[Opened]:
         """See ``KeyStore``."""
-        return [
-            _opened(*found)
-            for found in self._execute([_script(scripts.OPEN, self._base(each)) for each in groups])
-        ]
+        bases = [self._base(each) for each in groups]
+        commands = [_script(scripts.OPEN, some) for some in _parts(bases, self._at_once)]
+        return [_opened(*found) for reply in self._execute(commands) for found in reply]
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reply]:
         """See ``KeyStore``."""
@@ -96,20 +68,17 @@ class RedisStore:
 
     def apply(self, chunks: Sequence[Chunk]) -> Sequence[bool]:
         """See ``KeyStore``."""
-        commands = [
-            _script(
-                scripts.APPLY,
-                self._base(chunk.group),
-                _text(chunk.expected),
-                _text(chunk.version),
-                "d" if chunk.is_direct else "a",
-                chunk.number,
-                int(chunk.is_last),
-                *_coded(chunk.changes),
+        commands = []
+        for same, together in itertools.groupby(chunks, lambda each: each._replace(group=0)):
+            bases = [self._base(each.group) for each in together]
+            at_once = 1 if same.changes else self._at_once
+            arguments = (
+                *(_text(same.expected), _text(same.version), "d" if same.is_direct else "a"),
+                *(same.number, int(same.is_last), *_coded(same.changes)),
             )
-            for chunk in chunks
-        ]
-        return [reply == 1 for reply in self._execute(commands)]
+            for some in _parts(bases, at_once):
+                commands.append(_script(scripts.APPLY, some, *arguments))
+        return [accepted == 1 for reply in self._execute(commands) for accepted in reply]
 
     def install(self, group: int, version: ShardVersion | None) -> Installation:
         """See ``KeyStore``."""
@@ -136,7 +105,7 @@ class RedisStore:
         return _script(scripts.PACKS_FROM, base, read.cursor)
 
     def _execute(self, commands: Sequence[_Command]) -> list[Any]:
-        with self._reaching():
+        with reaching(self.place):
             replies = self._attempt(commands)
             missing = {
                 command[1]
@@ -155,15 +124,9 @@ class RedisStore:
     def _attempt(self, commands: Sequence[_Command]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for command in commands:
-            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+            whole = _with_all_keys(command) if self._is_cluster else command
+            pipeline.execute_command(*whole)
         return pipeline.execute(raise_on_error=False)
-
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except (redis.RedisError, OSError) as error:
-            raise StateStoreError(self.place, str(error)) from error
 
 
 class _Installation:
@@ -188,8 +151,8 @@ class _Installation:
 
     def finish(self) -> None:
         """See ``Installation``."""
-        script = ("EVALSHA", _digest(scripts.FINISH), 2, self._base, self._new)
-        self._do((*script, _text(self._version), self._added), -1)
+        bases = self._base, self._new
+        self._do(_script(scripts.FINISH, bases, _text(self._version), self._added), -1)
 
     def abandon(self) -> None:
         """See ``Installation``."""
@@ -201,12 +164,23 @@ class _Installation:
             raise StateStoreError(self._place, "it has lost what was just written to it")
 
 
-def _script(text: str, base: str, *arguments: Any) -> _Command:
-    return ("EVALSHA", _digest(text), 1, base, *arguments)
+def _script(text: str, bases: str | Sequence[str], *arguments: Any) -> _Command:
+    keys = (bases,) if isinstance(bases, str) else bases
+    return ("EVALSHA", _DIGESTS[text], len(keys), *keys, *arguments)
 
 
-def _digest(text: str) -> str:
-    return _DIGESTS[text]
+def _with_all_keys(command: _Command) -> _Command:
+    """Name all keys of a script. Then no node of a Cluster begins it while it has some of them."""
+    if command[0] != "EVALSHA":
+        return command
+    name, digest, count, *rest = command
+    bases, arguments = rest[:count], rest[count:]
+    keys = [*bases, *(f"{base}:{letter}" for base in bases for letter in "onceh")]
+    return (name, digest, len(keys), *keys, *arguments)
+
+
+def _parts(bases: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (bases[at : at + size] for at in range(0, len(bases), size))
 
 
 _ALL = (
@@ -229,6 +203,7 @@ def _text(version: ShardVersion | None) -> str:
     return "" if version is None else f"{version.epoch}.{version.attempt}"
 
 
+@functools.lru_cache(256)
 def _version(text: bytes) -> DeltaId | None:
     if not text:
         return None
@@ -254,7 +229,16 @@ def _count(coded: bytes | None, structure: Structure) -> int:
     return 0 if coded is None else int(coded.split(b"|")[4 + _COUNTED.index(structure)])
 
 
-def _opened(tag: bytes | None, sizes: Sequence[int], *firsts: Sequence[bytes]) -> Opened:
+@functools.lru_cache(256)  # all groups of a partition have few tags
+def _empty(tag: bytes | None) -> Opened:
+    return Opened(_tag(tag, _NOTHING), dict.fromkeys(_COUNTED, 0), {})
+
+
+def _opened(
+    tag: bytes | None, sizes: Sequence[int] | None = None, *firsts: Sequence[bytes]
+) -> Opened:
+    if sizes is None:
+        return _empty(tag)
     return Opened(
         _tag(tag, sizes),
         dict(zip(_COUNTED, sizes, strict=True)),

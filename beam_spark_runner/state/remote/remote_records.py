@@ -227,9 +227,11 @@ class RemoteRecords:
             stored: The stored ones, in the order of their names, from ``start`` on.
         """
         position, is_passed = place + max(prefix, start), False
-        coming = next(stored, None)
-        changes, changed = -1, None
+        coming: tuple[bytes, bytes] | None = None
+        changes, changed, is_taken = -1, None, True
         while True:
+            if is_taken:  # only now: the first one of an index needs no read, the next one does
+                coming, is_taken = next(stored, None), False
             if changes != self._overlay.changes:
                 changed = self._overlay.next(position, is_passed=is_passed)
                 if changed is not None and not changed[0].startswith(place + prefix):
@@ -239,7 +241,7 @@ class RemoteRecords:
             value: bytes | None
             if coming is not None and (name is None or coming[0] <= name):
                 found, value = coming
-                coming = next(stored, None)
+                is_taken = True
                 if found == name:
                     assert changed is not None
                     value, changes = changed[1], -1

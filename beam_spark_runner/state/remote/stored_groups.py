@@ -4,6 +4,7 @@ import heapq
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from beam_spark_runner.core.key_groups import group_of
 from beam_spark_runner.recovery.copies import GroupTag
@@ -36,9 +37,18 @@ _PAGE = 500  # names or members that are read together
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
 _MAX_VALUES = 2_000  # of any keys that are read together
 _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
+_AHEAD = 4_000  # entries that are read together for a slice
 _TRIES = 5
 _PACK_BYTES = 200  # of memory, in addition to the content
 _NO_PACK = Pack()
+
+
+class _Place(NamedTuple):
+    """Where entries begin: in a structure of a group, at a name."""
+
+    group: int
+    structure: Structure
+    start: bytes
 
 
 class StoredGroups:
@@ -178,44 +188,77 @@ class StoredGroups:
             start: The least key.
 
         Yields:
-            The key of an entry, its group, and the entry. The packs of one group are in memory.
+            The key of an entry, its group, and the entry. The packs of some groups are in memory.
         """
+        for some in self._read_together(self._places(start)):
+            first_pages = self._replies([self._first_read(each) for each in some])
+            for place, page in zip(some, first_pages, strict=True):
+                prefix = delta_key(place.group, place.structure)
+                for name, value in self._ordered(place, page):
+                    yield prefix + name, place.group, Change(place.structure, name, value)
+
+    def _places(self, start: bytes) -> Iterator["_Place"]:
+        """Yield the structures that have entries, in the order of their keys in deltas."""
         for group in sorted(self._opened):
             for structure in Structure:
-                place = delta_key(group, structure)
-                if start >= after(place) or not self._opened[group].sizes[structure]:
-                    continue
-                first = start[len(place) :] if start.startswith(place) else b""
-                for name, value in self._ordered(group, structure, first):
-                    yield place + name, group, Change(structure, name, value)
+                prefix = delta_key(group, structure)
+                if start < after(prefix) and self._opened[group].sizes[structure]:
+                    first = start[len(prefix) :] if start.startswith(prefix) else b""
+                    yield _Place(group, structure, first)
 
-    def _ordered(
-        self, group: int, structure: Structure, start: bytes
-    ) -> Iterator[tuple[bytes, bytes]]:
-        if structure is Structure.PACKS:
-            found = self._packs_of(group)
-            return ((name, found[name]) for name in sorted(found) if name >= start)
-        names = self._names(group, structure, start, b"")
-        if structure is Structure.OUTLYING:
-            return self._with_values(group, names)
+    def _read_together(self, places: Iterator["_Place"]) -> Iterator[list["_Place"]]:
+        """Group structures whose first pages are read together: more and more, until some MB."""
+        limit = 1
+        while some := list(itertools.islice(places, 1)):
+            size = self._size(some[0])
+            for place in itertools.islice(places, limit - 1):
+                some.append(place)
+                size += self._size(place)
+                if size >= _AHEAD:
+                    break
+            yield some
+            limit *= 2
+
+    def _size(self, place: "_Place") -> int:
+        return self._opened[place.group].sizes[place.structure]
+
+    def _first_read(self, place: "_Place") -> Read:
+        if place.structure is Structure.PACKS:
+            return PacksFrom(place.group, 0)
+        return Names(place.group, place.structure, place.start, b"", _AHEAD)
+
+    def _ordered(self, place: "_Place", page: Reply) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of a structure, of which the first page was read."""
+        if place.structure is Structure.PACKS:
+            found = self._packs_of(place.group, page)
+            return ((name, found[name]) for name in sorted(found) if name >= place.start)
+        read = self._first_read(place)
+        assert isinstance(read, Names)
+        names = self._names_from(read, page.values)
+        if place.structure is Structure.OUTLYING:
+            return self._with_values(place.group, names)
         return map(split_member, names)
 
-    def _packs_of(self, group: int) -> dict[bytes, bytes]:
-        """Return the encoded packs of a group by their user keys."""
+    def _packs_of(self, group: int, page: Reply) -> dict[bytes, bytes]:
+        """Return the encoded packs of a group by their user keys.
+
+        Args:
+            group: The group.
+            page: The first page.
+        """
         for _ in range(_TRIES):
             found: dict[bytes, bytes] = {}
-            cursor = 0
             while True:
-                (reply,) = self._replies([PacksFrom(group, cursor)])
-                for name, value in zip(reply.values[::2], reply.values[1::2], strict=True):
+                for name, value in zip(page.values[::2], page.values[1::2], strict=True):
                     if name and value is not None:  # the tag has no name
                         found[name] = value
-                cursor = reply.cursor
-                if not cursor:
+                if not page.cursor:
                     break
+                (page,) = self._replies([PacksFrom(group, page.cursor)])
             # A cursor means nothing to another server that has become the primary meanwhile.
             if len(found) == self._opened[group].sizes[Structure.PACKS]:
                 return found
+            (page,) = self._replies([PacksFrom(group, 0)])
         raise self._unsteady()
 
     def _with_values(self, group: int, names: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -253,14 +296,22 @@ class StoredGroups:
             yield from self._names(group, structure, page[-1] + b"\0", b"")
 
     def _names(self, group: int, structure: Structure, start: bytes, end: bytes) -> Iterator[bytes]:
+        read = Names(group, structure, start, end, _PAGE)
+        (page,) = self._read([read])
+        return self._names_from(read, page)
+
+    def _names_from(self, read: Names, page: Sequence[bytes | None]) -> Iterator[bytes]:
+        """Yield the names of a page that was read, and those after them."""
         while True:
-            (names,) = self._read([Names(group, structure, start, end, _PAGE)])
-            for name in names:
+            last = b""
+            for name in page:
                 assert name is not None
                 yield name
-                start = name + b"\0"
-            if len(names) < _PAGE:
+                last = name
+            if len(page) < read.limit:
                 return
+            read = read._replace(start=last + b"\0")
+            (page,) = self._read([read])
 
     def _keep(self, user_key: bytes, coded: bytes | None) -> None:
         size = len(user_key) + len(coded or b"") + _PACK_BYTES

@@ -303,6 +303,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_delta, "LARGEST_BYTES", 4_000)
     monkeypatch.setattr(keyed_shard, "_SENT_BYTES", 500)
     monkeypatch.setattr(stored_groups, "_PAGE", 3)
+    monkeypatch.setattr(stored_groups, "_AHEAD", 3)
     monkeypatch.setattr(stored_groups, "LOADED_BYTES", 500)
 
 

@@ -26,13 +26,28 @@ def test_changes_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_without_changes_there_is_no_file(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path / "folder")
+    assert overlay.get(b"key") == (False, None)
+    assert overlay.next(b"") is None
+    assert list(overlay.items(b"")) == []
+    overlay.close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_killed_processes_have_left_is_removed(tmp_path: Path) -> None:
-    used, left = Overlay(tmp_path), Overlay(tmp_path)
-    os.close(left._lock)  # as when its process has died
-    new = Overlay(tmp_path)
-    assert not left._folder.exists()
-    assert used.get(b"key") == (False, None)
-    left._lock = os.open(tmp_path, os.O_RDONLY)
+    def begun() -> Overlay:
+        overlay = Overlay(tmp_path)
+        overlay.put(b"begun", b"")
+        return overlay
+
+    used, left = begun(), begun()
+    assert left._file is not None
+    os.close(left._file._lock)  # as when its process has died
+    new = begun()
+    assert not left._file._folder.exists()
+    assert used.get(b"begun") == (True, b"")
+    left._file._lock = os.open(tmp_path, os.O_RDONLY)
     for each in (used, new, left):
         each.close()
     assert not list(tmp_path.iterdir())
@@ -42,4 +57,4 @@ def test_a_disk_that_does_not_work(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.touch()
     with pytest.raises(ShardStorageError, match="file"):
-        Overlay(place)
+        Overlay(place).put(b"key", b"value")

@@ -1,0 +1,1 @@
+"""The cost of keys in a state store: ``python -m benchmarks.state_store``."""

@@ -1,0 +1,59 @@
+"""Keys in a state store: ``python -m benchmarks.state_store rates keys hosts memory epochs``.
+
+A Redis server runs on this machine, and a proxy delays what goes to it and comes from it. Machines
+are shared and noisy: ratios of one run are meaningful, other figures only on a quiet machine.
+
+rates: a step with a value and a timer of each key, which a pipeline in this process changes round
+after round: with keys in the store without delay, at 1 ms and at 10 ms, read ahead or one at a
+time, and with keys on the local disk.
+
+keys: CPU times of the same changes without pipelines, of the client and of the server.
+
+hosts: the time to open the keys of a task on another host, and to read the first ones.
+
+memory: the server's memory for each key beyond the bytes of its records.
+
+epochs: epochs of three levels, of which two group, that have next to nothing to do, in turns with
+keys in the store and on the local disk.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.state_store import partition, rounds
+from tests.harness.processes import lasting_port
+from tests.state_store.servers import redis_server
+
+_CASES: dict[str, Callable[[int, Path, argparse.Namespace], None]] = {
+    "rates": rounds.rates,
+    "keys": partition.keys,
+    "hosts": partition.hosts,
+    "memory": partition.memory,
+    "epochs": rounds.epochs,
+}
+
+
+def main() -> None:
+    """Run the cases of the command line, and print their figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.state_store", description=__doc__)
+    parser.add_argument("cases", nargs="*", choices=[*_CASES, []], help="all, if none is named")
+    parser.add_argument("--keys", type=int, default=100_000, help="that each round changes")
+    parser.add_argument("--single_keys", type=int, default=5_000, help="of reads one at a time")
+    parser.add_argument("--stored", type=int, default=1_000_000, help="keys of hosts and memory")
+    parser.add_argument("--epochs", type=int, default=300, help="of each kind of keys")
+    arguments = parser.parse_args()
+    for name in arguments.cases or _CASES:
+        with tempfile.TemporaryDirectory(prefix="redis-") as redis, _folder() as folder:
+            port = lasting_port()
+            with redis_server(Path(redis), "--port", str(port)):
+                _CASES[name](port, Path(folder), arguments)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="state-store-")
+
+
+if __name__ == "__main__":
+    main()
