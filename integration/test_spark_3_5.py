@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -13,12 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_spark_runner.core.errors import BundleFailedError, OptionsError
-from beam_spark_runner.job.prepare.compile import compile_graph
-from beam_spark_runner.job.prepare.prepare import PreparedJob
-from beam_spark_runner.job.run.job import Job
-from beam_spark_runner.job.run.telemetry import LiveTasks, listen
-from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.session.launch import start_classic
 from beam_spark_runner.spark.versions import SparkVersion
@@ -133,25 +127,3 @@ def test_killed_executors_on_a_cluster(local_session: Any, tmp_path: Path) -> No
             random_keys(pipeline, 600, markers=markers, nth=20, late_reader=True)
             assert counters(finished(pipeline))["late"] == 600
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_connect_needs_shared_storage() -> None:
-    session: Any = SimpleNamespace(
-        spark=None,
-        is_connect=True,
-        is_local=False,
-        version=(3, 5),
-        max_task_attempts=4,
-        driver_host=lambda: None,
-    )
-    prepared = PreparedJob(
-        job_id="job", plan=compile_graph(from_proto(beam.Pipeline().to_runner_api()))
-    )
-    job = Job(
-        prepared,
-        session,
-        folder=None,
-        close_session=lambda: None,
-    )
-    with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot store rows"):
-        job._settings(listen(prepared, session, None, job.messages, LiveTasks()))

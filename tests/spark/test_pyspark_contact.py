@@ -3,6 +3,7 @@
 import inspect
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -198,9 +199,22 @@ def test_the_daemon_calls_its_worker_by_position() -> None:
     assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
 
 
-def test_the_daemon_looks_the_main_function_up_for_each_task() -> None:
-    # ``spark.task.hosting`` puts a function of its own in this place.
-    assert "from pyspark.worker import main as worker_main" in inspect.getsource(daemon.worker)
+def test_the_daemon_runs_the_next_task_by_our_main_function() -> None:
+    """A worker that hosts something waits when it is told to end."""
+    program = """
+import socket
+from pyspark import worker
+def is_told_to_end(infile, outfile):
+    raise SystemExit(0)
+worker.main = is_told_to_end
+from pyspark import daemon
+from beam_spark_runner.spark.worker import hosting
+hosting.hosts_shared_objects = lambda: True
+hosting.stay_while_hosting(lambda: print("waits", flush=True))
+daemon.worker(socket.socketpair()[0], True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout == "waits\n", ended.stderr
     assert list(inspect.signature(pyspark_worker.main).parameters) == ["infile", "outfile"]
 
 

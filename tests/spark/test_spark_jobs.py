@@ -6,8 +6,16 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.io import ReadFromText, WriteToText
+from apache_beam.io import ReadFromText, WriteToText, fileio
 from apache_beam.pvalue import AsDict, AsIter, AsMultiMap, AsSingleton
+from apache_beam.transforms.trigger import (
+    AccumulationMode,
+    AfterCount,
+    AfterWatermark,
+    DefaultTrigger,
+    TriggerFn,
+)
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark import pyspark_internals
@@ -77,6 +85,47 @@ def test_a_word_count_takes_four(jobs_of: Jobs, tmp_path: Path) -> None:
     assert jobs_of(build) <= 4
     lines = [line for file in tmp_path.glob("out*") for line in file.read_text().splitlines()]
     assert sorted(lines) == ["be 6", "not 3", "or 3", "to 6"]
+
+
+@pytest.mark.parametrize(
+    ("writers", "trigger"),
+    [
+        pytest.param(20, AfterWatermark(early=AfterCount(1)), id="early panes"),
+        pytest.param(1, DefaultTrigger(), id="more destinations than a bundle may write"),
+    ],
+)
+def test_files_of_windows_and_destinations_take_one(
+    jobs_of: Jobs, tmp_path: Path, writers: int, trigger: TriggerFn
+) -> None:
+    """Each destination has one file in each window, as on DirectRunner."""
+
+    def build(p: beam.Pipeline) -> None:
+        numbers = p | beam.Create(range(30)) | beam.Map(lambda n: TimestampedValue(n, n))
+        windows = numbers | beam.WindowInto(
+            FixedWindows(10),
+            trigger=trigger,
+            accumulation_mode=AccumulationMode.DISCARDING,
+        )
+        (
+            windows
+            | beam.Map(lambda n: f"{n % 3}: {n}")
+            | fileio.WriteToFiles(
+                str(tmp_path / "out"),
+                destination=lambda line: line[0],
+                sink=lambda _: fileio.TextSink(),
+                file_naming=fileio.destination_prefix_naming(),
+                shards=1,
+                max_writers_per_bundle=writers,
+            )
+        )
+
+    assert jobs_of(build, f"--temp_location={tmp_path}") == 1
+    files = [sorted(file.read_text().splitlines()) for file in (tmp_path / "out").iterdir()]
+    assert sorted(files) == sorted(
+        sorted(f"{rest}: {n}" for n in range(start, start + 10) if n % 3 == rest)
+        for start in (0, 10, 20)
+        for rest in range(3)
+    )
 
 
 def test_large_side_inputs_are_gathered_by_tasks(jobs_of: Jobs) -> None:

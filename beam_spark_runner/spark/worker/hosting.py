@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -41,11 +42,21 @@ def staying(main: Main, wait_for_ends: Callable[[], None]) -> Main:
 _IS_OURS = "beam_spark_runner_stays"
 
 
+_DAEMONS = ("__main__", "pyspark.daemon")
+"""The modules in which the daemon of PySpark may be: started by Spark, or imported by ours."""
+
+
 def stay_while_hosting(wait_for_ends: Callable[[], None]) -> None:
     """Let this worker stay if it hosts something when Spark ends it; see ``staying``.
 
-    PySpark's daemon looks the function up before each task.
+    The next task runs by the new function. The daemon of PySpark 4 looks it up before each task;
+    that of 3.5 once, when it is imported.
     """
     main = pyspark_worker.main
-    if _IS_OURS not in vars(main):
-        pyspark_worker.main = staying(main, wait_for_ends)
+    if _IS_OURS in vars(main):
+        return
+    stays = staying(main, wait_for_ends)
+    pyspark_worker.main = stays
+    for daemon in map(sys.modules.get, _DAEMONS):
+        if getattr(daemon, "worker_main", None) is main:
+            vars(daemon)["worker_main"] = stays

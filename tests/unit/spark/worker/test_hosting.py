@@ -1,5 +1,6 @@
 """Workers that Spark ends while their siblings need what they host."""
 
+import importlib
 import io
 import sys
 import threading
@@ -104,6 +105,18 @@ def test_the_function_of_each_task_is_wrapped_once(monkeypatch: pytest.MonkeyPat
     for _ in range(2):
         stay_while_hosting(lambda: None)
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
+
+
+@pytest.mark.parametrize("name", ["__main__", "pyspark.daemon"])
+def test_a_daemon_with_a_name_of_its_own_for_the_function(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(name)
+    monkeypatch.setattr(pyspark_worker, "main", is_told_to_end)
+    monkeypatch.setattr(module, "worker_main", is_told_to_end, raising=False)
+    for _ in range(2):
+        stay_while_hosting(lambda: None)
+    assert vars(module)["worker_main"] is pyspark_worker.main
 
 
 @pytest.mark.parametrize("kind", ["level", "segment", "epochs"])
