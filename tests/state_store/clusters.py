@@ -81,8 +81,25 @@ class Cluster:
                 pass
             _, to = self._moving.pop(slot)
             self._owners[slot] = to
+            self._give(slot, to)
+
+    def _give(self, slot: int, to: int) -> None:
+        """Make a node the owner of a slot, until all nodes agree.
+
+        A message that a former owner has sent earlier may take the slot from the new one, so that
+        nobody has it: the number of the new owner's claims is raised, and it is asked again.
+        """
+        while any(self._owner_for(number, slot) != self._ids[to] for number in range(_NODES)):
             for number in (to, *(each for each in range(_NODES) if each != to)):
                 _do(self._client(number), "CLUSTER", "SETSLOT", slot, "NODE", self._ids[to])
+            _do(self._client(to), "CLUSTER", "BUMPEPOCH")
+
+    def _owner_for(self, number: int, slot: int) -> str | None:
+        """Return the id of the node that has a slot as far as a node knows."""
+        for first, last, (_, _, owner, *_), *_ in _do(self._client(number), "CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return str(owner.decode() if isinstance(owner, bytes) else owner)
+        return None
 
     def move(self, slot: int, to: int) -> None:
         self.begin_to_move(slot, to)

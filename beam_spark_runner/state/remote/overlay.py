@@ -64,8 +64,10 @@ class Overlay:
 
     def forget(self, key: bytes) -> None:
         """Undo the change of a record, if there is one."""
+        if self._file is None:
+            return
         try:
-            self._txn.delete(key)
+            self._file.txn.delete(key)
         except lmdb.Error as error:
             raise self._failed(error) from error
         self.changes += 1

@@ -137,9 +137,10 @@ class Attempt:
             self._shard._copy.env.close()
             os.close(self._shard._claim._lock)
         for each in self._keyed.values():
-            each._overlay._env.close()
-            os.close(each._overlay._lock)
-            each._overlay._is_closed = True
+            if (file := each._overlay._file) is not None:
+                file._env.close()
+                os.close(file._lock)
+                each._overlay._file = None
 
     def bury(self) -> None:
         """Free the memory of an attempt that was killed."""
