@@ -8,20 +8,14 @@ from random import Random
 import pytest
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task import keyed_shards, shard_copying
 from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.recovery.driver_start import KEPT
-from beam_spark_runner.recovery.heads import Head
 from beam_spark_runner.recovery.manifest import Manifest, decode, epoch_in, fence_in
-from beam_spark_runner.recovery.sweep import delta_name, named_by
 from beam_spark_runner.scheduling.test_stream_events import Elements, End, not_played
 from beam_spark_runner.state import local_copy
-from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.shards import Shard, open_shard
-from beam_spark_runner.state.store import StoredState
+from tests.unit.simulation.committed import Committed
 from tests.unit.simulation.driver import Driver
 from tests.unit.simulation.elements import (
     LEVELS,
@@ -35,12 +29,9 @@ from tests.unit.simulation.elements import (
 from tests.unit.simulation.hosts import LINEAGE, Attempt, Host, Moving
 from tests.unit.simulation.pipeline import PARTITIONS, TAG, Pipeline
 from tests.unit.simulation.reference import Reference
-from tests.unit.simulation.sources import Slice
-from tests.unit.simulation.stages import stored_slices
 from tests.unit.simulation.state_stores import StateStores
 from tests.unit.simulation.steps import pause
 from tests.unit.simulation.storage import Answers, Deltas, Files
-from tests.unit.state.sorted_records import count_values
 
 MAX_DRIVERS = 3
 MAX_PARTITIONS = 4
@@ -49,7 +40,6 @@ _STEP_US = 5_000
 _LONGEST_SLEEP_US = 60_000_000
 _MAX_STEPS = 50_000
 _PAUSES = 0.1  # probability that something else happens before the state store answers
-_PLACES = ShardLocations(lineage="main", deltas="", local=None, key_groups=KEY_GROUPS)
 
 
 class World:
@@ -76,6 +66,7 @@ class World:
         self.files = Files()
         self.files.on_created, self.files.on_deleted = self._created, self._deleted
         self.deltas = Deltas(self.files)
+        self._committed = Committed(folder / "oracle", self.files, self.deltas)
         self.strays: list[Attempt | Moving] = []  # attempts for which nobody waits
         self._folder, self._random = folder, Random(seed)
         self._now_us = 1_000_000_000
@@ -296,10 +287,11 @@ class World:
             self._check_epoch(manifest, driver.tasks, dict(before_us))
         else:  # a migration, or an empty epoch that supersedes files of another start
             self._check_migration(manifest)
-        for needed in self._needed(self.chain[-KEPT:]):
+        for needed in self._committed.needed(self.chain[-KEPT:]):
             assert needed in self.files.content, "a delta is missing"
         if manifest.is_final:
-            self._check_final(manifest)
+            assert self._reference.is_empty(), "the pipeline has ended with something left"
+            self._committed.check_empty(manifest)
 
     def _check_migration(self, manifest: Manifest) -> None:
         """Nothing has happened, and each restriction is in one place."""
@@ -310,15 +302,8 @@ class World:
             before.next_event_us,
             before.next_clock_us,
         )
-        slices = [self._slices(manifest, partition) for partition in range(manifest.partitions)]
+        slices = self._committed.slices(manifest)
         self._reference.move(manifest.partitions, slices)
-
-    def _slices(self, manifest: Manifest, partition: int) -> list[Slice]:
-        head = manifest.heads.get((0, partition))
-        if head is None:
-            return []
-        with self._opened(0, partition, head) as shard:
-            return stored_slices(StoredState(shard, SOURCE, count_values))
 
     def _check_epoch(
         self,
@@ -383,51 +368,15 @@ class World:
                 rows += [row for element in event.elements for row in rows_of_event(*element)]
         return rows, {SOURCE: played.watermarks_us[TAG]}
 
-    def _check_final(self, manifest: Manifest) -> None:
-        """Nothing is left, neither in the undisturbed run nor in the shards."""
-        assert self._reference.is_empty(), "the pipeline has ended with something left"
-        assert set(manifest.watermarks_us.values()) == {MAX_US}
-        for (level, partition), head in manifest.heads.items():
-            with self._opened(level, partition, head) as shard:
-                assert not list(shard.scan(b"")), "something is left in a shard"
-        for (number, partition), keyed in manifest.keyed.items():
-            places = _PLACES
-            deltas = keyed_shards.keyed_deltas(places, number, partition, keyed)
-            left = {
-                (group, change.structure, change.name): change.value
-                for group, change in deltas.content(range(KEY_GROUPS))
-            }
-            assert not any(value is not None for value in left.values()), "a key is left"
-
-    def _opened(self, level: int, partition: int, head: Head) -> Shard:
-        """Open a shard on a host that takes no part."""
-        return open_shard(
-            self._folder / "oracle",
-            self.deltas,
-            lineage=LINEAGE,
-            level=level,
-            partition=partition,
-            head=ShardVersion(*head.delta),
-        )
-
-    def _needed(self, manifests: list[Manifest]) -> set[str]:
-        """Return the names of the deltas that manifests need."""
-        needed: set[str] = set()
-        for manifest in manifests:
-            for (level, partition), head in manifest.heads.items():
-                needed |= self.files.chains[delta_name(LINEAGE, level, partition, *head.delta)]
-            needed |= {name for name in named_by(manifest) if name.endswith(".keyed")}
-        return needed
-
     def _deleted(self, name: str) -> None:
         kept = self.chain[-KEPT:]
-        assert name not in self._needed(kept), "a delta was deleted that is needed"
+        assert name not in self._committed.needed(kept), "a delta was deleted that is needed"
         assert epoch_in(name, LINEAGE) not in [each.epoch for each in kept]
 
     def _check_files(self) -> None:
         """Only what the kept manifests need is left, and what was rejected lately."""
         kept = self.chain[-KEPT:]
-        needed = self._needed(kept)
+        needed = self._committed.needed(kept)
         manifests = {each for each in self.files.content if epoch_in(each, LINEAGE) is not None}
         assert len(manifests) == min(KEPT, len(self.chain))
         for name in self.files.content.keys() - needed - manifests:
