@@ -52,6 +52,12 @@ class RedisServer:
         self._process.kill()
         self._process.wait()
 
+    def stop(self) -> None:
+        """End the server, also if a copy of this object has started it again in a task."""
+        with contextlib.suppress(redis.RedisError):
+            self.client().shutdown(nosave=True)
+        self.kill()
+
     def _answers(self) -> bool:
         try:
             return bool(self.client().ping())
@@ -68,7 +74,7 @@ def redis_server(folder: Path, *settings: str, program: str | None = None) -> It
     try:
         yield server
     finally:
-        server.kill()
+        server.stop()
 
 
 def server_with_tls() -> str | None:

@@ -132,6 +132,7 @@ class _OverlayFile:
 
     def close(self) -> None:
         """Remove the file."""
+        self.txn.abort()  # LMDB would wait for it forever if another thread has begun it
         self._env.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock)

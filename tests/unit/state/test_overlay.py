@@ -1,6 +1,7 @@
 """The changes of an attempt, and what is left of one that was killed."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,13 @@ def test_a_disk_that_does_not_work(tmp_path: Path) -> None:
     place.touch()
     with pytest.raises(ShardStorageError, match="file"):
         Overlay(place).put(b"key", b"value")
+
+
+def test_it_is_closed_by_another_thread_than_that_of_the_first_change(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path)
+    for work in (lambda: overlay.put(b"key", b"value"), overlay.close):
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not list(tmp_path.iterdir())
