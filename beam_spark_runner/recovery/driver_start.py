@@ -110,7 +110,8 @@ class DriverStart:
     ) -> None:
         self._checkpoints, self._version = checkpoints, version
         self._storage, self._namespaces = checkpoints.storage, checkpoints.namespaces
-        self._new_namespace = ""  # for keys that enter the state store
+        # For the keys of a new checkpoint, or keys that enter the state store.
+        self._new_namespace = "" if self._namespaces is None else self._namespaces.new()
         self._has_claimed = False  # the namespace of the manifest
         self._dropped: set[int] = set()  # store numbers of stages that the pipeline has no more
         self._form = epochs_of(checkpoints.lineage)
@@ -130,7 +131,7 @@ class DriverStart:
             renamed=version.renamed,
             partitions=partitions,
             key_groups=checkpoints.key_groups,
-            namespace="" if self._namespaces is None else self._namespaces.new(),
+            namespace=self._new_namespace,
         )
         nothing = with_store_numbers(nothing)
         found = self._kept[-1] if self._kept else nothing
@@ -193,11 +194,7 @@ class DriverStart:
 
         If it is not that of the manifest, the keys have to be moved.
         """
-        if self._namespaces is None:
-            return ""
-        if not self._new_namespace:
-            self._new_namespace = self._namespaces.new()
-        return self.manifest.namespace or self._new_namespace
+        return "" if self._namespaces is None else self.manifest.namespace or self._new_namespace
 
     def in_own_namespace(self) -> Manifest | None:
         """Return the manifest of an empty epoch in a new namespace, if this one is not our own.

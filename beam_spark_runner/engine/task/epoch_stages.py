@@ -35,6 +35,7 @@ from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.semantics.watermarks import least
 from beam_spark_runner.state.memory import CountValues
+from beam_spark_runner.state.remote.keyed_keys import STAGE
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.requests import declared_states, use_maps, value_counter
 from beam_spark_runner.state.shards import Shard
@@ -135,7 +136,7 @@ class EpochStages(OpenStages):
             stores.append(
                 StoredState(
                     shard.records,
-                    0,  # the store number takes the place of the stage's
+                    STAGE,
                     _value_counter(program.description.coded_descriptor),
                     lists_holds=True,
                     own_transform=program.in_epochs.keyed_transform,

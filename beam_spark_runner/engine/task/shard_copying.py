@@ -26,7 +26,8 @@ from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads
 from beam_spark_runner.recovery.migration import MovedStage
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import OvertakenError
-from beam_spark_runner.state.remote.keyed_content import STAGE, put_content
+from beam_spark_runner.state.remote.keyed_content import put_content
+from beam_spark_runner.state.remote.keyed_keys import STAGE
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.resharding import copy_keys, count_nothing

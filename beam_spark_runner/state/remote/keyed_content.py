@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from beam_spark_runner.state.remote import packs
 from beam_spark_runner.state.remote.key_store import Change, Structure
 from beam_spark_runner.state.remote.keyed_keys import (
+    STAGE,
     RecordOfKey,
     delta_key,
     prefix_of,
@@ -14,9 +15,6 @@ from beam_spark_runner.state.remote.keyed_keys import (
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.store_cells import SortedRecords
 from beam_spark_runner.state.store_keys import StoreKeys
-
-STAGE = 0
-"""The number of the stage in the keys of keyed records; the store number takes its place."""
 
 
 def put_content(

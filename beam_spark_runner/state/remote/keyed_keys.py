@@ -11,7 +11,10 @@ from beam_spark_runner.core.routing import DIGEST_BYTES
 from beam_spark_runner.state.remote.key_store import Structure
 from beam_spark_runner.state.store_keys import HASH_BYTES, IS_DIGEST, NAME_BYTES
 
-STAGE_BYTES = 2  # at the beginning of each record's key; the store number takes its place
+STAGE = 0
+"""The number of the stage in the keys of keyed records; the store number takes its place."""
+
+STAGE_BYTES = 2  # at the beginning of each record's key
 TIMERS = b"t"
 """Begins the names of timers."""
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task import keyed_shards
 from beam_spark_runner.recovery.heads import Head
 from beam_spark_runner.recovery.manifest import Manifest
@@ -14,13 +13,11 @@ from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 from tests.unit.simulation.elements import SOURCE
-from tests.unit.simulation.hosts import LINEAGE
+from tests.unit.simulation.hosts import LINEAGE, places
 from tests.unit.simulation.sources import Slice
 from tests.unit.simulation.stages import stored_slices
 from tests.unit.simulation.storage import Deltas, Files
 from tests.unit.state.sorted_records import count_values
-
-_PLACES = ShardLocations(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
 
 
 class Committed:
@@ -53,7 +50,7 @@ class Committed:
             with self._opened(level, partition, head) as shard:
                 assert not list(shard.scan(b"")), "something is left in a shard"
         for (number, partition), keyed in manifest.keyed.items():
-            deltas = keyed_shards.keyed_deltas(_PLACES, number, partition, keyed)
+            deltas = keyed_shards.keyed_deltas(places(has_store=True), number, partition, keyed)
             left = {
                 (group, change.structure, change.name): change.value
                 for group, change in deltas.content(range(KEY_GROUPS))

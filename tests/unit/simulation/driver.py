@@ -5,7 +5,7 @@ something else first, or never come back to it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from beam_spark_runner.driving.playback import KnownEvents, Playback
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.limits import Limits
-from beam_spark_runner.engine.program import EpochPart, ShardLocations
+from beam_spark_runner.engine.program import EpochPart
 from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.manifest import FencedError, Manifest
@@ -26,9 +26,8 @@ from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.test_stream_events import End
 from tests.unit.simulation.cluster import SimulatedCluster, Surroundings, Tasks
 from tests.unit.simulation.elements import LEVELS, SOURCE
-from tests.unit.simulation.hosts import LINEAGE, Attempt, Moving
+from tests.unit.simulation.hosts import LINEAGE, Attempt, Moving, places
 from tests.unit.simulation.pipeline import TAG, finishing, plan
-from tests.unit.simulation.state_stores import ADDRESS
 from tests.unit.simulation.steps import Steps, pause
 from tests.unit.simulation.storage import Answers, StorageError
 
@@ -36,7 +35,6 @@ _SLOWNESS = 10  # how much slower than time a clock may be that was set back
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
 _INTERVAL_US = 500_000
 
-_PLACES = ShardLocations(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
 _KEYED = {stage for stages in LEVELS.values() for stage in stages if stage != SOURCE}
 
 
@@ -122,9 +120,7 @@ class Driver:
             observer=_Nobody(),
             round_budget_s=None,
             single_task_budget_s=0.0,
-            epoch=EpochPart(
-                shards=replace(_PLACES, state_store=None if self.namespaces is None else ADDRESS)
-            ),
+            epoch=EpochPart(shards=places(has_store=self.namespaces is not None)),
         )
         cluster, clock = SimulatedCluster(self), _Clock(self)
         waits = _Waits(self)

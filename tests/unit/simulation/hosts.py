@@ -41,6 +41,17 @@ LINEAGE = "main"
 _PAGES, _PAGE_BYTES = 40, 4096  # of a small local copy
 
 
+def places(*, has_store: bool) -> ShardLocations:
+    """Return where shards are, and whether keys are in the state store."""
+    return ShardLocations(
+        lineage=LINEAGE,
+        deltas="",
+        local=None,
+        key_groups=KEY_GROUPS,
+        state_store=ADDRESS if has_store else None,
+    )
+
+
 @dataclass
 class Host:
     """A machine.
@@ -183,13 +194,7 @@ class Attempt:
     def _program(self) -> Any:
         """Return as much of the program as the opening of keys looks at."""
         return SimpleNamespace(
-            shards=ShardLocations(
-                lineage=LINEAGE,
-                deltas="",
-                local=None,
-                key_groups=KEY_GROUPS,
-                state_store=ADDRESS if self.epoch.namespace else None,
-            ),
+            shards=places(has_store=bool(self.epoch.namespace)),
             stages=[
                 SimpleNamespace(
                     stage=stage,

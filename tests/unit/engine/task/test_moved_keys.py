@@ -21,10 +21,9 @@ from beam_spark_runner.recovery.migration import MovedStage
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.store_keys import hash_of
-from beam_spark_runner.storage.mounted_folder import MountedFolder
+from tests.unit.engine.task.test_new_shards import shard
 from tests.unit.state.simulated_store import SimulatedStore
 from tests.unit.state.sorted_records import count_values, read
 from tests.unit.state.test_resharding import KEYS, fill
@@ -49,17 +48,6 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardLocations:
         local=str(tmp_path / "local"),
         key_groups=GROUPS,
         state_store=StateStoreAddress("simulated"),
-    )
-
-
-def shard(places: ShardLocations, partition: int, head: ShardVersion | None) -> Shard:
-    return open_shard(
-        Path(str(places.local)),
-        MountedFolder(places.deltas),
-        lineage="main",
-        level=2,
-        partition=partition,
-        head=head,
     )
 
 
