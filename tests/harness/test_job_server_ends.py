@@ -77,9 +77,12 @@ def test_a_thread_that_loops_does_not_keep_the_server(
 
 
 IN_THE_SESSION = """
+import glob, tempfile
 from pyspark.sql import SparkSession
 
 def build(builder, get=SparkSession.Builder.getOrCreate):
+    (of_jvm,) = glob.glob(f"{tempfile.gettempdir()}/beam-spark-*/jvm-*")
+    open(f"{of_jvm}/left", "w").close()  # as Spark leaves files if its start is interrupted
     open("builds", "w").close()
     return get(builder)
 

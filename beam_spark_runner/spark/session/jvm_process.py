@@ -3,20 +3,24 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf
 
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.session.jvm_folder import JvmFolder
 from beam_spark_runner.spark.session.jvm_output import JvmErrors
 from beam_spark_runner.spark.session.signals import signals_deferred
 
 _ENDS_WITHIN_S = 10.0
 _running: "subprocess.Popen[bytes] | None" = None
 """The JVM that this process has started, if any."""
+_folder: JvmFolder | None = None
+"""Its temporary files, unless they are where the machine has them."""
 
 
-def start_jvm(conf: SparkConf) -> None:
+def start_jvm(conf: SparkConf, folder: JvmFolder | None = None) -> None:
     """Start the JVM of this process; if that fails or is interrupted, end the JVM.
 
     A handler of a signal, as that of Ctrl-C, may raise an exception meanwhile, after which PySpark
@@ -26,8 +30,9 @@ def start_jvm(conf: SparkConf) -> None:
 
     Args:
         conf: See ``pyspark_internals.start_jvm``.
+        folder: For its temporary files, by ``conf``. It is removed with the JVM.
     """
-    global _running
+    global _running, _folder
     started: list[subprocess.Popen[bytes]] = []
     folders: list[str | None] = []
     outputs: list[JvmErrors] = []
@@ -37,6 +42,8 @@ def start_jvm(conf: SparkConf) -> None:
         # Python called between fork and exec, which is unsafe while gRPC's threads run.
         settings.pop("preexec_fn", None)
         settings["start_new_session"] = True
+        if folder is not None:
+            settings["pass_fds"] = (folder.lock,)
         errors = JvmErrors()
         with signals_deferred():  # until the process is known
             try:
@@ -54,18 +61,22 @@ def start_jvm(conf: SparkConf) -> None:
     try:
         pyspark_internals.start_jvm(conf, start)
         pyspark_internals.have_jvm_ignore_sigterm()
+        if folder is not None:
+            _have_jvm_remove(folder.path)
     except BaseException:
         with signals_deferred():
             for process in started:
                 _end(process)
             for errors in outputs:
                 errors.settle()
-            for folder in filter(None, folders):
-                shutil.rmtree(folder, ignore_errors=True)  # if PySpark has not done it
+            for of_port in filter(None, folders):
+                shutil.rmtree(of_port, ignore_errors=True)  # if PySpark has not done it
+            if folder is not None:
+                folder.remove()
             pyspark_internals.forget_jvm()
         raise
     if started:
-        _running = started[0]
+        _running, _folder = started[0], folder
 
 
 def end_jvm(within_s: float = _ENDS_WITHIN_S) -> None:
@@ -76,22 +87,32 @@ def end_jvm(within_s: float = _ENDS_WITHIN_S) -> None:
     Args:
         within_s: the time after which it is killed.
     """
-    global _running
+    global _running, _folder
     if _running is None:
         return
-    process, _running = _running, None
+    (process, _running), (folder, _folder) = (_running, None), (_folder, None)
     pyspark_internals.forget_jvm()
     _end(process, within_s)
+    if folder is not None:
+        folder.remove()
+
+
+def _have_jvm_remove(folder: Path) -> None:
+    """Let the JVM remove a folder when it ends, if Spark has emptied it by then."""
+    java: Any = pyspark_internals.jvm()
+    java.java.io.File(str(folder)).deleteOnExit()
 
 
 def _leave_to_parent() -> None:
     """Let go of the JVM in a forked process: it is the parent's, with whose end it ends."""
-    global _running
+    global _running, _folder
     if _running is None:
         return
     if _running.stdin is not None:
         _running.stdin.close()
-    _running = None
+    if _folder is not None:
+        os.close(_folder.lock)
+    _running = _folder = None
     pyspark_internals.forget_jvm()
     pyspark_internals.forget_context()
 

@@ -20,12 +20,12 @@ import pyspark
 from pyspark import SparkConf
 
 from beam_spark_runner.core.errors import SparkSetupError
-from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.class_archive import flags_with_archive
-from beam_spark_runner.spark.session.jvm_process import start_jvm
+from beam_spark_runner.spark.session.jvm_folder import JvmFolder
+from beam_spark_runner.spark.session.jvm_process import end_jvm, start_jvm
 from beam_spark_runner.spark.versions import SparkVersion
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
@@ -78,8 +78,10 @@ def start_classic(
     java = check_java() if launches_jvm else ""
     if actual_master.startswith("spark://"):
         _check_reachable(actual_master, "master")
+    folder = _jvm_folder() if is_local and launches_jvm else None
+    temporary = None if folder is None else str(folder.path)
     settings = {
-        **_settings(is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
+        **_settings(temporary, is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
         **given,
     }
     if launches_jvm and class_archive is not None:
@@ -104,7 +106,7 @@ def start_classic(
         own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
         try:
             if launches_jvm:
-                start_jvm(_conf_of_jvm(master, settings))
+                start_jvm(_conf_of_jvm(master, settings), folder)
             left_out: dict[str, str] = {}
             if serves_many:
                 pyspark_internals.start_jvm()  # unless there is one
@@ -119,8 +121,11 @@ def start_classic(
                     session = builder.getOrCreate()
             finally:  # also if Ctrl-C has come
                 pyspark_internals.have_socket_removed()
-        except Exception as error:
-            _forget_in_jvm(own)
+        except BaseException as error:
+            if launches_jvm:
+                end_jvm()  # the next attempt may have other settings for it
+            if not isinstance(error, Exception):
+                raise
             raise SparkSetupError(
                 f"Spark did not start ({actual_master}): {_first_line(error)}",
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
@@ -204,7 +209,9 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
     return session
 
 
-def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) -> dict[str, str]:
+def _settings(
+    temporary: str | None, *, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]
+) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
@@ -215,8 +222,8 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # Spark 3.5 has no setting of the session for it.
         "spark.python.worker.faulthandler.enabled": "true",
     }
-    temporary = _temporary_folder() if is_local and has_fresh_jvm else tempfile.gettempdir()
-    if not is_local or len(temporary) > _MAX_SOCKET_FOLDER:
+    of_sockets = temporary or tempfile.gettempdir()
+    if not is_local or len(of_sockets) > _MAX_SOCKET_FOLDER:
         # By default they lie in Java's temp folder, which YARN makes longer than a path
         # of a socket may be.
         settings["spark.python.unix.domain.socket.dir"] = "/tmp"
@@ -231,7 +238,7 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # The "default" options are the one set of JVM flags that neither users nor
         # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
         flags = [*_LATER_C2] if is_local else []
-        if is_local:
+        if temporary is not None:
             # The default of spark.local.dir: Spark makes folders for its rows that all can read.
             flags.append(shlex.quote(f"-Djava.io.tmpdir={temporary}"))
         log_settings = Path(__file__).with_name("log4j2.properties")
@@ -241,20 +248,17 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
     return settings
 
 
-def _temporary_folder() -> str:
+def _jvm_folder() -> JvmFolder:
     """Return a folder for Spark's temporary files that only this user can access.
-
-    It stays, so that nothing has to be removed after the end of the JVM, which cleans it up.
 
     Raises:
         SparkSetupError: It cannot be made.
     """
-    folder = Path(tempfile.gettempdir()) / f"beam-spark-{os.geteuid()}"
     try:
-        return str(private_folder(folder))
+        return JvmFolder()
     except OSError as error:
         raise SparkSetupError(
-            f"Spark's temporary files cannot be in {folder}: {error.strerror}.",
+            f"Spark's temporary files cannot be in {error.filename}: {error.strerror}.",
             "TMPDIR may name a folder of your own.",
         ) from error
 
