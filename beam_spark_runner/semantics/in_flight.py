@@ -5,8 +5,8 @@ processed; those of the same key begin one after another, each when the one befo
 """
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from beam_spark_runner.core.flight_limits import FlightLimits
 
@@ -39,6 +39,20 @@ class _OfKey(Generic[ItemT]):
         self.logged = 0
 
 
+class Left(NamedTuple, Generic[KeyT, ItemT]):
+    """What is left of a key in flight.
+
+    Attributes:
+        key: The key.
+        begun: The item that has begun and waits for requests; None: none has.
+        waiting: The items that have not begun, in their order.
+    """
+
+    key: KeyT
+    begun: ItemT | None
+    waiting: Iterable[ItemT]
+
+
 class InFlight(Generic[KeyT, ItemT, RequestT]):
     """Decides which records begin, and which requests are executed together.
 
@@ -50,6 +64,9 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
     Everything that is in flight has a place, but only new records wait for one, since ``is_full``
     is a question of the caller before it reads on. So nothing that a key waits for can wait for
     room.
+
+    After ``stop``, only items that have begun continue. What waits then can be taken out, by
+    ``withdraw`` for requests and by ``left`` for items, and be added to another object later.
 
     Args:
         limits: See ``FlightLimits``.
@@ -78,6 +95,8 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
         self._ready: deque[KeyT] = deque()  # keys whose next item may begin, or continue
         self._requests: deque[tuple[int, RequestT]] = deque()  # with the times since they wait
         self._records = self._size = 0  # in memory
+        self._logged_size = 0
+        self._is_stopped = False
 
     @property
     def is_empty(self) -> bool:
@@ -88,6 +107,11 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
     def is_full(self) -> bool:
         """Whether no more records should be added until something is done."""
         return self._records >= self._limits.records or self._size >= self._limits.size
+
+    @property
+    def size(self) -> int:
+        """About how many bytes everything in flight takes, the log included."""
+        return self._size + self._logged_size
 
     def has(self, key: KeyT) -> bool:
         """Whether anything of a key is in flight."""
@@ -107,6 +131,7 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
             self._ready.append(key)
         if of_key.logged or len(of_key.waiting) >= self._limits.of_key:
             of_key.logged += 1
+            self._logged_size += size
             self._log.append(key, item, size)
         else:
             self._keep(of_key, item, size)
@@ -116,14 +141,16 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
 
         The code of the item refers to it until ``returned``.
         """
-        if not self._ready:
-            return None
-        key = self._ready.popleft()
-        of_key = self._keys[key]
-        if of_key.begun is None:
-            of_key.begun = of_key.waiting.popleft()
-        of_key.references, of_key.is_kept = 1, False
-        return key, of_key.begun[0]
+        while self._ready:
+            key = self._ready.popleft()
+            of_key = self._keys[key]
+            if of_key.begun is None:
+                if self._is_stopped:
+                    continue
+                of_key.begun = of_key.waiting.popleft()
+            of_key.references, of_key.is_kept = 1, False
+            return key, of_key.begun[0]
+        return None
 
     def refer(self, key: KeyT) -> None:
         """Add a reference to the item of a key that has begun: that of a request."""
@@ -147,9 +174,7 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
             self._size -= of_key.begun[1]
             of_key.begun = None
             if of_key.logged and not of_key.waiting:
-                for item, size in self._log.take(key):
-                    of_key.logged -= 1
-                    self._keep(of_key, item, size)
+                self._take_logged(key, of_key)
             if not of_key.waiting:
                 del self._keys[key]
                 return
@@ -175,6 +200,61 @@ class InFlight(Generic[KeyT, ItemT, RequestT]):
         """Return the requests that are executed together, the oldest ones; none if none waits."""
         count = min(len(self._requests), self._limits.batch)
         return [self._requests.popleft()[1] for _ in range(count)]
+
+    def stop(self) -> None:
+        """Have no further item begin."""
+        self._is_stopped = True
+
+    def put_back(self, key: KeyT) -> None:
+        """Have an item that has begun wait again: its code has done nothing yet.
+
+        Args:
+            key: The key of the item, whose requests were withdrawn.
+        """
+        of_key = self._keys[key]
+        assert of_key.begun is not None
+        of_key.waiting.appendleft(of_key.begun)
+        of_key.begun, of_key.references = None, 0
+        self._ready.append(key)
+
+    def withdraw(self, which: Callable[[RequestT], bool]) -> list[RequestT]:
+        """Take out requests that wait for a batch, the oldest ones first.
+
+        Args:
+            which: Whether a request is one of them.
+        """
+        withdrawn: list[RequestT] = []
+        others: deque[tuple[int, RequestT]] = deque()
+        for each in self._requests:
+            if which(each[1]):
+                withdrawn.append(each[1])
+            else:
+                others.append(each)
+        self._requests = others
+        return withdrawn
+
+    def left(self) -> Iterator[Left[KeyT, ItemT]]:
+        """Take out all items, key by key; nothing is in flight afterwards. Only after ``stop``."""
+        assert self._is_stopped
+        for key, of_key in self._keys.items():
+            begun = None if of_key.begun is None else of_key.begun[0]
+            yield Left(key, begun, self._waiting(key, of_key))
+        self._keys.clear()
+        self._ready.clear()
+        self._requests.clear()
+        self._records = self._size = self._logged_size = 0
+
+    def _waiting(self, key: KeyT, of_key: _OfKey[ItemT]) -> Iterator[ItemT]:
+        while of_key.waiting or of_key.logged:
+            if not of_key.waiting:
+                self._take_logged(key, of_key)
+            yield of_key.waiting.popleft()[0]
+
+    def _take_logged(self, key: KeyT, of_key: _OfKey[ItemT]) -> None:
+        for item, size in self._log.take(key):
+            of_key.logged -= 1
+            self._logged_size -= size
+            self._keep(of_key, item, size)
 
     def _keep(self, of_key: _OfKey[ItemT], item: ItemT, size: int) -> None:
         of_key.waiting.append((item, size))

@@ -51,6 +51,13 @@ class Advance(NamedTuple):
     most: int
 
 
+class Continued(NamedTuple):
+    """A program that waits for requests, as an earlier machine has left it."""
+
+    code: Iterator[int]
+    requests: int
+
+
 class Key:
     """The state of a key, and what it has emitted."""
 
@@ -142,12 +149,43 @@ class Machine:
             self.flights.returned(place)
         self.run_ready()
 
+    def leave(self) -> list[tuple[int, Any]]:
+        """Stop; execute some requests, and return what is left, for another machine."""
+        self.send()
+        while self.sent:
+            self.reply()
+        self.flights.stop()
+        kept: set[int] = set()  # keys whose requests are not executed
+        while requests := self.flights.withdraw(lambda request: request[0] not in kept):
+            for place, code in requests:
+                if self.waiting[place] == 1 and self.draw.random() < 0.5:
+                    kept.add(place)
+                    self.flights.wait((place, code), self.now_us)
+                else:
+                    self.sent.append((place, code))
+            while self.sent:
+                self.reply()
+        codes = dict(self.flights.withdraw(lambda _: True))
+        found: list[tuple[int, Any]] = []
+        for place, begun, waiting in self.flights.left():
+            if begun is not None:
+                found.append((place, Continued(codes.pop(place), self.waiting.pop(place))))
+                if isinstance(begun, Advance):
+                    found.append((place, Advance(self.left.pop(place))))
+            found += ((place, item) for item in waiting)
+        assert not codes
+        assert self.flights.is_empty
+        assert self.flights.size == 0
+        return found
+
     def run_ready(self) -> None:
         while (begun := self.flights.begin()) is not None:
             place, item = begun
             assert not self.waiting.get(place)
             keeps = False
-            if isinstance(item, Element):
+            if isinstance(item, Continued):
+                self.waits(place, item.code, item.requests)
+            elif isinstance(item, Element):
                 self.step(place, run(self.keys[place], item))
             else:
                 left = self.left.setdefault(place, item.most)
@@ -161,7 +199,9 @@ class Machine:
             self.flights.returned(place, keeps=keeps)
 
     def step(self, place: int, code: Iterator[int]) -> None:
-        requests = next(code, 0)
+        self.waits(place, code, next(code, 0))
+
+    def waits(self, place: int, code: Iterator[int], requests: int) -> None:
         self.waiting[place] = requests
         for _ in range(requests):
             self.flights.refer(place)
@@ -208,6 +248,48 @@ def test_each_key_is_as_if_records_came_one_after_another(limits: FlightLimits, 
         assert found == {place: told for place, told in one_after_another(items).items() if told}
         assert len(log) == 0
         assert not machine.flights.is_full
+
+
+@pytest.mark.parametrize("limits", [FEW, EAGER, MANY, FLIGHT_LIMITS])
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=200)
+def test_what_is_left_continues_in_another_machine(limits: FlightLimits, seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(10):
+        items = items_of(draw, draw.randrange(30), draw.randint(1, 6))
+        log = Log(draw.randint(1, 3))
+        machine = Machine(limits, draw, log)
+        for place, item in items:
+            if draw.random() < 0.1:
+                left = machine.leave()
+                assert len(log) == 0
+                keys = machine.keys
+                machine = Machine(limits, draw, log)
+                machine.keys = keys
+                for each in left:
+                    machine.flights.add(*each, draw.randrange(20))
+                machine.run_ready()
+            machine.take(place, item, draw.randrange(20))
+        machine.settle()
+        found = {place: key.emitted for place, key in machine.keys.items() if key.emitted}
+        assert found == {place: told for place, told in one_after_another(items).items() if told}
+
+
+def test_an_item_that_has_done_nothing_waits_again() -> None:
+    flights: InFlight[str, int, str] = InFlight(FLIGHT_LIMITS, Log())  # type: ignore[arg-type]
+    for number in range(3):
+        flights.add("key", number, 10)
+    assert flights.begin() == ("key", 0)
+    flights.wait("opens the key", 0)
+    flights.stop()
+    assert flights.withdraw(lambda _: True) == ["opens the key"]
+    flights.put_back("key")
+    assert flights.begin() is None
+    assert flights.size == 30
+    assert [(key, begun, [*waiting]) for key, begun, waiting in flights.left()] == [
+        ("key", None, [0, 1, 2])
+    ]
+    assert flights.size == 0
 
 
 def test_keys_are_processed_at_the_same_time() -> None:
