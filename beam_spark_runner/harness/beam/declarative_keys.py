@@ -238,19 +238,12 @@ class KeysInFlight:
     # -- requests of states ------------------------------------------------------------------------
 
     def ask(
-        self,
-        record: Any,
-        name: str,
-        access: Callable[[], Any],
-        future: Any,
-        *,
-        is_read: bool,
-        is_lazy: bool,
+        self, record: Any, name: str, access: Callable[[], Any], future: Any, read: Any
     ) -> tuple[Any] | None:
         """See ``transforms.declarative.processed.Requests``."""
         key = self._current
         assert key is not None
-        request = StateRequest(key, record, name, access, future, is_read=is_read, is_lazy=is_lazy)
+        request = StateRequest(key, record, name, access, future, read)
         queue = key.queues.get(name)
         if queue is None or queue.may_try(request):
             done = request.is_done(self._batches)

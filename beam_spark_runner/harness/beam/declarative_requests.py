@@ -20,16 +20,15 @@ class StateRequest:
         name: The name of the state.
         access: Accesses the state.
         future: The future of the result.
-        is_read: See ``transforms.declarative.processed.Requests``.
-        is_lazy: Likewise.
+        read: See ``transforms.declarative.processed.Requests``.
 
     Attributes:
         missed: What is to be read before it is tried again.
     """
 
     __slots__ = (
-        *("_access", "_is_lazy", "_tries"),
-        *("future", "is_read", "key", "missed", "name", "record"),
+        *("_access", "_tries"),
+        *("future", "key", "missed", "name", "read", "record"),
     )
 
     def __init__(
@@ -39,13 +38,11 @@ class StateRequest:
         name: str,
         access: Callable[[], Any],
         future: Any,
-        *,
-        is_read: bool,
-        is_lazy: bool,
+        read: Any,
     ) -> None:
         self.key, self.record, self.name, self.future = key, record, name, future
-        self.is_read = is_read
-        self._access, self._is_lazy = access, is_lazy
+        self.read = read
+        self._access = access
         self._tries = 0
         self.missed: Sequence[Any] = ()
 
@@ -60,7 +57,7 @@ class StateRequest:
 
     def _result(self) -> Any:
         result = self._access()
-        if self._is_lazy:
+        if self.read is not None and self.read.is_lazy:
             for _ in islice(result, _ITERATED):
                 pass
         return result
@@ -76,7 +73,7 @@ class StateQueue:
 
     def may_try(self, request: StateRequest) -> bool:
         """Whether a request may be tried before all that is here is done."""
-        return not (self._behind or self._has_change or (self._reads and not request.is_read))
+        return not (self._behind or self._has_change or (self._reads and request.read is None))
 
     def put_behind(self, request: StateRequest) -> None:
         """Have a request wait for the others."""
@@ -84,14 +81,14 @@ class StateQueue:
 
     def tried(self, request: StateRequest) -> None:
         """Note that a request has been tried, and is not done."""
-        if request.is_read:
+        if request.read is not None:
             self._reads += 1
         else:
             self._has_change = True
 
     def done(self, request: StateRequest) -> None:
         """Note that a request of ``tried`` is done."""
-        if request.is_read:
+        if request.read is not None:
             self._reads -= 1
         else:
             self._has_change = False
@@ -100,7 +97,7 @@ class StateQueue:
         """Return a request that may be tried now, and was put behind; None: there is none."""
         if not self._behind or self._has_change:
             return None
-        if self._reads and not self._behind[0].is_read:
+        if self._reads and self._behind[0].read is None:
             return None
         return self._behind.popleft()
 

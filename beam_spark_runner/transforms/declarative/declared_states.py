@@ -21,9 +21,11 @@ from typing_extensions import override
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
 from beam_spark_runner.transforms.declarative.maps_in_bags import MapInBag
 from beam_spark_runner.transforms.declarative.named import DeclarationError
+from beam_spark_runner.transforms.declarative.processed import Read, ReadAddress
 
 _Declared = TypeVar("_Declared", bound="_DeclaredAttribute")
 _READ = operator.methodcaller("read")
+_WHOLE = ReadAddress("read")
 _CLEAR = operator.methodcaller("clear")
 RUNNING = "_beam_spark_runner_declared"
 """The attribute of a ``KeyedProcess`` that has its machine, while it declares or processes."""
@@ -77,16 +79,19 @@ class DeclaredState(_DeclaredAttribute):
 
     def clear(self) -> StateFuture:
         """Remove all that the state has."""
-        return self._request(_CLEAR)
+        return self._change(_CLEAR)
 
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
         raise NotImplementedError
 
-    def _request(
-        self, access: Callable[[Any], Any], *, is_read: bool = False, is_lazy: bool = False
+    def _change(self, access: Callable[[Any], Any]) -> StateFuture:
+        return self._running_machine().request(self.name, access)
+
+    def _get(
+        self, access: Callable[[Any], Any], address: ReadAddress | None, *, is_lazy: bool = False
     ) -> StateFuture:
-        machine = self._running_machine()
-        return machine.request(self.name, access, is_read=is_read, is_lazy=is_lazy)
+        read = Read(address, is_lazy=is_lazy)
+        return self._running_machine().request(self.name, access, read)
 
 
 class ValueState(DeclaredState):
@@ -94,11 +99,11 @@ class ValueState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the value; None: there is none."""
-        return self._request(_READ, is_read=True)
+        return self._get(_READ, _WHOLE)
 
     def write(self, value: Any) -> StateFuture:
         """Replace the value."""
-        return self._request(lambda state: state.write(value))
+        return self._change(lambda state: state.write(value))
 
     @override
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
@@ -113,11 +118,11 @@ class BagState(DeclaredState):
 
         Values that are added after the read may be among them: do not add any while you iterate.
         """
-        return self._request(_READ, is_read=True, is_lazy=True)
+        return self._get(_READ, _WHOLE, is_lazy=True)
 
     def add(self, value: Any) -> StateFuture:
         """Add a value."""
-        return self._request(lambda state: state.add(value))
+        return self._change(lambda state: state.add(value))
 
     @override
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
@@ -145,11 +150,11 @@ class CombiningState(DeclaredState):
 
     def read(self) -> StateFuture:
         """Return a future of the output of the CombineFn."""
-        return self._request(_READ, is_read=True)
+        return self._get(_READ, _WHOLE)
 
     def add(self, value: Any) -> StateFuture:
         """Add an input of the CombineFn."""
-        return self._request(lambda state: state.add(value))
+        return self._change(lambda state: state.add(value))
 
     @override
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
@@ -161,21 +166,25 @@ class OrderedListState(DeclaredState):
 
     def add(self, timestamp: Any, value: Any) -> StateFuture:
         """Add a value at a timestamp, which may have several."""
-        return self._request(lambda state: state.add((Timestamp.of(timestamp), value)))
+        return self._change(lambda state: state.add((Timestamp.of(timestamp), value)))
 
     def read(self) -> StateFuture:
         """Return a future of the list of pairs of timestamp and value, by timestamp."""
-        return self._request(lambda state: [*state.read()], is_read=True)
+        return self._get(lambda state: [*state.read()], _WHOLE)
 
     def read_range(self, start: Any, end: Any) -> StateFuture:
         """As ``read``, of timestamps in ``[start, end)``."""
-        bounds = _clamped(start), _clamped(end)
-        return self._request(lambda state: [*state.read_range(*bounds)], is_read=True)
+        return self._read_range(_clamped(start).micros, _clamped(end).micros)
+
+    def _read_range(self, start_us: int, end_us: int) -> StateFuture:
+        bounds = Timestamp(micros=start_us), Timestamp(micros=end_us)
+        address = ReadAddress("read_range", (start_us, end_us))
+        return self._get(lambda state: [*state.read_range(*bounds)], address)
 
     def clear_range(self, start: Any, end: Any) -> StateFuture:
         """Remove the values at timestamps in ``[start, end)``."""
         bounds = _clamped(start), _clamped(end)
-        return self._request(lambda state: state.clear_range(*bounds))
+        return self._change(lambda state: state.clear_range(*bounds))
 
     @override
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
@@ -189,27 +198,32 @@ class _EntriesState(DeclaredState):
 
     def contains(self, key: Any) -> StateFuture:
         """Return a future of whether the map has a key, or the set a value."""
-        coded = self.coder.encode(key)
-        return self._request(lambda state: state.get(coded) is not None, is_read=True)
+        return self._contains(self.coder.encode(key))
+
+    def _contains(self, coded: bytes) -> StateFuture:
+        address = ReadAddress("contains", (coded,))
+        return self._get(lambda state: state.get(coded) is not None, address)
 
     def remove(self, key: Any) -> StateFuture:
         """Remove a key with its value, or a value of a set, if it is there."""
         coded = self.coder.encode(key)
-        return self._request(lambda state: state.remove(coded))
+        return self._change(lambda state: state.remove(coded))
 
-    def _items(self, convert: Callable[[tuple[bytes, bytes]], Any]) -> StateFuture:
-        """Return a future of an iterable of the converted entries."""
-        return self._request(
-            lambda state: _Iterable(state.items(), convert), is_read=True, is_lazy=True
+    def _items(self, convert: Callable[[tuple[bytes, bytes]], Any], method: str) -> StateFuture:
+        """Return a future of an iterable of the converted entries, for a method."""
+        return self._get(
+            lambda state: _Iterable(state.items(), convert), ReadAddress(method), is_lazy=True
         )
 
     @override
-    def _request(
-        self, access: Callable[[Any], Any], *, is_read: bool = False, is_lazy: bool = False
+    def _change(self, access: Callable[[Any], Any]) -> StateFuture:
+        return super()._change(lambda state: access(_as_map(state)))
+
+    @override
+    def _get(
+        self, access: Callable[[Any], Any], address: ReadAddress | None, *, is_lazy: bool = False
     ) -> StateFuture:
-        return super()._request(
-            lambda state: access(_as_map(state)), is_read=is_read, is_lazy=is_lazy
-        )
+        return super()._get(lambda state: access(_as_map(state)), address, is_lazy=is_lazy)
 
     @override
     def _spec(self, *, has_maps: bool) -> userstate.StateSpec:
@@ -233,12 +247,12 @@ class SetState(_EntriesState):
     def add(self, value: Any) -> StateFuture:
         """Add a value."""
         coded = self.coder.encode(value)
-        return self._request(lambda state: state.put(coded, b""))
+        return self._change(lambda state: state.put(coded, b""))
 
     def read(self) -> StateFuture:
         """Return a future of an iterable of the values, to be used in callbacks of the record."""
         decode = self.coder.decode
-        return self._items(lambda entry: decode(entry[0]))
+        return self._items(lambda entry: decode(entry[0]), "read")
 
 
 class MapState(_EntriesState):
@@ -256,23 +270,26 @@ class MapState(_EntriesState):
 
     def get(self, key: Any, default: Any = None) -> StateFuture:
         """Return a future of the value of a key, or of a default."""
-        coded = self.coder.encode(key)
+        return self._get_entry(self.coder.encode(key), default)
 
+    def _get_entry(self, coded: bytes, default: Any) -> StateFuture:
         def access(state: Any) -> Any:
             value = state.get(coded)
             return default if value is None else self.value_coder.decode(value)
 
-        return self._request(access, is_read=True)
+        can_be_stored = default is None or isinstance(default, bool | int | float | str | bytes)
+        address = ReadAddress("get_entry", (coded, default)) if can_be_stored else None
+        return self._get(access, address)
 
     def put(self, key: Any, value: Any) -> StateFuture:
         """Set the value of a key."""
         coded, its_value = self.coder.encode(key), self.value_coder.encode(value)
-        return self._request(lambda state: state.put(coded, its_value))
+        return self._change(lambda state: state.put(coded, its_value))
 
     def items(self) -> StateFuture:
         """Return a future of an iterable of pairs, to be used in callbacks of the record."""
         decode, decode_value = self.coder.decode, self.value_coder.decode
-        return self._items(lambda entry: (decode(entry[0]), decode_value(entry[1])))
+        return self._items(lambda entry: (decode(entry[0]), decode_value(entry[1])), "items")
 
 
 class _DeclaredTimer(_DeclaredAttribute):
@@ -336,6 +353,18 @@ class MapSpec(userstate.BagStateSpec):  # type: ignore[misc]
             ),
             protocol=beam_runner_api_pb2.FunctionSpec(urn=common_urns.user_state.BAG.urn),
         )
+
+
+def read_again(state: Any, address: ReadAddress) -> StateFuture:
+    """Make a read that was not executed, for the record that is processed. No method, likewise.
+
+    Args:
+        state: The state, as ``spec_of`` takes it.
+        address: What the read was.
+    """
+    name = f"_{address.method}" if address.arguments else address.method
+    future: StateFuture = getattr(state, name)(*address.arguments)
+    return future
 
 
 def spec_of(state: Any, *, has_maps: bool) -> userstate.StateSpec:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from beam_spark_runner.transforms.declarative.combining import Combination, Part, Spread
 from beam_spark_runner.transforms.declarative.named import called
-from beam_spark_runner.transforms.declarative.processed import Requests
+from beam_spark_runner.transforms.declarative.processed import Read, Requests
 from beam_spark_runner.transforms.declarative.returned import (
     check_callable,
     check_dropped,
@@ -217,20 +217,14 @@ class ImmediateMachine:
         self._ready.clear()
 
     def request(
-        self,
-        name: str,
-        access: Callable[[Any], Any],
-        *,
-        is_read: bool = False,
-        is_lazy: bool = False,
+        self, name: str, access: Callable[[Any], Any], read: Read | None = None
     ) -> StateFuture:
         """Access a state of the record.
 
         Args:
             name: The name of the state.
             access: Called with the state as the harness has it.
-            is_read: See ``Requests``.
-            is_lazy: See ``Requests``.
+            read: See ``Requests``.
 
         Raises:
             RuntimeError: No record is processed.
@@ -241,9 +235,7 @@ class ImmediateMachine:
         if self.requests is None:
             return self.completed(access(state))
         future = StateFuture(self)
-        found = self.requests.ask(
-            record, name, lambda: access(state), future, is_read=is_read, is_lazy=is_lazy
-        )
+        found = self.requests.ask(record, name, lambda: access(state), future, read)
         if found is None:
             record.incomplete += 1
             record.waits += 1

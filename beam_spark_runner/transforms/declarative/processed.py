@@ -83,6 +83,30 @@ class Record:
         return outputs
 
 
+class ReadAddress(NamedTuple):
+    """What a read reads, so that it can be made again, perhaps in another process.
+
+    Attributes:
+        method: The method of the state; with arguments, the one that takes them encoded.
+        arguments: They consist of None, numbers, texts and bytes.
+    """
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+class Read(NamedTuple):
+    """An access that changes nothing, so that reads may overtake each other.
+
+    Attributes:
+        address: What it reads; None: it cannot be made again.
+        is_lazy: Whether the result reads the state when it is iterated.
+    """
+
+    address: ReadAddress | None
+    is_lazy: bool
+
+
 class Requests(Protocol):
     """Accesses states that have to be waited for."""
 
@@ -92,9 +116,7 @@ class Requests(Protocol):
         name: str,
         access: Callable[[], Any],
         future: Any,
-        *,
-        is_read: bool,
-        is_lazy: bool,
+        read: Read | None,
     ) -> tuple[Any] | None:
         """Access a state, now or later.
 
@@ -103,8 +125,7 @@ class Requests(Protocol):
             name: The name of the state.
             access: Accesses the state, and returns the result.
             future: The future of the result.
-            is_read: Whether the access changes nothing, so that reads may overtake each other.
-            is_lazy: Whether the result reads the state when it is iterated.
+            read: The read; None: it is a change.
 
         Returns:
             The result; None: ``ImmediateMachine.resume`` will be called with it.

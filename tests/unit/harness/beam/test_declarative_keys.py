@@ -111,6 +111,22 @@ class Epochs:
         limits = self._limits or FLIGHT_LIMITS
         policy = KeyPolicy(to, store, interruption=interruption, in_flight=limits)
         bundle = self._running.bundle = self._running.start(policy)
+        try:
+            self._run_bundle(bundle, store, pairs, to, interruption)
+        except BaseException:
+            bundle.abort()
+            raise
+        self.calls = self.store.calls - before
+        self.was_interrupted = interruption is not None and interruption.was_interrupted
+
+    def _run_bundle(
+        self,
+        bundle: Any,
+        store: StoredState,
+        pairs: list[tuple[Any, Any]],
+        to: Instant,
+        interruption: Interruption | None,
+    ) -> None:
         by_key: dict[Any, list[Any]] = defaultdict(list)
         for key, value in pairs:
             by_key[key].append(value)
@@ -131,9 +147,7 @@ class Epochs:
         fire_due(store, to, fire, interruption)
         if self.settles:
             bundle.settle()
-        self.calls = self.store.calls - before
         bundle.finish()
-        self.was_interrupted = interruption is not None and interruption.was_interrupted
 
 
 class Programs(Runs):
