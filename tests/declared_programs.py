@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder
+from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.coders.coders import FastPrimitivesCoder
 from apache_beam.utils.timestamp import Timestamp
 
@@ -129,8 +129,7 @@ class Runs(Accesses):
         return element
 
     def _declare_steps(self, ctx: DeclarationContext, number: int) -> Any:
-        coder = TupleCoder((FastPrimitivesCoder(),))
-        rest = ctx.declare_variable(coder, f"rest {number}", list)
+        rest = ctx.declare_variable(FastPrimitivesCoder(), f"rest {number}", list)
         wrap = ctx.declare(f"wrap {number}", lambda result: (plain(result),))
         emit = ctx.declare(f"emit {number}", lambda result: ctx.output((ctx.key, number, result)))
         holds = ctx.declare(f"holds {number}", lambda result: plain(result) not in FALSE)

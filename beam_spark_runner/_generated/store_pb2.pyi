@@ -77,6 +77,43 @@ class StoredTimer(_message.Message):
     pane: bytes
     def __init__(self, family: _Optional[str] = ..., tag: _Optional[str] = ..., window: _Optional[bytes] = ..., domain: _Optional[str] = ..., fires_us: _Optional[int] = ..., hold_us: _Optional[int] = ..., pane: _Optional[bytes] = ...) -> None: ...
 
+class RecordLeft(_message.Message):
+    __slots__ = ("key", "element", "timer", "drops_window", "has_begun", "variables", "requests")
+    class VariablesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ELEMENT_FIELD_NUMBER: _ClassVar[int]
+    TIMER_FIELD_NUMBER: _ClassVar[int]
+    DROPS_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    HAS_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    element: bytes
+    timer: StoredTimer
+    drops_window: bool
+    has_begun: bool
+    variables: _containers.ScalarMap[str, bytes]
+    requests: _containers.RepeatedCompositeFieldContainer[RequestLeft]
+    def __init__(self, key: _Optional[bytes] = ..., element: _Optional[bytes] = ..., timer: _Optional[_Union[StoredTimer, _Mapping]] = ..., drops_window: bool = ..., has_begun: bool = ..., variables: _Optional[_Mapping[str, bytes]] = ..., requests: _Optional[_Iterable[_Union[RequestLeft, _Mapping]]] = ...) -> None: ...
+
+class RequestLeft(_message.Message):
+    __slots__ = ("state", "method", "arguments", "continuation")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    method: str
+    arguments: bytes
+    continuation: bytes
+    def __init__(self, state: _Optional[str] = ..., method: _Optional[str] = ..., arguments: _Optional[bytes] = ..., continuation: _Optional[bytes] = ...) -> None: ...
+
 class Link(_message.Message):
     __slots__ = ("epoch", "attempt", "bytes", "lap", "key")
     EPOCH_FIELD_NUMBER: _ClassVar[int]

@@ -286,6 +286,7 @@ class EpochPart:
             harness gets at once.
         in_flight: how much a declarative step processes at the same time in a task, if its state is
             in a state store.
+        leaves_requests: whether such a step may leave requests for the next epoch.
         rows_from: the local property of the Spark job that has the rows of the level, in place of
             its tasks' input.
         stores_rows: its rows go into a file, for a later Spark job of the epoch.
@@ -294,6 +295,7 @@ class EpochPart:
     shards: ShardLocations
     user_timer_batch: int | None = None
     in_flight: FlightLimits = FLIGHT_LIMITS
+    leaves_requests: bool = False
     rows_from: str | None = None
     stores_rows: bool = False
 

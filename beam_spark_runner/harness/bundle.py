@@ -91,6 +91,32 @@ class BundleResult:
     callbacks: tuple[Callbacks, ...] = ()
 
 
+class RecordLeft(NamedTuple):
+    """A record of a declarative step that a bundle leaves for a later one.
+
+    Attributes:
+        key: Its key, encoded and nested.
+        hold_us: The event time at which it holds the watermark.
+        coded: The record, as ``SettlingInput.restore`` takes it.
+    """
+
+    key: bytes
+    hold_us: int
+    coded: bytes
+
+
+class Settled(NamedTuple):
+    """How a bundle has settled what was in flight.
+
+    Attributes:
+        left: The records that it leaves, in the order of each key.
+        is_finished: Whether no records are left, and all timers that were due have fired.
+    """
+
+    left: Sequence[RecordLeft] = ()
+    is_finished: bool = True
+
+
 class BundleInput(Protocol):
     """Takes the elements of the main input; receivers may get outputs during each call."""
 
@@ -145,8 +171,12 @@ class SteppedInput(StoringInput, Protocol):
 class SettlingInput(SteppedInput, Protocol):
     """The input of a bundle in which a key may wait for a state store, while others continue."""
 
-    def settle(self) -> None:
-        """Finish all that is in flight."""
+    def restore(self, records: Sequence[bytes]) -> None:
+        """Continue records that an earlier bundle has left, before the first element."""
+        ...
+
+    def settle(self) -> Settled:
+        """Finish all that is in flight, or leave some of it, if the ``KeyPolicy`` says so."""
         ...
 
 

@@ -34,7 +34,11 @@ from beam_spark_runner.options.environment import (
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
-from beam_spark_runner.options.state_store_options import in_flight_limits, state_store
+from beam_spark_runner.options.state_store_options import (
+    in_flight_limits,
+    leaves_requests,
+    state_store,
+)
 from beam_spark_runner.options.store_settings import store_settings
 from beam_spark_runner.options.values import (
     MAX_BYTES,
@@ -123,6 +127,7 @@ class RunnerConfig:
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     state_store: StateStoreAddress | None = None  # of a streaming pipeline
     in_flight: FlightLimits = FLIGHT_LIMITS  # --async_state_…
+    leaves_requests: bool = False  # --unaligned_state_requests
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart = "auto"
@@ -237,6 +242,7 @@ class RunnerConfig:
                 getattr(values, "state_store_password_file", None),
             ),
             in_flight=in_flight_limits(values),
+            leaves_requests=leaves_requests(values),
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(values, "savepoint_path", None)
             ),

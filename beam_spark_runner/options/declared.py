@@ -219,6 +219,13 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --state_store: how long such an access waits for others, if more elements "
         f"come. Default: {FLIGHT_LIMITS.wait_us // 1_000}.",
     },
+    "unaligned_state_requests": {
+        "action": "store_true",
+        "default": False,
+        "help": "With --state_store: allow an epoch to be committed before such a step has executed "
+        "all its reads. Those whose callbacks are all declared by name are stored, and executed in "
+        "the following epochs.",
+    },
     "batch_interval_millis": {
         "default": str(DEFAULT_BATCH_INTERVAL_MS),
         "metavar": "MILLISECONDS",

@@ -78,3 +78,15 @@ def in_flight_limits(values: argparse.Namespace) -> FlightLimits:
         batch=batch or FLIGHT_LIMITS.batch,
         wait_us=FLIGHT_LIMITS.wait_us if wait_ms is None else wait_ms * 1_000,
     )
+
+
+def leaves_requests(values: argparse.Namespace) -> bool:
+    """Return whether declarative steps may leave requests for the next epoch.
+
+    Raises:
+        OptionsError: There is no state store.
+    """
+    leaves = bool(getattr(values, "unaligned_state_requests", False))
+    if leaves and not getattr(values, "state_store", None):
+        raise OptionsError("unaligned_state_requests", "has no effect without a --state_store")
+    return leaves

@@ -15,8 +15,13 @@ def coded_place(transform: str, key: bytes) -> bytes:
 
 def coded_timer(timer: StoredTimer) -> bytes:
     """Encode a timer."""
+    return bytes(timer_proto(timer).SerializeToString(deterministic=True))
+
+
+def timer_proto(timer: StoredTimer) -> store_pb2.StoredTimer:
+    """Return a timer as it is stored."""
     family, tag, window, domain, fires_us, hold_us, pane = timer
-    proto = store_pb2.StoredTimer(
+    return store_pb2.StoredTimer(
         family=family,
         tag=tag,
         window=window,
@@ -25,12 +30,15 @@ def coded_timer(timer: StoredTimer) -> bytes:
         hold_us=hold_us,
         pane=pane,
     )
-    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def timer_of(coded: bytes) -> StoredTimer:
     """Decode a timer."""
-    proto = store_pb2.StoredTimer.FromString(coded)
+    return timer_of_proto(store_pb2.StoredTimer.FromString(coded))
+
+
+def timer_of_proto(proto: store_pb2.StoredTimer) -> StoredTimer:
+    """Return a timer that was stored."""
     return StoredTimer(
         proto.family,
         proto.tag,

@@ -27,6 +27,8 @@ class KeyPolicy:
         dropped: Counts the processing-time timers that are dropped because the pipeline is
             drained; None: it is not, and none are dropped. See ``TimerQueue``.
         in_flight: How much a declarative step processes at the same time.
+        leaves_after_us: How long it finishes what is in flight at the end of the bundle; then it
+            leaves the rest for a later one. None: it finishes everything.
         loops: Notices timers that set themselves again forever; None: no such check.
     """
 
@@ -39,6 +41,7 @@ class KeyPolicy:
     dropped: DroppedTimers | None = None
     loops: TimerLoops | None = None
     in_flight: FlightLimits = FLIGHT_LIMITS
+    leaves_after_us: int | None = None
 
 
 BATCH = KeyPolicy(END_OF_TIME)

@@ -1,6 +1,7 @@
 """Decides of which parts a stage of a task consists, and opens it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
 from beam_spark_runner.core.time import MIN_US
@@ -16,6 +17,7 @@ from beam_spark_runner.engine.stages.gates.await_commit import AwaitCommit
 from beam_spark_runner.engine.stages.gates.await_view import AwaitView
 from beam_spark_runner.engine.stages.gates.due_keys import DueGroups, DueKeys
 from beam_spark_runner.engine.stages.gates.gate import Gate
+from beam_spark_runner.engine.stages.gates.records_in_flight import RecordsInFlight
 from beam_spark_runner.engine.stages.gates.restrictions import Restrictions
 from beam_spark_runner.engine.stages.gates.sort_by_time import SortByTime
 from beam_spark_runner.engine.stages.operator import OneBundle
@@ -131,7 +133,10 @@ def _with_keys(context: StageContext[StagesOfEpoch]) -> Stage:
         interruption = Interruption(task.spent_us, task.epoch.due_us, batch or 1)
     epoch = task.epoch_of(program)._replace(interruption=interruption)
     watermark_us = MIN_US if context.gets_panes else epoch.before.watermark_us
-    operator = OneBundle(context, _key_policy(context, epoch, watermark_us), has_keys=has_keys)
+    policy = _key_policy(context, epoch, watermark_us)
+    if context.level.epoch and context.level.epoch.leaves_requests and not task.epoch.drains:
+        policy = replace(policy, leaves_after_us=task.epoch.due_us)
+    operator = OneBundle(context, policy, has_keys=has_keys)
     merger = None
     if part.merger is not None:
         merger = AccumulatorMerger(context.job, part.merger)
@@ -149,6 +154,8 @@ def _with_keys(context: StageContext[StagesOfEpoch]) -> Stage:
     else:
         assert isinstance(reader, KeyedReader)
         gates.append(DueKeys(epoch, operator, reader.fire))
+        if operator.keys is not None:
+            gates.append(RecordsInFlight(context, operator))
     return Stage(context, operator, reader, push_from_within=push_from_within, gates=gates)
 
 

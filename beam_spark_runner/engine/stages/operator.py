@@ -13,7 +13,7 @@ from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.engine.stages.stage_outputs import Outputs
 from beam_spark_runner.engine.stages.window_merger import merge_windows
-from beam_spark_runner.harness.bundle import Bundle, BundleInput, SettlingInput
+from beam_spark_runner.harness.bundle import Bundle, BundleInput, Settled, SettlingInput
 from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.state.policy import KeyPolicy
@@ -77,6 +77,7 @@ class OneBundle(Operator):
 
     Attributes:
         keys: the input, which takes keys, too; None: there are no keys.
+        settled: how it has settled what was in flight, once it has.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class OneBundle(Operator):
         self._context = context
         self._bundle = context.start_bundle(policy)
         self.keys: SettlingInput | None = None
+        self.settled = Settled()
         if has_keys:
             self.input = self.keys = _JoinedKeys(self._bundle, context.outputs)
         else:
@@ -107,7 +109,7 @@ class OneBundle(Operator):
     @override
     def settle(self) -> None:
         if self.keys is not None:
-            self.keys.settle()
+            self.settled = self.keys.settle()
 
     def from_within(self) -> BundleInput:
         """Return an input for elements that are pushed while another bundle may be running."""
@@ -170,7 +172,7 @@ class _JoinedKeys(_JoinedInput):
         self.begin_key = keys.begin_key
         self.advance_key_until = keys.advance_key_until
         self.fire_until = keys.fire_until
-        self.settle = keys.settle
+        self.restore, self.settle = keys.restore, keys.settle
 
 
 class _InputFromWithin:

@@ -27,6 +27,7 @@ from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.worker.runtime import JobRuntime
+from beam_spark_runner.harness.stored_in_flight import has_left
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.plan.model import Stored
 from beam_spark_runner.portable.monitoring import drained_timers_counter, lateness_counter
@@ -273,6 +274,8 @@ class EpochStages(OpenStages):
         if self._epoch.drains and Stored.RESTRICTIONS in stores:
             return not self._is_empty(program)  # restrictions are truncated
         if Stored.UNREADY in stores and store.timers(WAITING, b""):
+            return True
+        if Stored.KEYS in stores and has_left(store):
             return True
         event_us, clock_us = self._next_due(program)
         now = self.epoch_of(program).now

@@ -21,6 +21,7 @@ from beam_spark_runner.engine.epoch_files import folder_of_copies, folder_of_epo
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task.keyed_shards import keyed_deltas, keyed_shard
 from beam_spark_runner.harness.stable import STABLE, copy_stable
+from beam_spark_runner.harness.stored_in_flight import IN_FLIGHT, copy_left
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
 from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads
 from beam_spark_runner.recovery.migration import MovedStage
@@ -204,6 +205,7 @@ def _copy(
     copy_stable(
         stored, stores, lambda hashed: share.has_rest if hashed is None else hashed in share.mine
     )
+    copy_left(stored, stores, lambda hashed: hashed in share.mine)
     if share.has_rest:
         copy_waiting(stored, stores)
 
@@ -233,7 +235,7 @@ def _copy_keys(
         (before[0], now[0]),
         share,
         by_id=stage.is_splittable,
-        left_out=(WAITING, STABLE),
+        left_out=(WAITING, STABLE, IN_FLIGHT),
         transforms=(before[1], now[1]),
         lists_holds=stage.enters is not None,
     )

@@ -4,7 +4,9 @@ Everything runs in the bundle's thread. In batch, and where state is on this hos
 as all other steps with state do.
 """
 
+import itertools
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,13 +17,15 @@ from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.beam.current_element import ChargedChunk, CurrentElement
-from beam_spark_runner.harness.beam.declarative_keys import KeyInFlight, KeysInFlight
-from beam_spark_runner.harness.beam.declarative_log import Element
+from beam_spark_runner.harness.beam.declarative_code import KeyInFlight
+from beam_spark_runner.harness.beam.declarative_items import Begun, Element, LeftCodec, Request
+from beam_spark_runner.harness.beam.declarative_keys import KeysInFlight
 from beam_spark_runner.harness.beam.declarative_requests import StateRequest
 from beam_spark_runner.harness.beam.key_states import size_of
 from beam_spark_runner.harness.beam.keyed import KeyedParDo
+from beam_spark_runner.harness.bundle import Settled
 from beam_spark_runner.harness.values.constants import Kind
-from beam_spark_runner.semantics.timers import Instant, Timer
+from beam_spark_runner.semantics.timers import START_OF_TIME, Instant, Timer
 from beam_spark_runner.state.policy import KeyPolicy
 from beam_spark_runner.state.store import StoredState
 
@@ -109,9 +113,32 @@ class DeclarativeParDo(KeyedParDo):
             self._keys.advance(self._key, to, ends=False)
 
     @override
-    def settle(self) -> None:
+    def restore(self, records: Sequence[bytes]) -> None:
         if self._keys is not None:
-            self._keys.settle()
+            self._keys.restore(records)
+            return
+        codec = LeftCodec(self._coder, self.states)
+        decoded = [codec.decode(coded) for coded in records]
+        for coded, items in itertools.groupby(decoded, key=lambda each: each[0]):
+            self._continue(KeyInFlight(coded, self.states), [item for _, item in items])
+
+    def _continue(self, key: KeyInFlight, items: Sequence[Element | Begun]) -> None:
+        """Process what a bundle has left of a key, without a state store."""
+        super().begin_key(key.coded)
+        for item in items:
+            begun = item if isinstance(item, Begun) else None
+            record = item.record if isinstance(item, Begun) else item
+            if isinstance(record, Element):
+                self.run_element(key, record, begun)
+            else:
+                self.run_timer(key, record.timer, begun)
+                if record.drops_window:
+                    self.states.drop_window(record.timer.id.window)
+        super().advance_key(START_OF_TIME)  # what is due fires later, when all elements have come
+
+    @override
+    def settle(self) -> Settled:
+        return Settled() if self._keys is None else self._keys.settle()
 
     def finish(self) -> None:
         """See Beam's ``Operation``: at the end of the bundle."""
@@ -121,17 +148,19 @@ class DeclarativeParDo(KeyedParDo):
 
     # -- a step of the keys in flight --------------------------------------------------------------
 
-    def run_element(self, key: KeyInFlight, element: Element) -> None:
+    def run_element(self, key: KeyInFlight, element: Element, begun: Begun | None = None) -> None:
         """See ``Step``."""
         value, origin = element
+        self._fn.continue_next(begun)
         call = self._called(key)
         key.value, key.origin = value, origin
         with self.scoped_process_state, ChargedChunk(self.step_name, call.current_element):
             for _, results in call.results([value], [origin]):
                 self._outputs.handle_process_outputs(origin, results)
 
-    def run_timer(self, key: KeyInFlight, timer: Timer) -> None:
+    def run_timer(self, key: KeyInFlight, timer: Timer, begun: Begun | None = None) -> None:
         """See ``Step``."""
+        self._fn.continue_next(begun)
         user_key, pane = timer.payload
         window, timestamp = timer.id.window, Timestamp(micros=timer.fires_us)
         key.value, key.origin = None, WindowedValue(None, timestamp, (window,))
@@ -147,6 +176,27 @@ class DeclarativeParDo(KeyedParDo):
         with self.scoped_process_state, self.charged(key):
             self._fn.machine.resume(request.record, request.future, result)
             self._outputs.handle_process_outputs(key.origin, request.record.taken())
+
+    def request_left(self, request: StateRequest) -> Request | None:
+        """See ``Step``."""
+        if request.read is None or request.read.address is None:
+            return None
+        continuation = self._fn.continuation_of(request.future)
+        return (
+            None
+            if continuation is None
+            else Request(
+                request.name,
+                request.read.address.method,
+                request.read.address.arguments,
+                continuation,
+            )
+        )
+
+    def variables_left(self, record: Any) -> Mapping[str, bytes]:
+        """See ``Step``."""
+        variables: Mapping[str, bytes] = self._fn.coded_variables(record)
+        return variables
 
     def charged(self, key: KeyInFlight) -> AbstractContextManager[None]:
         """See ``Step``."""

@@ -3,79 +3,38 @@
 ``semantics.in_flight`` decides what runs, and which requests are executed together.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.beam.declarative_log import Advance, Element, ElementLog
+from beam_spark_runner.harness.beam.declarative_code import Item, KeyCode, KeyInFlight, Step
+from beam_spark_runner.harness.beam.declarative_items import (
+    Advance,
+    Begun,
+    Element,
+    LeftCodec,
+    Request,
+)
+from beam_spark_runner.harness.beam.declarative_log import ElementLog
 from beam_spark_runner.harness.beam.declarative_requests import (
     CodeRequest,
     StateQueue,
     StateRequest,
-    executed,
 )
 from beam_spark_runner.harness.beam.key_states import KeyStates
-from beam_spark_runner.harness.beam.keyed import MAX_BYTES, MAX_CALLS
+from beam_spark_runner.harness.bundle import RecordLeft, Settled
 from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.semantics.in_flight import InFlight
-from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
-from beam_spark_runner.semantics.timers import Domain, Instant, Timer
+from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.backend import Batches
 from beam_spark_runner.state.policy import KeyPolicy
 
+T = TypeVar("T")
 _ADVANCE_BYTES = 200
-
-_Reads = Sequence[Any]  # what is to be read before code continues; none: it waits for its record
-
-
-class KeyInFlight:
-    """A key with its states and timers, and what it processes.
-
-    Attributes:
-        coded: The key, encoded and nested.
-        states: Its states and timers.
-        value: The element that is its record; None: it is a timer.
-        origin: Has the timestamp, window and pane of its record.
-        steps: The code of the item that has begun; None: none has.
-        calls: Elements and timers since its states were written.
-        waits: How many requests of its record are not done.
-        queues: Those requests, by the names of their states.
-    """
-
-    def __init__(self, coded: bytes, states: KeyStates) -> None:
-        self.coded, self.states = coded, states
-        self.value: Any = None
-        self.origin: Any = None
-        self.steps: Iterator[_Reads] | None = None
-        self.calls = self.waits = 0
-        self.queues: dict[str, StateQueue] = {}
-
-
-class Step(Protocol):
-    """Runs the code of a step for one key after another; all of it may fail the bundle."""
-
-    def run_element(self, key: KeyInFlight, element: Element) -> None:
-        """Begin an element: run its code until it waits for requests, or is done."""
-        ...
-
-    def run_timer(self, key: KeyInFlight, timer: Timer) -> None:
-        """Begin a timer, likewise."""
-        ...
-
-    def resume(self, key: KeyInFlight, request: StateRequest, result: Any) -> None:
-        """Complete the future of a request, and run the callbacks that follow."""
-        ...
-
-    def charged(self, key: KeyInFlight) -> AbstractContextManager[None]:
-        """Return what assigns exceptions of its block to the record of a key."""
-        ...
-
-    def forget_arguments(self) -> None:
-        """Forget state objects, which are replaced."""
-        ...
 
 
 class KeysInFlight:
@@ -105,12 +64,17 @@ class KeysInFlight:
     ) -> None:
         self._step, self._name = step, name
         self._template, self._batches = template, batches
-        self._interruption, self._now_us = interruption, now_us
-        self._flights: InFlight[bytes, Element | Advance, StateRequest | CodeRequest]
+        self._code = KeyCode(step, batches, interruption)
+        self._now_us = now_us
+        self._to, self._limits = policy.to, policy.in_flight
+        self._leaves_after_us = policy.leaves_after_us
+        self._codec = LeftCodec(coder, template)
+        self._has_answered = False
+        self._flights: InFlight[bytes, Item, StateRequest | CodeRequest]
         self._flights = InFlight(policy.in_flight, ElementLog(coder))
         self._keys: dict[bytes, KeyInFlight] = {}
-        self._current: KeyInFlight | None = None  # whose code runs
         self._unused: list[KeyStates] = []
+        self._restored: dict[bytes, None] = {}
 
     def add(self, key: bytes, value: Any, origin: WindowedValue, size: int) -> None:
         """Take an element; outputs may come during this call, also of other keys.
@@ -138,21 +102,108 @@ class KeysInFlight:
         """Whether nothing is in flight."""
         return self._flights.is_empty
 
-    def settle(self) -> None:
-        """Finish all that is in flight."""
+    def restore(self, records: Iterable[bytes]) -> None:
+        """Continue what ``settle`` of another object has returned, before anything else."""
+        with ChargedTo(self._name):
+            for coded in records:
+                key, item = self._codec.decode(coded)
+                self._add(key, item, len(coded))
+                self._restored[key] = None
+        self._run()
+
+    def settle(self) -> Settled:
+        """Finish all that is in flight, or leave the rest; see ``KeyPolicy.leaves_after_us``."""
+        since_us = self._now_us()
+        for key in self._restored:  # they may have set timers that are due
+            self._add(key, Advance(self._to, ends=True), _ADVANCE_BYTES)
+        self._restored.clear()
         self._run()
         while not self._flights.is_empty:
+            if self._leaves(since_us):
+                return Settled(self._left(), is_finished=False)
             self._execute_batch()
+        return Settled()
+
+    def _leaves(self, since_us: int) -> bool:
+        """Whether the rest is left now: at least one read was executed, to make progress."""
+        after_us = self._leaves_after_us
+        return (
+            after_us is not None
+            and self._has_answered
+            and self._now_us() - since_us >= after_us
+            and self._flights.size <= self._limits.left_size
+        )
+
+    def _left(self) -> Sequence[RecordLeft]:
+        """Take out all records, once those of their requests were executed that must be."""
+        flights = self._flights
+        self._code.is_leaving = True
+        flights.stop()
+        for request in flights.withdraw(_opens):
+            request.key.steps = None
+            flights.put_back(request.key.coded)
+        while requests := flights.withdraw(self._must_be_executed):
+            for some in _batched(requests, self._limits.batch):
+                self._execute(some)
+        requests_left: dict[bytes, list[Request]] = defaultdict(list)
+        records: dict[bytes, Any] = {}
+        for request in flights.withdraw(lambda _: True):
+            assert isinstance(request, StateRequest)
+            left = self._step.request_left(request)
+            assert left is not None
+            requests_left[request.key.coded].append(left)
+            records[request.key.coded] = request.record
+        found = []
+        with ChargedTo(self._name):
+            for coded, _, waiting in flights.left():
+                if coded in records:
+                    item = self._begun(coded, records[coded], requests_left[coded])
+                    found.append(self._codec.encode(coded, item))
+                # Time advances in a later epoch.
+                elements = (item for item in waiting if not isinstance(item, Advance))
+                found += (self._codec.encode(coded, element) for element in elements)
+            self._write_all()
+        self._keys.clear()
+        return found
+
+    def _begun(self, coded: bytes, record: Any, requests: Sequence[Request]) -> Begun:
+        key = self._keys[coded]
+        variables = self._step.variables_left(record)
+        in_flight = key.fired or Element(key.value, key.origin)
+        return Begun(in_flight, variables, tuple(requests))
+
+    def _must_be_executed(self, request: StateRequest | CodeRequest) -> bool:
+        if isinstance(request, CodeRequest):
+            return True
+        key = request.key
+        return key.queues[request.name].has_behind or self._step.request_left(request) is None
+
+    def _write_all(self) -> None:
+        """Write the states and timers of all keys."""
+        left = [self._code.end(key) for key in self._keys.values() if key.states.has_begun]
+        while left:
+            missed: list[Any] = []
+            waiting = []
+            for steps in left:
+                if reads := next(steps, None):
+                    missed += reads
+                    waiting.append(steps)
+            if missed:
+                self._batches.load(missed)
+            left = waiting
 
     def _take(self, key: bytes, item: Element | Advance, size: int) -> None:
+        self._add(key, item, size)
+        self._run()
         flights = self._flights
+        while flights.is_full or flights.is_batch_due(self._now_us()):
+            self._execute_batch()
+
+    def _add(self, key: bytes, item: Item, size: int) -> None:
         if key not in self._keys:
             states = self._unused.pop() if self._unused else self._template.of_another_key()
             self._keys[key] = KeyInFlight(key, states)
-        flights.add(key, item, size)
-        self._run()
-        while flights.is_full or flights.is_batch_due(self._now_us()):
-            self._execute_batch()
+        self._flights.add(key, item, size)
 
     def _run(self) -> None:
         """Run what need not wait."""
@@ -160,13 +211,13 @@ class KeysInFlight:
             coded, item = begun
             key = self._keys[coded]
             if key.steps is None:
-                key.steps = self._steps(key, item)
+                key.steps = self._code.of(key, item)
             self._continue(key)
 
     def _continue(self, key: KeyInFlight) -> None:
         """Run the code of an item until it is done, or waits."""
         assert key.steps is not None
-        self._current = key
+        self._code.current = key
         with ChargedTo(self._name):  # coders may raise
             reads = next(key.steps, None)
         if reads:  # its reference is then that of the request
@@ -179,69 +230,13 @@ class KeysInFlight:
             del self._keys[key.coded]
             self._unused.append(key.states)
 
-    def _steps(self, key: KeyInFlight, item: Element | Advance) -> Iterator[_Reads]:
-        """Process an item; yield what is to be read, or nothing to wait for the record."""
-        states = key.states
-        if not states.has_begun:
-            yield from self._executed(
-                lambda: (
-                    states.begin(item.value[0])
-                    if isinstance(item, Element)
-                    else states.begin_encoded(key.coded)
-                )
-            )
-        elif key.calls > MAX_CALLS or states.piled_bytes > MAX_BYTES:
-            yield from self._write(key)
-        if isinstance(item, Element):
-            key.calls += 1
-            self._step.run_element(key, item)
-            return
-        yield from self._fire_due(key, item.to)
-        if item.ends:
-            yield from self._write(key)
-            yield from self._executed(states.store_timers)
-            states.forget()
-
-    def _fire_due(self, key: KeyInFlight, to: Instant) -> Iterator[_Reads]:
-        """Fire the timers that are due, as ``KeyedParDo.fire_due`` does; see there."""
-        states, interruption = key.states, self._interruption
-        timers = states.timers
-        while timers:
-            if interruption is not None and interruption.stops(timers.would_leave, to):
-                to, interruption = uninterrupted(to), None
-            if (timer := timers.pop(to)) is None:
-                break
-            if timer.id.family:
-                key.calls += 1
-                self._current = key
-                self._step.run_timer(key, timer)
-                if key.waits:
-                    yield ()
-                if key.calls > MAX_CALLS or states.piled_bytes > MAX_BYTES:
-                    yield from self._write(key)
-            if interruption is not None:
-                interruption.fired()
-            if timer.domain is Domain.WINDOW_EXPIRATION:
-                window = timer.id.window
-                yield from self._executed(lambda: states.drop_window(window))  # noqa: B023
-                self._step.forget_arguments()
-
-    def _write(self, key: KeyInFlight) -> Iterator[_Reads]:
-        yield from self._executed(*key.states.writes())
-        key.states.was_written()
-        key.calls = 0
-        self._step.forget_arguments()
-
-    def _executed(self, *accesses: Callable[[], Any]) -> Iterator[_Reads]:
-        return executed(self._batches, accesses)
-
     # -- requests of states ------------------------------------------------------------------------
 
     def ask(
         self, record: Any, name: str, access: Callable[[], Any], future: Any, read: Any
     ) -> tuple[Any] | None:
         """See ``transforms.declarative.processed.Requests``."""
-        key = self._current
+        key = self._code.current
         assert key is not None
         request = StateRequest(key, record, name, access, future, read)
         queue = key.queues.get(name)
@@ -260,8 +255,11 @@ class KeysInFlight:
         return None
 
     def _execute_batch(self) -> None:
+        """Execute the oldest requests."""
+        self._execute(self._flights.batch())
+
+    def _execute(self, batch: Sequence[StateRequest | CodeRequest]) -> None:
         """Load what requests wait for in one round trip, and run all that can continue then."""
-        batch = self._flights.batch()
         missed = [read for request in batch for read in request.missed]
         if missed:
             self._batches.load(missed)
@@ -296,6 +294,16 @@ class KeysInFlight:
     def _resume(self, request: StateRequest, result: Any) -> None:
         key = request.key
         key.waits -= 1
-        self._current = key
+        self._has_answered = True
+        self._code.current = key
         self._step.resume(key, request, result)
         self._flights.returned(key.coded)
+
+
+def _opens(request: StateRequest | CodeRequest) -> bool:
+    return isinstance(request, CodeRequest) and request.key.is_opening
+
+
+def _batched(requests: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    for first in range(0, len(requests), most):
+        yield requests[first : first + most]

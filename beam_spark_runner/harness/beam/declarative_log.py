@@ -3,39 +3,14 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.harness.beam.declarative_items import Advance, Begun, Element
 from beam_spark_runner.state.spill import SpillFile
 
 _TOGETHER = 64  # elements that are written, and read back, at a time
-
-
-class Element(NamedTuple):
-    """An element in one window.
-
-    Attributes:
-        value: Its value, a pair of key and value.
-        origin: Has its timestamp, window and pane.
-    """
-
-    value: Any
-    origin: WindowedValue
-
-
-class Advance(NamedTuple):
-    """The time of a key advances: what is due fires.
-
-    Attributes:
-        to: Until when timers are due.
-        ends: Whether the key is stored afterwards: all its elements have come.
-    """
-
-    to: Instant
-    ends: bool
 
 
 class _Written(NamedTuple):
@@ -46,7 +21,7 @@ class _Written(NamedTuple):
 
 @dataclass(slots=True)
 class _OfKey:
-    written: deque[_Written | Advance]
+    written: deque[_Written | tuple[Advance | Begun, int]]
     last: list[tuple[Element, int]]  # behind these
 
 
@@ -62,18 +37,18 @@ class ElementLog:
         self._keys: dict[bytes, _OfKey] = {}
         self._file = SpillFile()
 
-    def append(self, key: bytes, item: Element | Advance, size: int) -> None:
+    def append(self, key: bytes, item: Element | Begun | Advance, size: int) -> None:
         """See ``Log``."""
         of_key = self._keys.setdefault(key, _OfKey(deque(), []))
-        if isinstance(item, Advance):
+        if not isinstance(item, Element):
             self._write(of_key)
-            of_key.written.append(item)
+            of_key.written.append((item, size))
             return
         of_key.last.append((item, size))
         if len(of_key.last) == _TOGETHER:
             self._write(of_key)
 
-    def take(self, key: bytes) -> Iterable[tuple[Element | Advance, int]]:
+    def take(self, key: bytes) -> Iterable[tuple[Element | Begun | Advance, int]]:
         """See ``Log``."""
         of_key = self._keys[key]
         if not of_key.written:
@@ -81,9 +56,9 @@ class ElementLog:
             self._close_if_empty()
             return of_key.last
         first = of_key.written.popleft()
-        items: list[tuple[Element | Advance, int]]
-        if isinstance(first, Advance):
-            items = [(first, 0)]
+        items: list[tuple[Element | Begun | Advance, int]]
+        if not isinstance(first, _Written):
+            items = [first]
         else:
             origins = self._coder.decode_all(self._file.read(first.start, first.length))
             elements = (Element(origin.value, origin) for origin in origins)

@@ -79,6 +79,11 @@ class StateQueue:
         """Have a request wait for the others."""
         self._behind.append(request)
 
+    @property
+    def has_behind(self) -> bool:
+        """Whether other requests wait for one that was tried."""
+        return bool(self._behind)
+
     def tried(self, request: StateRequest) -> None:
         """Note that a request has been tried, and is not done."""
         if request.read is not None:

@@ -44,6 +44,7 @@ from beam_spark_runner.harness.bundle import (
     Activity,
     BundleResult,
     Receiver,
+    Settled,
     SideInputLookup,
 )
 from beam_spark_runner.harness.failures import failure_of, failures_of
@@ -280,11 +281,17 @@ class EmbeddedBundle:
         for operation in self._keyed:
             operation.begin_key(key)
 
-    def settle(self) -> None:
+    def restore(self, records: Sequence[bytes]) -> None:
+        """See ``SettlingInput.restore``."""
+        with self._entered():
+            (operation,) = self._keyed
+            operation.restore(records)
+
+    def settle(self) -> Settled:
         """See ``SettlingInput.settle``."""
         with self._entered():
-            for operation in self._keyed:
-                operation.settle()
+            (operation,) = self._keyed
+            return operation.settle()
 
     def enter(self) -> None:
         """See ``Bundle.enter``: until another bundle enters in this thread."""

@@ -198,15 +198,26 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._has_begun, self._key, self._coded_key = True, key, coded_key
         self._stored_timers = records
         for record in records:
-            window = self._decode_window(record.window)
-            timer = Timer(
-                TimerId(record.family, record.tag, window),
-                record.domain,
-                record.fires_us,
-                record.hold_us,
-                (key, _PANE_CODER.decode(record.pane)),
-            )
-            self.timers.set(timer, expires_us=self.expiry_us(window))
+            timer = self._timer_of(record, key)
+            self.timers.set(timer, expires_us=self.expiry_us(timer.id.window))
+
+    def timer_of(self, record: StoredTimer, key: bytes) -> Timer:
+        """Return a timer as it is while its key is processed.
+
+        Args:
+            record: The timer as it is stored.
+            key: Its key, encoded and nested.
+        """
+        return self._timer_of(record, self._key_coder.decode_nested(key))
+
+    def _timer_of(self, record: StoredTimer, key: Any) -> Timer:
+        return Timer(
+            TimerId(record.family, record.tag, self._decode_window(record.window)),
+            record.domain,
+            record.fires_us,
+            record.hold_us,
+            (key, _PANE_CODER.decode(record.pane)),
+        )
 
     def begin_encoded(self, key: bytes) -> None:
         """Begin a key that gets no elements, see ``begin``.
@@ -231,11 +242,12 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
 
     def store_timers(self) -> None:
         """Store the timers that are set."""
-        timers = [self._stored_timer(timer) for timer in self.timers.remaining()]
+        timers = [self.stored_timer(timer) for timer in self.timers.remaining()]
         if timers != [*self._stored_timers]:
             self._handler.set_timers(self._transform_id, self._coded_key, timers)
 
-    def _stored_timer(self, timer: Timer) -> StoredTimer:
+    def stored_timer(self, timer: Timer) -> StoredTimer:
+        """Return a timer as it is stored."""
         _, pane = timer.payload
         return StoredTimer(
             timer.id.family,

@@ -15,10 +15,12 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.beam.chunks import output_handler
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
 from beam_spark_runner.harness.beam.key_states import KeyStates
 from beam_spark_runner.harness.beam.keyed_call import KeyedCall
+from beam_spark_runner.harness.bundle import Settled
 from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
@@ -167,8 +169,14 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """
         self.states.begin_encoded(key)
 
-    def settle(self) -> None:
-        """Finish what is in flight: here, nothing is."""
+    def restore(self, records: Sequence[bytes]) -> None:
+        """Continue records that an earlier bundle has left; see ``SettlingInput``."""
+        if records:
+            raise InvariantError(f"{self.step_name} has left nothing, but {len(records)} records")
+
+    def settle(self) -> Settled:
+        """Finish what is in flight, or leave it: here, nothing is."""
+        return Settled()
 
     def fire_due(self, to: Instant) -> None:
         """Advance the time of the key, and fire its timers that are due.

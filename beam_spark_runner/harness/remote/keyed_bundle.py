@@ -16,10 +16,10 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.callbacks import Callbacks
-from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
+from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError, RunnerError
 from beam_spark_runner.core.ids import TimerFamilyId
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle, BundleResult
+from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle, BundleResult, Settled
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.bounded import MalformedBytesError
 from beam_spark_runner.portable.monitoring import merge
@@ -218,8 +218,14 @@ class RemoteKeyedBundle:
         """See ``BundleInput.advance_key``. Its timers fire later, with those of other keys."""
         self.advance_key_until(MAX_US)
 
-    def settle(self) -> None:
+    def restore(self, records: Sequence[bytes]) -> None:
+        """See ``SettlingInput.restore``. An SDK harness leaves nothing."""
+        if records:
+            raise InvariantError(f"{len(records)} records were left by another harness")
+
+    def settle(self) -> Settled:
         """See ``SettlingInput.settle``. The SDK harness orders its requests."""
+        return Settled()
 
     def begin_key(self, key: bytes) -> None:
         """See ``StoringInput.begin_key``."""

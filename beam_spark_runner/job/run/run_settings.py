@@ -119,4 +119,5 @@ def epoch_part_of(prepared: PreparedJob, session: Session, storage: JobStorage) 
         shards=shard_places(config, storage.mounted, is_local=session.is_local),
         user_timer_batch=config.user_timer_batch,
         in_flight=config.in_flight,
+        leaves_requests=config.leaves_requests,
     )

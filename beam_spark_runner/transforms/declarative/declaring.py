@@ -255,6 +255,18 @@ def seal(context: DeclarationContext) -> None:
     context._is_sealed = True
 
 
+def coders_of_variables(context: DeclarationContext) -> Mapping[str, Coder]:
+    """Return the coders of all variables, by name. No method, likewise."""
+    return {name: variable.coder for name, variable in context._variables.items()}
+
+
+def callbacks_of(context: DeclarationContext) -> Mapping[str, Named]:
+    """Return all callbacks by their names, those of earlier versions included."""
+    callbacks = context._callbacks
+    earlier = {name: callbacks[now] for name, now in context._earlier.items()}
+    return {**earlier, **callbacks}
+
+
 def names_of(context: DeclarationContext) -> Sequence[str]:
     """Return the names of all declared callbacks, in the order in which they were declared."""
     return [*context._callbacks]

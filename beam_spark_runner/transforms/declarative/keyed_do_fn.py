@@ -209,6 +209,18 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         """
         return self.run_timer(*self._handlers[family], tag, context, given)
 
+    def continue_next(self, begun: Any) -> None:
+        """Have the next record continue: see ``DeclaredProcess.continue_next``."""
+        self._declared.continue_next(begun)
+
+    def continuation_of(self, future: Any) -> Any:
+        """Return what follows a read; see ``DeclaredProcess.continuation_of``."""
+        return self._declared.continuation_of(future)
+
+    def coded_variables(self, record: Any) -> Mapping[str, bytes]:
+        """Return the variables of a record that are set, encoded, by name."""
+        return self._declared.coded_variables(record)
+
     def _by_name(self, given: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the states and the timers among the arguments of a method."""
         count = len(self._state_names)

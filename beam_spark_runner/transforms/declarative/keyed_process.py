@@ -7,16 +7,24 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from beam_spark_runner.transforms.declarative.continuations import attach, tree_of
 from beam_spark_runner.transforms.declarative.declared_states import (
     RUNNING,
     DeclaredState,
     EventTimer,
     ProcessingTimer,
+    read_again,
 )
-from beam_spark_runner.transforms.declarative.declaring import DeclarationContext, names_of, seal
+from beam_spark_runner.transforms.declarative.declaring import (
+    DeclarationContext,
+    callbacks_of,
+    coders_of_variables,
+    names_of,
+    seal,
+)
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
 from beam_spark_runner.transforms.declarative.named import DeclarationError, check_takes
-from beam_spark_runner.transforms.declarative.processed import FiredTimer, Record
+from beam_spark_runner.transforms.declarative.processed import FiredTimer, ReadAddress, Record
 
 
 class KeyedProcess:
@@ -172,7 +180,10 @@ class DeclaredProcess:
     def __init__(self, process: KeyedProcess, tags: Collection[str]) -> None:
         self.bound: dict[str, Any] = {}
         self._process, self._tags = process, tags
-        self._timers = process.declared_attributes().timers
+        attributes = process.declared_attributes()
+        self._timers = attributes.timers
+        self._states = {state.name: state for state in attributes.states}
+        self._begun: Any = None
         self.machine = ImmediateMachine()
         self.context = DeclarationContext(self.machine)
         vars(process)[RUNNING] = self
@@ -216,7 +227,7 @@ class DeclaredProcess:
         key, value = element
         of_element = {**context, "key": key, "value": value}
         record = Record("an element", of_element, states, timers, self._tags)
-        self.machine.run(record, self.inputs[number], element)
+        self.machine.run(record, self._code(self.inputs[number]), element)
         return record.taken()
 
     def run_timer(
@@ -242,8 +253,42 @@ class DeclaredProcess:
         kind = "the end of a window" if is_expiry else f"the timer {name!r}"
         record = Record(kind, context, states, timers, self._tags, has_own_time=is_expiry)
         fired = FiredTimer(name, tag, context["timestamp"])
-        self.machine.run(record, self.handlers[handler], context["window"] if is_expiry else fired)
+        code = self._code(self.handlers[handler])
+        self.machine.run(record, code, context["window"] if is_expiry else fired)
         return record.taken()
+
+    def continue_next(self, begun: Any) -> None:
+        """Have the next record not begin, but continue.
+
+        Args:
+            begun: What continues it: its ``variables``, encoded, and its ``requests``, each with
+                the ``state``, ``method`` and ``arguments`` of a read and a ``continuation``. None:
+                it begins.
+        """
+        self._begun = begun
+
+    def continuation_of(self, future: StateFuture) -> Any:
+        """Return the callbacks that follow a read; None: it cannot be continued by names."""
+        return tree_of(future)
+
+    def coded_variables(self, record: Record) -> Mapping[str, bytes]:
+        """Return the variables of a record that are set, encoded, by name."""
+        coders = coders_of_variables(self.context)
+        return {name: coders[name].encode(value) for name, value in record.variables.items()}
+
+    def _code(self, first: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return the first code of the next record."""
+        begun, self._begun = self._begun, None
+        return first if begun is None else lambda _: self._continue(begun)
+
+    def _continue(self, begun: Any) -> None:
+        coders = coders_of_variables(self.context)
+        variables = self.machine.record.variables
+        variables |= {name: coders[name].decode(coded) for name, coded in begun.variables.items()}
+        for request in begun.requests:
+            state = self._states[request.state].__get__(self._process)
+            future = read_again(state, ReadAddress(request.method, request.arguments))
+            attach(future, request.continuation, callbacks_of(self.context))
 
     def _declared_inputs(self) -> Sequence[Callable[[Any], Any]]:
         """Return the code for elements of each input."""

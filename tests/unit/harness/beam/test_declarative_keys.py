@@ -12,6 +12,7 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import BundleFailedError, InvariantError
 from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
+from beam_spark_runner.harness.bundle import Settled
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.recovery.heads import KeyedHead
 from beam_spark_runner.semantics.interruption import Interruption
@@ -69,6 +70,8 @@ class Epochs:
         self.calls = 0  # of the store, in the last epoch, until it was sealed
         self.was_interrupted = False
         self.settles = True
+        self.leaves_after_us: int | None = None
+        self.settled = Settled()
 
     def run(
         self, pairs: list[tuple[Any, Any]], watermark: int = 0, *, budget: int | None = None
@@ -109,7 +112,13 @@ class Epochs:
             spent = iter(range(1_000))
             interruption = Interruption(lambda: next(spent), budget, 1)
         limits = self._limits or FLIGHT_LIMITS
-        policy = KeyPolicy(to, store, interruption=interruption, in_flight=limits)
+        policy = KeyPolicy(
+            to,
+            store,
+            interruption=interruption,
+            in_flight=limits,
+            leaves_after_us=self.leaves_after_us,
+        )
         bundle = self._running.bundle = self._running.start(policy)
         try:
             self._run_bundle(bundle, store, pairs, to, interruption)
@@ -130,6 +139,7 @@ class Epochs:
         by_key: dict[Any, list[Any]] = defaultdict(list)
         for key, value in pairs:
             by_key[key].append(value)
+        bundle.restore([record.coded for record in self.settled.left])
         for key, values in by_key.items():
             if self._windows is None:
                 self._running.push(key, values, time=1)
@@ -146,7 +156,7 @@ class Epochs:
             interruption.begin_again()
         fire_due(store, to, fire, interruption)
         if self.settles:
-            bundle.settle()
+            self.settled = bundle.settle()
         bundle.finish()
 
 
@@ -217,6 +227,125 @@ def test_random_programs(seed: int, limits: FlightLimits, tmp_path: Path) -> Non
     in_flight.run([])  # applies the last changes
     in_turn.run([])
     assert entries(in_flight.store) == entries(in_turn.store)
+
+
+@pytest.mark.parametrize("limits", [FLIGHT_LIMITS, TINY])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_left_continues_in_the_next_epoch(
+    seed: int, limits: FlightLimits, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    keys = 12
+    of_keys = {key: programs(draw, 60) for key in range(keys)}
+    epochs: list[tuple[list[Any], int]] = []
+    for watermark in (1, 2, 2, 6, 6, 10):
+        some = [draw.randrange(keys) for _ in range(10)] + [0] * 5  # one key is hot
+        epochs.append(([(key, of_keys[key].pop()) for key in some], watermark))
+    leaving = Epochs(Programs(), tmp_path / "leaving", limits)
+    in_turn = Epochs(Programs(), tmp_path / "in turn", None)
+    found: dict[Any, list[Any]] = defaultdict(list)
+    expected: dict[Any, list[Any]] = defaultdict(list)
+
+    def run(epochs_of: Epochs, outputs: dict[Any, list[Any]], *epoch: Any) -> None:
+        for place, told in by_place(epochs_of.run(*epoch)).items():
+            outputs[place] += told
+
+    for pairs, watermark in epochs:
+        run(in_turn, expected, pairs, watermark)
+        leaving.leaves_after_us = 0
+        run(leaving, found, pairs, watermark)
+        # Later records may come before a timer that waits for earlier ones, as if it were not due.
+        while not leaving.settled.is_finished:
+            run(leaving, found, [], watermark)
+    assert found == expected
+    leaving.run([])  # applies the last changes
+    in_turn.run([])
+    assert entries(leaving.store) == entries(in_turn.store)
+
+
+def test_lookups_are_left_one_after_another(tmp_path: Path) -> None:
+    """No read is executed while they are left, and each epoch executes at least one."""
+    epochs = Epochs(Lookups(), tmp_path)
+    keys = 60
+    epochs.run([(key, -60) for key in range(keys)])
+    epochs.leaves_after_us = 0
+    found = epochs.run([(key, 50) for key in range(keys)])
+    assert found == []
+    assert len(epochs.settled.left) == keys
+    calls = [epochs.calls]
+    while not epochs.settled.is_finished:
+        assert all(record.hold_us == SECOND_US for record in epochs.settled.left)
+        found += epochs.run([])
+        calls.append(epochs.calls)
+    assert sorted(found) == [(key, 50, 100) for key in range(keys)]
+    assert len(calls) in (3, 4)
+    assert max(calls) <= 6
+
+
+def test_elements_of_a_hot_key_are_left_in_their_order(tmp_path: Path) -> None:
+    epochs = Epochs(Lookups(), tmp_path)
+    epochs.run([(0, -60)])
+    epochs.leaves_after_us = 0
+    found = epochs.run([(0, number % 60) for number in range(100)])
+    assert len(found) + len(epochs.settled.left) == 100
+    assert len(epochs.settled.left) > 90
+    found += epochs.run([(0, 7)])
+    runs = 1
+    while not epochs.settled.is_finished:
+        found += epochs.run([])
+        runs += 1
+        assert runs <= 3 * 101  # each makes one of three lookups of an element, at least
+    assert found == [(0, number % 60, 100) for number in range(100)] + [(0, 7, 100)]
+
+
+def test_no_more_is_left_than_the_limit(tmp_path: Path) -> None:
+    epochs = Epochs(Lookups(), tmp_path, FLIGHT_LIMITS._replace(left_size=4_000))
+    epochs.run([(0, -60)])
+    epochs.leaves_after_us = 0
+    found = epochs.run([(0, number % 60) for number in range(100)])
+    assert len(found) + len(epochs.settled.left) == 100
+    assert 10 < len(epochs.settled.left) < 80
+
+
+class ManyTimersLeft(KeyedProcess):
+    """Each key has timers that wait for an entry; the last ones end its window."""
+
+    seen = MapState("seen", VarIntCoder(), StrUtf8Coder())
+    timer = EventTimer("timer")
+
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        def element(pair: tuple[int, int]) -> None:
+            for number in range(pair[1]):
+                self.seen.put(number, "x" * 200)
+                self.timer.set(number, tag=str(number))
+
+        return element
+
+    def declare_on_event_time(self, ctx: DeclarationContext) -> Any:
+        emit = ctx.declare("emit", lambda found: ctx.output((ctx.key, len(found))))
+        return lambda timer: self.seen.get(int(timer.tag)).then_accept(emit)
+
+    def declare_on_window_expiration(self, ctx: DeclarationContext) -> Any:
+        count = ctx.declare("count", lambda items: ctx.output((ctx.key, len([*items]))))
+        return lambda _: self.seen.items().then_accept(count)
+
+
+def test_timers_are_left_and_then_drop_their_window(tmp_path: Path) -> None:
+    epochs = Epochs(ManyTimersLeft(), tmp_path, windows=FixedWindows(60))
+    keys = 20
+    epochs.run([(key, 20) for key in range(keys)], -1)
+    epochs.leaves_after_us = 0
+    found = []
+    kinds = set()
+    for watermark in (30, 100):
+        found += epochs.run([], watermark)
+        while not epochs.settled.is_finished:
+            kinds |= {b"window_expiration" in each.coded for each in epochs.settled.left}
+            found += epochs.run([], watermark)
+    assert sorted(found) == sorted((key, size) for key in range(keys) for size in [200] * 20 + [20])
+    assert kinds == {False, True}
+    epochs.run([])
+    assert not any(map(any, entries(epochs.store).values()))
 
 
 def entries(store: SimulatedStore) -> Any:

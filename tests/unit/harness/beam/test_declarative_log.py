@@ -8,7 +8,8 @@ from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.beam.declarative_log import Advance, Element, ElementLog
+from beam_spark_runner.harness.beam.declarative_items import Advance, Element
+from beam_spark_runner.harness.beam.declarative_log import ElementLog
 from beam_spark_runner.semantics.timers import Instant
 
 CODER = WindowedValueCoder(TupleCoder([StrUtf8Coder(), VarIntCoder()]), IntervalWindowCoder())
