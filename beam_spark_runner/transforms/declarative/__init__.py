@@ -18,6 +18,8 @@ from beam_spark_runner.transforms.declarative import (
     named,
     processed,
     returned,
+    shared_values,
+    waiting_callbacks,
 )
 from beam_spark_runner.transforms.declarative.declared_states import (
     BagState,
@@ -35,6 +37,7 @@ from beam_spark_runner.transforms.declarative.keyed_process import KeyedProcess
 from beam_spark_runner.transforms.declarative.keyed_steps import DeclarativeKeyedProcess
 from beam_spark_runner.transforms.declarative.named import DeclarationError
 from beam_spark_runner.transforms.declarative.processed import FiredTimer
+from beam_spark_runner.transforms.declarative.shared_values import Shared
 
 __all__ = [
     "BagState",
@@ -49,6 +52,7 @@ __all__ = [
     "OrderedListState",
     "ProcessingTimer",
     "SetState",
+    "Shared",
     "StateFuture",
     "ValueState",
 ]
@@ -65,5 +69,7 @@ for _module in (
     named,
     processed,
     returned,
+    shared_values,
+    waiting_callbacks,
 ):
     cloudpickle.register_pickle_by_value(_module)

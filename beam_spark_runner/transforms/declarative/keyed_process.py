@@ -13,9 +13,18 @@ from beam_spark_runner.transforms.declarative.declared_states import (
     EventTimer,
     ProcessingTimer,
 )
-from beam_spark_runner.transforms.declarative.declaring import DeclarationContext, names_of, seal
+from beam_spark_runner.transforms.declarative.declaring import (
+    DeclarationContext,
+    callbacks_of,
+    names_of,
+    seal,
+)
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
-from beam_spark_runner.transforms.declarative.named import DeclarationError, check_takes
+from beam_spark_runner.transforms.declarative.named import (
+    DeclarationError,
+    Named,
+    check_takes,
+)
 from beam_spark_runner.transforms.declarative.processed import FiredTimer, Record
 
 
@@ -188,6 +197,11 @@ class DeclaredProcess:
     def names(self) -> Sequence[str]:
         """The names of all declared callbacks, in the order in which they were declared."""
         return names_of(self.context)
+
+    @property
+    def callbacks(self) -> Mapping[str, Named]:
+        """All declared callbacks by name, also by those that they had in earlier versions."""
+        return callbacks_of(self.context)
 
     def close(self) -> None:
         """Separate the process from the records."""
