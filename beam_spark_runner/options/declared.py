@@ -222,8 +222,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "unaligned_state_requests": {
         "action": "store_true",
         "default": False,
-        "help": "With --state_store: allow an epoch to be committed before such a step has executed "
-        "all its reads. Those whose callbacks are all declared by name are stored, and executed in "
+        "help": "With --state_store: allow an epoch to be committed before such a step has made "
+        "all its reads. Those whose callbacks are all declared by name are stored, and made in "
         "the following epochs.",
     },
     "batch_interval_millis": {

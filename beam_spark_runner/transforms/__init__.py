@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         OrderedListState,
         ProcessingTimer,
         SetState,
+        Shared,
         StateFuture,
         ValueState,
     )
@@ -50,6 +51,7 @@ __all__ = [
     "ReadFromKafka",
     "ReadFromSpark",
     "SetState",
+    "Shared",
     "SparkWriteResult",
     "StateFuture",
     "ValueState",
@@ -70,6 +72,7 @@ _PACKAGES = {
     "OrderedListState": "declarative",
     "ProcessingTimer": "declarative",
     "SetState": "declarative",
+    "Shared": "declarative",
     "StateFuture": "declarative",
     "ValueState": "declarative",
     "FullWindowPartition": "full_window",

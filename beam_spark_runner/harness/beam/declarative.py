@@ -6,7 +6,7 @@ as all other steps with state do.
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -28,6 +28,12 @@ from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.semantics.timers import START_OF_TIME, Instant, Timer
 from beam_spark_runner.state.policy import KeyPolicy
 from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.transforms.declarative.continuations import (
+    Continuations,
+    decoded,
+    encoded,
+)
+from beam_spark_runner.transforms.declarative.processed import ReadAddress
 
 
 def is_declarative(fn: Any) -> bool:
@@ -42,6 +48,7 @@ class DeclarativeParDo(KeyedParDo):
     """
 
     _keys: KeysInFlight | None = None  # None: keys are processed one after another
+    _made_continuations: Continuations | None = None
     _key = b""  # that of the last elements, encoded and nested
 
     def prepare_declarative(self, fn: Any, coder: WindowedValueCoder) -> None:
@@ -151,7 +158,7 @@ class DeclarativeParDo(KeyedParDo):
     def run_element(self, key: KeyInFlight, element: Element, begun: Begun | None = None) -> None:
         """See ``Step``."""
         value, origin = element
-        self._fn.continue_next(begun)
+        self._begin(begun)
         call = self._called(key)
         key.value, key.origin = value, origin
         with self.scoped_process_state, ChargedChunk(self.step_name, call.current_element):
@@ -160,7 +167,7 @@ class DeclarativeParDo(KeyedParDo):
 
     def run_timer(self, key: KeyInFlight, timer: Timer, begun: Begun | None = None) -> None:
         """See ``Step``."""
-        self._fn.continue_next(begun)
+        self._begin(begun)
         user_key, pane = timer.payload
         window, timestamp = timer.id.window, Timestamp(micros=timer.fires_us)
         key.value, key.origin = None, WindowedValue(None, timestamp, (window,))
@@ -177,26 +184,43 @@ class DeclarativeParDo(KeyedParDo):
             self._fn.machine.resume(request.record, request.future, result)
             self._outputs.handle_process_outputs(key.origin, request.record.taken())
 
-    def request_left(self, request: StateRequest) -> Request | None:
+    def snapshot(self) -> Callable[[StateRequest], Request | None]:
         """See ``Step``."""
-        if request.read is None or request.read.address is None:
-            return None
-        continuation = self._fn.continuation_of(request.future)
-        return (
-            None
-            if continuation is None
-            else Request(
-                request.name,
-                request.read.address.method,
-                request.read.address.arguments,
-                continuation,
-            )
-        )
+        tree_of = self._continuations().snapshot().tree_of
+
+        def left(request: StateRequest) -> Request | None:
+            if request.read is None or request.read.address is None:
+                return None
+            tree = tree_of(request.future)
+            if tree is None:
+                return None
+            address = request.read.address
+            return Request(request.name, address.method, address.arguments, encoded(tree))
+
+        return left
 
     def variables_left(self, record: Any) -> Mapping[str, bytes]:
         """See ``Step``."""
-        variables: Mapping[str, bytes] = self._fn.coded_variables(record)
+        variables: Mapping[str, bytes] = self._fn.declared.coded_variables(record)
         return variables
+
+    def _continuations(self) -> Continuations:
+        if self._made_continuations is None:
+            self._made_continuations = Continuations(self._fn.declared, self.step_name)
+        return self._made_continuations
+
+    def _begin(self, begun: Begun | None) -> None:
+        """Have the next record of the DoFn continue, if it has begun already."""
+        if begun is None:
+            return
+        continuations, requests = self._continuations(), begun.requests
+        self._fn.declared.continue_next(
+            begun.variables,
+            [(each.state, ReadAddress(each.method, each.arguments)) for each in requests],
+            lambda number, future: continuations.attach(
+                decoded(requests[number].continuation), future
+            ),
+        )
 
     def charged(self, key: KeyInFlight) -> AbstractContextManager[None]:
         """See ``Step``."""

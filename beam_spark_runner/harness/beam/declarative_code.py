@@ -74,8 +74,11 @@ class Step(Protocol):
         """Begin a timer, or continue it, likewise."""
         ...
 
-    def request_left(self, request: StateRequest) -> Request | None:
-        """Return what a request is in another process; None: it must be executed in this one."""
+    def snapshot(self) -> Callable[[StateRequest], Request | None]:
+        """Return what says what a request is in another process, valid until user code runs.
+
+        None in place of a request: it must be executed in this process.
+        """
         ...
 
     def variables_left(self, record: Any) -> Mapping[str, bytes]:

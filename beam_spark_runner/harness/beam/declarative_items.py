@@ -59,13 +59,13 @@ class Request(NamedTuple):
         state: The name of the state.
         method: See ``transforms.declarative.processed.ReadAddress``.
         arguments: Likewise.
-        continuation: See ``transforms.declarative.continuations``.
+        continuation: The callbacks that wait for it, see ``transforms.declarative.continuations``.
     """
 
     state: str
     method: str
     arguments: tuple[Any, ...]
-    continuation: Any
+    continuation: bytes
 
 
 class Begun(NamedTuple):
@@ -110,7 +110,7 @@ class LeftCodec:
                     state=each.state,
                     method=each.method,
                     arguments=_ARGUMENTS.encode(each.arguments),
-                    continuation=_ARGUMENTS.encode(each.continuation),
+                    continuation=each.continuation,
                 )
                 for each in item.requests
             )
@@ -144,7 +144,7 @@ class LeftCodec:
                 each.state,
                 each.method,
                 _ARGUMENTS.decode(each.arguments),
-                _ARGUMENTS.decode(each.continuation),
+                each.continuation,
             )
             for each in proto.requests
         )

@@ -142,14 +142,15 @@ class KeysInFlight:
         for request in flights.withdraw(_opens):
             request.key.steps = None
             flights.put_back(request.key.coded)
-        while requests := flights.withdraw(self._must_be_executed):
+        while requests := flights.withdraw(self._must_be_executed()):
             for some in _batched(requests, self._limits.batch):
                 self._execute(some)
         requests_left: dict[bytes, list[Request]] = defaultdict(list)
         records: dict[bytes, Any] = {}
+        left_of = self._step.snapshot()
         for request in flights.withdraw(lambda _: True):
             assert isinstance(request, StateRequest)
-            left = self._step.request_left(request)
+            left = left_of(request)
             assert left is not None
             requests_left[request.key.coded].append(left)
             records[request.key.coded] = request.record
@@ -172,11 +173,15 @@ class KeysInFlight:
         in_flight = key.fired or Element(key.value, key.origin)
         return Begun(in_flight, variables, tuple(requests))
 
-    def _must_be_executed(self, request: StateRequest | CodeRequest) -> bool:
-        if isinstance(request, CodeRequest):
-            return True
-        key = request.key
-        return key.queues[request.name].has_behind or self._step.request_left(request) is None
+    def _must_be_executed(self) -> Callable[[StateRequest | CodeRequest], bool]:
+        left_of = self._step.snapshot()
+
+        def must_be(request: StateRequest | CodeRequest) -> bool:
+            if isinstance(request, CodeRequest):
+                return True
+            return request.key.queues[request.name].has_behind or left_of(request) is None
+
+        return must_be
 
     def _write_all(self) -> None:
         """Write the states and timers of all keys."""

@@ -8,6 +8,7 @@ from apache_beam.internal import cloudpickle
 
 from beam_spark_runner.transforms.declarative import (
     combining,
+    declared_attributes,
     declared_chain,
     declared_states,
     declaring,
@@ -18,14 +19,15 @@ from beam_spark_runner.transforms.declarative import (
     named,
     processed,
     returned,
+    shared_values,
+    waiting_callbacks,
 )
+from beam_spark_runner.transforms.declarative.declared_attributes import EventTimer, ProcessingTimer
 from beam_spark_runner.transforms.declarative.declared_states import (
     BagState,
     CombiningState,
-    EventTimer,
     MapState,
     OrderedListState,
-    ProcessingTimer,
     SetState,
     ValueState,
 )
@@ -35,6 +37,7 @@ from beam_spark_runner.transforms.declarative.keyed_process import KeyedProcess
 from beam_spark_runner.transforms.declarative.keyed_steps import DeclarativeKeyedProcess
 from beam_spark_runner.transforms.declarative.named import DeclarationError
 from beam_spark_runner.transforms.declarative.processed import FiredTimer
+from beam_spark_runner.transforms.declarative.shared_values import Shared
 
 __all__ = [
     "BagState",
@@ -49,12 +52,14 @@ __all__ = [
     "OrderedListState",
     "ProcessingTimer",
     "SetState",
+    "Shared",
     "StateFuture",
     "ValueState",
 ]
 
 for _module in (
     combining,
+    declared_attributes,
     declared_chain,
     declared_states,
     declaring,
@@ -65,5 +70,7 @@ for _module in (
     named,
     processed,
     returned,
+    shared_values,
+    waiting_callbacks,
 ):
     cloudpickle.register_pickle_by_value(_module)

@@ -39,6 +39,9 @@ class Part:
     def run(self, value: Any) -> None:
         self._combination.take(self._place, value)
 
+    def described(self) -> None:
+        """See ``Continuation``."""
+
 
 class Spread:
     """A function of several arguments as one of a list of them."""

@@ -136,7 +136,7 @@ class DeclarationStage:
         Raises:
             DeclarationError: The stage is continued or finished already.
         """
-        links = self._end()
+        links = tuple(self._end())  # cannot be changed: see ``captures``
         first = self._first
 
         def chain(element: Any) -> StateFuture:
@@ -203,4 +203,4 @@ class DeclarationStage:
             else:
                 earlier = tuple(each + suffix for each in names_in(was))
                 declared.append(self._context.declare(name + suffix, callback, was=earlier))
-        self._callbacks = declared
+        self._callbacks = tuple(declared)

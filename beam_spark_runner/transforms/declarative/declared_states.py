@@ -1,71 +1,33 @@
-"""The states and timers that a ``KeyedProcess`` declares as attributes of its class.
+"""The states that a ``KeyedProcess`` declares as attributes of its class.
 
-Accessed through an instance, they are those of the current record's key and window. The harness
+The harness
 has the actual states: objects of Beam, or maps with single entries (see ``beam.map_states``).
 
 Pickled by value (see ``declarative``).
 """
 
-import copy
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from apache_beam.coders import BytesCoder, Coder
 from apache_beam.transforms import core, userstate
-from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from typing_extensions import override
 
-from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
+from beam_spark_runner.transforms.declarative.declared_attributes import DeclaredAttribute
+from beam_spark_runner.transforms.declarative.futures import StateFuture
 from beam_spark_runner.transforms.declarative.maps_in_bags import MapInBag
 from beam_spark_runner.transforms.declarative.named import DeclarationError
 from beam_spark_runner.transforms.declarative.processed import Read, ReadAddress
 
-_Declared = TypeVar("_Declared", bound="_DeclaredAttribute")
 _READ = operator.methodcaller("read")
 _WHOLE = ReadAddress("read")
 _CLEAR = operator.methodcaller("clear")
-RUNNING = "_beam_spark_runner_declared"
-"""The attribute of a ``KeyedProcess`` that has its machine, while it declares or processes."""
 
 
-class _DeclaredAttribute:
-    """What a class declares, and an instance uses.
-
-    Args:
-        name: The name, unique within the process.
-    """
-
-    is_declared_attribute = True
-    """Recognises states and timers also if their class was pickled by value, and so is another."""
-
-    def __init__(self, name: str) -> None:
-        if not (name and isinstance(name, str)):
-            raise TypeError(f"{type(self).__name__} needs a name, not {name!r}")
-        self.name = name
-        self._machine: ImmediateMachine | None = None
-
-    def __get__(self: _Declared, process: Any, owner: Any = None) -> _Declared:
-        if process is None:
-            return self
-        running = vars(process).get(RUNNING)
-        if running is None:
-            return self  # which refuses to be used
-        bound: _Declared | None = running.bound.get(self.name)
-        if bound is None:
-            bound = running.bound[self.name] = copy.copy(self)
-            bound._machine = running.machine
-        return bound
-
-    def _running_machine(self) -> ImmediateMachine:
-        if self._machine is None or self._machine.record is None:
-            raise RuntimeError(f"{self.name!r} is used outside of the callbacks of a record")
-        return self._machine
-
-
-class DeclaredState(_DeclaredAttribute):
+class DeclaredState(DeclaredAttribute):
     """A state of each key and window. Its methods return futures.
 
     Args:
@@ -85,13 +47,13 @@ class DeclaredState(_DeclaredAttribute):
         raise NotImplementedError
 
     def _change(self, access: Callable[[Any], Any]) -> StateFuture:
-        return self._running_machine().request(self.name, access)
+        return self.running_machine().request(self.name, access)
 
     def _get(
         self, access: Callable[[Any], Any], address: ReadAddress | None, *, is_lazy: bool = False
     ) -> StateFuture:
         read = Read(address, is_lazy=is_lazy)
-        return self._running_machine().request(self.name, access, read)
+        return self.running_machine().request(self.name, access, read)
 
 
 class ValueState(DeclaredState):
@@ -290,40 +252,6 @@ class MapState(_EntriesState):
         """Return a future of an iterable of pairs, to be used in callbacks of the record."""
         decode, decode_value = self.coder.decode, self.value_coder.decode
         return self._items(lambda entry: (decode(entry[0]), decode_value(entry[1])), "items")
-
-
-class _DeclaredTimer(_DeclaredAttribute):
-    """A timer of each key and window, which is set and cleared at once."""
-
-    time_domain: str
-
-    def set(self, timestamp: Any, tag: str = "") -> None:
-        """Set the timer; if it is set already, its time is replaced.
-
-        Args:
-            timestamp: When it fires.
-            tag: Distinguishes timers of one name; each is set, and fires, separately.
-        """
-        self._timer().set(Timestamp.of(timestamp), dynamic_timer_tag=tag)
-
-    def clear(self, tag: str = "") -> None:
-        """Clear the timer, if it is set."""
-        self._timer().clear(dynamic_timer_tag=tag)
-
-    def _timer(self) -> Any:
-        return self._running_machine().record.timers[self.name]
-
-
-class EventTimer(_DeclaredTimer):
-    """A timer that fires when the watermark passes its time; see ``declare_on_event_time``."""
-
-    time_domain = TimeDomain.WATERMARK
-
-
-class ProcessingTimer(_DeclaredTimer):
-    """A timer that fires at a time of the clock; see ``declare_on_processing_time``."""
-
-    time_domain = TimeDomain.REAL_TIME
 
 
 class MapSpec(userstate.BagStateSpec):  # type: ignore[misc]

@@ -20,10 +20,14 @@ from beam_spark_runner.transforms.declarative.named import (
     checked_name,
     names_in,
 )
+from beam_spark_runner.transforms.declarative.returned import check_result
 
 
 class DeclaredVariable:
     """A variable of each record, which its callbacks share. See ``declare_variable``."""
+
+    is_of_record = True
+    """Recognises what callbacks have for each record, also if its class is another copy."""
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class DeclaredVariable:
 
     def set(self, value: Any) -> None:
         """Set the value of the current record."""
+        check_result(value, f"the value of the variable {self.name!r}")
         self._variables()[self.name] = value
 
     def _variables(self) -> dict[str, Any]:
@@ -66,6 +71,9 @@ class DeclarationContext:
     Args:
         machine: Processes the records.
     """
+
+    is_of_record = True
+    """See ``DeclaredVariable``."""
 
     def __init__(self, machine: ImmediateMachine) -> None:
         self._machine = machine
@@ -260,13 +268,12 @@ def coders_of_variables(context: DeclarationContext) -> Mapping[str, Coder]:
     return {name: variable.coder for name, variable in context._variables.items()}
 
 
-def callbacks_of(context: DeclarationContext) -> Mapping[str, Named]:
-    """Return all callbacks by their names, those of earlier versions included."""
-    callbacks = context._callbacks
-    earlier = {name: callbacks[now] for name, now in context._earlier.items()}
-    return {**earlier, **callbacks}
-
-
 def names_of(context: DeclarationContext) -> Sequence[str]:
     """Return the names of all declared callbacks, in the order in which they were declared."""
     return [*context._callbacks]
+
+
+def callbacks_of(context: DeclarationContext) -> Mapping[str, Named]:
+    """Return all declared callbacks by name, also by those that they had in earlier versions."""
+    earlier = {name: context._callbacks[current] for name, current in context._earlier.items()}
+    return {**earlier, **context._callbacks}

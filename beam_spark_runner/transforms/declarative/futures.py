@@ -1,7 +1,7 @@
 """Futures of state accesses, and the machine that completes them.
 
 Callbacks run from a queue, in the order in which they became ready, and never within each other:
-a chain of any length needs no stack. Each callback that waits is a ``_Then``, whose own result may
+a chain of any length needs no stack. Each callback that waits is a ``Then``, whose own result may
 have further callbacks: together they are a tree of callbacks.
 
 Pickled by value (see ``declarative``).
@@ -9,26 +9,25 @@ Pickled by value (see ``declarative``).
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from beam_spark_runner.transforms.declarative.combining import Combination, Part, Spread
-from beam_spark_runner.transforms.declarative.named import called
 from beam_spark_runner.transforms.declarative.processed import Read, Requests
 from beam_spark_runner.transforms.declarative.returned import (
     check_callable,
     check_dropped,
     check_future,
-    check_result,
 )
-
-
-class _Kind(Enum):
-    """What becomes of the result of a callback."""
-
-    APPLY = "apply"  # it is the result
-    ACCEPT = "accept"  # it is dropped
-    COMPOSE = "compose"  # it is a future, whose result is the result
+from beam_spark_runner.transforms.declarative.waiting_callbacks import (
+    FORWARD,
+    TRUE,
+    Branch,
+    Continuation,
+    Forward,
+    Kind,
+    Pair,
+    Then,
+)
 
 
 class StateFuture:
@@ -49,19 +48,19 @@ class StateFuture:
         self._record = machine.record
         self._is_complete = False
         self._result: Any = None
-        self._waiting: list[_Continuation] = []
+        self._waiting: list[Continuation] = []
 
     def then_apply(self, fn: Callable[[Any], Any]) -> "StateFuture":
         """Call ``fn`` with the result; what it returns is the result of the new future."""
-        return self._then(_Kind.APPLY, fn)
+        return self._then(Kind.APPLY, fn)
 
     def then_accept(self, fn: Callable[[Any], Any]) -> "StateFuture":
         """Call ``fn`` with the result; the result of the new future is None."""
-        return self._then(_Kind.ACCEPT, fn)
+        return self._then(Kind.ACCEPT, fn)
 
     def then_compose(self, fn: Callable[[Any], "StateFuture"]) -> "StateFuture":
         """Call ``fn`` with the result; it returns a future, whose result the new future gets."""
-        return self._then(_Kind.COMPOSE, fn)
+        return self._then(Kind.COMPOSE, fn)
 
     def then_combine(self, other: "StateFuture", fn: Callable[[Any, Any], Any]) -> "StateFuture":
         """Call ``fn`` with the results of this future and another one, once both are complete."""
@@ -80,7 +79,7 @@ class StateFuture:
             A future of a pair: whether the condition holds, and the result of the function that was
             called, or None if there is no such function.
         """
-        return self._branch(_Kind.APPLY, condition, if_true, if_false)
+        return self._branch(Kind.APPLY, condition, if_true, if_false)
 
     def then_conditionally_accept(
         self,
@@ -93,7 +92,7 @@ class StateFuture:
         Returns:
             A future of a pair: whether the condition holds, and None.
         """
-        return self._branch(_Kind.ACCEPT, condition, if_true, if_false)
+        return self._branch(Kind.ACCEPT, condition, if_true, if_false)
 
     def then_conditionally_compose(
         self,
@@ -107,20 +106,20 @@ class StateFuture:
             A future of a pair: whether the condition holds, and the result of the future that the
             function has returned, or None if there is no such function.
         """
-        return self._branch(_Kind.COMPOSE, condition, if_true, if_false)
+        return self._branch(Kind.COMPOSE, condition, if_true, if_false)
 
     def __bool__(self) -> bool:
         raise TypeError("a StateFuture is neither true nor false; a callback gets its result")
 
-    def _then(self, kind: _Kind, fn: Callable[[Any], Any]) -> "StateFuture":
+    def _then(self, kind: Kind, fn: Callable[[Any], Any]) -> "StateFuture":
         check_callable(fn)
         result = self._machine.future()
-        self._continue(_Then(kind, fn, result))
+        self._continue(Then(kind, fn, result))
         return result
 
     def _branch(
         self,
-        kind: _Kind,
+        kind: Kind,
         condition: Callable[[Any], Any],
         if_true: Callable[[Any], Any],
         if_false: Callable[[Any], Any] | None,
@@ -130,10 +129,10 @@ class StateFuture:
         if if_false is not None:
             check_callable(if_false)
         result = self._machine.future()
-        self._continue(_Branch(kind, condition, if_true, if_false, result))
+        self._continue(Branch(kind, condition, if_true, if_false, result))
         return result
 
-    def _continue(self, continuation: "_Continuation") -> None:
+    def _continue(self, continuation: Continuation) -> None:
         if self._is_complete:
             self._machine.later(continuation, self._result)
         elif self._record is not self._machine.record:
@@ -160,7 +159,7 @@ class ImmediateMachine:
     def __init__(self) -> None:
         self.record: Any = None
         self.requests: Requests | None = None
-        self._ready: deque[tuple[_Continuation, Any]] = deque()
+        self._ready: deque[tuple[Continuation, Any]] = deque()
 
     def run(self, record: Any, first: Callable[[Any], Any], element: Any) -> None:
         """Process a record: run its first code, and then callbacks until none is left.
@@ -282,7 +281,7 @@ class ImmediateMachine:
         """Count that a future of ``future`` is complete."""
         self.record.incomplete -= 1
 
-    def later(self, continuation: "_Continuation", value: Any) -> None:
+    def later(self, continuation: Continuation, value: Any) -> None:
         """Run a continuation once the code that runs now has returned."""
         self._check_running("a callback")
         self._ready.append((continuation, value))
@@ -292,81 +291,21 @@ class ImmediateMachine:
             raise RuntimeError(f"{what} is used outside of the callbacks of a record")
 
 
-class _Continuation(Protocol):
-    """What waits for the result of a future."""
+def waiting_for(future: StateFuture) -> list[Continuation]:
+    """Return what waits for a future, in the order in which it was added.
 
-    def run(self, value: Any) -> None: ...
-
-
-class _Then:
-    """A callback, and the future of its result."""
-
-    __slots__ = ("_fn", "_kind", "_result")
-
-    def __init__(self, kind: _Kind, fn: Callable[[Any], Any], result: StateFuture) -> None:
-        self._kind, self._fn, self._result = kind, fn, result
-
-    def run(self, value: Any) -> None:
-        returned = called(self._fn, value)
-        if self._kind is _Kind.COMPOSE:
-            check_future(returned, "a callback of then_compose", self._fn)
-            returned._continue(_Forward(self._result))
-        else:
-            self._result._complete(_value_of(self._kind, returned, self._fn))
+    No method, since users see those.
+    """
+    return future._waiting
 
 
-class _Branch:
-    """A condition and the callbacks of its two branches."""
+def passed_on(future: StateFuture, kind: str) -> StateFuture:
+    """Return a future that gets the result of another one. No method, likewise.
 
-    def __init__(
-        self,
-        kind: _Kind,
-        condition: Callable[[Any], Any],
-        if_true: Callable[[Any], Any],
-        if_false: Callable[[Any], Any] | None,
-        result: StateFuture,
-    ) -> None:
-        self._kind, self._condition, self._result = kind, condition, result
-        self._if_true, self._if_false = if_true, if_false
-
-    def run(self, value: Any) -> None:
-        holds = bool(called(self._condition, value))
-        fn = self._if_true if holds else self._if_false
-        if fn is None:
-            self._result._complete((holds, None))
-            return
-        returned = called(fn, value)
-        if self._kind is _Kind.COMPOSE:
-            check_future(returned, "a callback of then_conditionally_compose", fn)
-            returned._continue(_Pair(holds, self._result))
-        else:
-            self._result._complete((holds, _value_of(self._kind, returned, fn)))
-
-
-class _Forward:
-    """Passes the result of a future that a callback has returned to the callback's own future."""
-
-    def __init__(self, result: StateFuture) -> None:
-        self._result = result
-
-    def run(self, value: Any) -> None:
-        self._result._complete(value)
-
-
-class _Pair:
-    """As ``_Forward``, for a branch."""
-
-    def __init__(self, holds: bool, result: StateFuture) -> None:
-        self._holds, self._result = holds, result
-
-    def run(self, value: Any) -> None:
-        self._result._complete((self._holds, value))
-
-
-def _value_of(kind: _Kind, returned: Any, fn: Callable[..., Any]) -> Any:
-    """Return the result of a future whose callback has returned something."""
-    if kind is _Kind.APPLY:
-        check_result(returned, "the result of a callback", fn)
-        return returned
-    check_dropped(returned, fn)
-    return None
+    Args:
+        future: The other one.
+        kind: ``FORWARD``; or ``TRUE`` or ``FALSE``, for a pair of this and the result.
+    """
+    result = future._machine.future()
+    future._continue(Forward(result) if kind == FORWARD else Pair(kind == TRUE, result))
+    return result

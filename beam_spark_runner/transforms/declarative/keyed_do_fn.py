@@ -27,8 +27,10 @@ from beam_spark_runner.transforms.declarative.keyed_process import (
     EXPIRATION_TIMER,
     HANDLERS,
     DeclaredAttributes,
+    DeclaredProcess,
     KeyedProcess,
 )
+from beam_spark_runner.transforms.declarative.shared_values import forget_shared, make_shared
 
 _Parameters = dict[str, Any]  # default values, which say what Beam passes, by name
 SIDE_INPUT = "side_"
@@ -93,6 +95,11 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         """What processes the records; after ``setup``."""
         return self._declared.machine
 
+    @property
+    def declared(self) -> DeclaredProcess:
+        """What the process declares; after ``setup``."""
+        return self._declared
+
     @override
     def __reduce__(self) -> Any:
         return type(self), self.arguments
@@ -148,6 +155,7 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
     @override
     def setup(self) -> None:
         process, *_, tags = self.arguments
+        make_shared(process)
         process.setup()
         self._declared = process.declare_all(tags)
 
@@ -156,6 +164,7 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
         process, *_ = self.arguments
         self._declared.close()
         process.teardown()
+        forget_shared(process)
 
     def run_element(
         self,
@@ -208,18 +217,6 @@ class KeyedProcessDoFn(beam.DoFn):  # type: ignore[misc]
             given: See ``run_element``.
         """
         return self.run_timer(*self._handlers[family], tag, context, given)
-
-    def continue_next(self, begun: Any) -> None:
-        """Have the next record continue: see ``DeclaredProcess.continue_next``."""
-        self._declared.continue_next(begun)
-
-    def continuation_of(self, future: Any) -> Any:
-        """Return what follows a read; see ``DeclaredProcess.continuation_of``."""
-        return self._declared.continuation_of(future)
-
-    def coded_variables(self, record: Any) -> Mapping[str, bytes]:
-        """Return the variables of a record that are set, encoded, by name."""
-        return self._declared.coded_variables(record)
 
     def _by_name(self, given: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the states and the timers among the arguments of a method."""

@@ -7,14 +7,12 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_spark_runner.transforms.declarative.continuations import attach, tree_of
-from beam_spark_runner.transforms.declarative.declared_states import (
+from beam_spark_runner.transforms.declarative.declared_attributes import (
     RUNNING,
-    DeclaredState,
     EventTimer,
     ProcessingTimer,
-    read_again,
 )
+from beam_spark_runner.transforms.declarative.declared_states import DeclaredState, read_again
 from beam_spark_runner.transforms.declarative.declaring import (
     DeclarationContext,
     callbacks_of,
@@ -23,7 +21,11 @@ from beam_spark_runner.transforms.declarative.declaring import (
     seal,
 )
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
-from beam_spark_runner.transforms.declarative.named import DeclarationError, check_takes
+from beam_spark_runner.transforms.declarative.named import (
+    DeclarationError,
+    Named,
+    check_takes,
+)
 from beam_spark_runner.transforms.declarative.processed import FiredTimer, ReadAddress, Record
 
 
@@ -183,7 +185,9 @@ class DeclaredProcess:
         attributes = process.declared_attributes()
         self._timers = attributes.timers
         self._states = {state.name: state for state in attributes.states}
-        self._begun: Any = None
+        self._go_on: Callable[[Any], Any] | None = (
+            None  # the code of the next record, if it continues
+        )
         self.machine = ImmediateMachine()
         self.context = DeclarationContext(self.machine)
         vars(process)[RUNNING] = self
@@ -199,6 +203,11 @@ class DeclaredProcess:
     def names(self) -> Sequence[str]:
         """The names of all declared callbacks, in the order in which they were declared."""
         return names_of(self.context)
+
+    @property
+    def callbacks(self) -> Mapping[str, Named]:
+        """All declared callbacks by name, also by those that they had in earlier versions."""
+        return callbacks_of(self.context)
 
     def close(self) -> None:
         """Separate the process from the records."""
@@ -257,19 +266,29 @@ class DeclaredProcess:
         self.machine.run(record, code, context["window"] if is_expiry else fired)
         return record.taken()
 
-    def continue_next(self, begun: Any) -> None:
-        """Have the next record not begin, but continue.
+    def continue_next(
+        self,
+        variables: Mapping[str, bytes],
+        reads: Sequence[tuple[str, ReadAddress]],
+        attach: Callable[[int, StateFuture], None],
+    ) -> None:
+        """Have the next record not begin, but continue: it has begun in another process, perhaps.
 
         Args:
-            begun: What continues it: its ``variables``, encoded, and its ``requests``, each with
-                the ``state``, ``method`` and ``arguments`` of a read and a ``continuation``. None:
-                it begins.
+            variables: Its variables that are set, encoded, by name.
+            reads: The reads that it waits for: the names of their states, and what they read.
+            attach: Adds the callbacks that wait for a read, which it gets with its number.
         """
-        self._begun = begun
 
-    def continuation_of(self, future: StateFuture) -> Any:
-        """Return the callbacks that follow a read; None: it cannot be continued by names."""
-        return tree_of(future)
+        def go_on(_: Any) -> None:
+            coders = coders_of_variables(self.context)
+            self.machine.record.variables.update(
+                (name, coders[name].decode(coded)) for name, coded in variables.items()
+            )
+            for number, (state, address) in enumerate(reads):
+                attach(number, read_again(self._states[state].__get__(self._process), address))
+
+        self._go_on = go_on
 
     def coded_variables(self, record: Record) -> Mapping[str, bytes]:
         """Return the variables of a record that are set, encoded, by name."""
@@ -278,17 +297,8 @@ class DeclaredProcess:
 
     def _code(self, first: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the first code of the next record."""
-        begun, self._begun = self._begun, None
-        return first if begun is None else lambda _: self._continue(begun)
-
-    def _continue(self, begun: Any) -> None:
-        coders = coders_of_variables(self.context)
-        variables = self.machine.record.variables
-        variables |= {name: coders[name].decode(coded) for name, coded in begun.variables.items()}
-        for request in begun.requests:
-            state = self._states[request.state].__get__(self._process)
-            future = read_again(state, ReadAddress(request.method, request.arguments))
-            attach(future, request.continuation, callbacks_of(self.context))
+        go_on, self._go_on = self._go_on, None
+        return first if go_on is None else go_on
 
     def _declared_inputs(self) -> Sequence[Callable[[Any], Any]]:
         """Return the code for elements of each input."""

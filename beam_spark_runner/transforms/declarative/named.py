@@ -32,6 +32,9 @@ class Named:
         was: Names that it had in earlier versions of the pipeline.
     """
 
+    is_named_callback = True
+    """Recognises callbacks also if their class was pickled by value, and so is another one."""
+
     def __init__(self, name: str, fn: Callable[..., Any], was: Sequence[str] = ()) -> None:
         self.name = name
         self.was = tuple(was)
