@@ -23,7 +23,6 @@ from beam_spark_runner.transforms import (
 )
 from tests.declared_programs import (
     CHAINS,
-    FALSE,
     KEYS,
     OPERATIONS,
     Access,
@@ -267,7 +266,7 @@ class Runs(Accesses):
 
 
 def _holds(result: Any) -> bool:
-    return plain(result) not in FALSE
+    return bool(plain(result))
 
 
 def _emit(ctx: DeclarationContext, number: int) -> Any:
@@ -313,7 +312,7 @@ class Model:
         result: Any = None
         for how, accesses in chain:
             if how == "branch":
-                holds = plain(result) not in FALSE
+                holds = bool(plain(result))
                 access = accesses[0] if holds else accesses[1]
                 result = holds, access and plain(self._access(place, access, at))
             else:

@@ -132,7 +132,7 @@ class Runs(Accesses):
         rest = ctx.declare_variable(FastPrimitivesCoder(), f"rest {number}", list)
         wrap = ctx.declare(f"wrap {number}", lambda result: (plain(result),))
         emit = ctx.declare(f"emit {number}", lambda result: ctx.output((ctx.key, number, result)))
-        holds = ctx.declare(f"holds {number}", lambda result: plain(result) not in FALSE)
+        holds = ctx.declare(f"holds {number}", lambda result: bool(plain(result)))
 
         def next_step(result: Any) -> Any:
             if not rest.get():
@@ -154,9 +154,6 @@ class Runs(Accesses):
         return begin
 
 
-FALSE: tuple[Any, ...] = (None, False, 0, [])
-
-
 def _branch(process: Accesses, number: int, access: Access | None) -> Any:
     return None if access is None else lambda _: process.access(number, access)
 
@@ -173,7 +170,7 @@ class RunsAnonymously(Accesses):
                     future = future.then_compose(*branches)
                 else:
                     future = future.then_conditionally_compose(
-                        lambda result: plain(result) not in FALSE, *branches
+                        lambda result: bool(plain(result)), *branches
                     )
             combined = future.then_combine(ctx.completed(number), lambda a, b: (b, (plain(a),)))
             ctx.combine_all([combined]).then_accept(
@@ -198,7 +195,7 @@ class OnDicts:
                 assert step[0] is not None
                 result = self.access(*step[0])
             else:
-                holds = plain(result) not in FALSE
+                holds = bool(plain(result))
                 access = step[0] if holds else step[1]
                 result = holds, None if access is None else plain(self.access(*access))
         return (plain(result),)

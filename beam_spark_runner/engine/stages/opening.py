@@ -134,8 +134,7 @@ def _with_keys(context: StageContext[StagesOfEpoch]) -> Stage:
     epoch = task.epoch_of(program)._replace(interruption=interruption)
     watermark_us = MIN_US if context.gets_panes else epoch.before.watermark_us
     policy = _key_policy(context, epoch, watermark_us)
-    if context.level.epoch and context.level.epoch.leaves_requests and not task.epoch.drains:
-        policy = replace(policy, leaves_after_us=task.epoch.due_us)
+    policy = replace(policy, leaves_after_us=_leaves_after_us(context))
     operator = OneBundle(context, policy, has_keys=has_keys)
     merger = None
     if part.merger is not None:
@@ -191,6 +190,12 @@ def _advancing(keys: SteppedInput) -> Callable[[str, bytes], None]:
 
 def _is_stable(context: StageContext[StagesOfEpoch]) -> bool:
     return Stored.UNCOMMITTED in context.program.in_epochs.stores
+
+
+def _leaves_after_us(context: StageContext[StagesOfEpoch]) -> int | None:
+    """Return how long records in flight are finished before the rest is left; None: all are."""
+    part, epoch = context.level.epoch, context.task.epoch
+    return epoch.due_us if part is not None and part.leaves_requests and not epoch.drains else None
 
 
 def _key_policy(
