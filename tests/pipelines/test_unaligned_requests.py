@@ -1,24 +1,29 @@
 """Declarative steps that leave requests for the next epoch, with a Redis server."""
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
+from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.engine.stages import opening
-from beam_spark_runner.harness.beam.declarative_keys import KeysInFlight
+from beam_spark_runner.harness.beam.declarative import DeclarativeParDo
 from beam_spark_runner.transforms import DeclarativeKeyedProcess
 from tests.declared import Lookups
 from tests.declared_programs import expected
-from tests.harvest import harvest
+from tests.harvest import harvest, harvest_on
 from tests.pipelines.test_keys_in_flight import KINDS, new_ids, records, running
+from tests.spark.restarting import Rescaled, StoppedError, stopping_after
 from tests.state_store.servers import RedisServer, redis_server
 
 FLAG = "--unaligned_state_requests"
+KEYS = 50
 
 
 @pytest.fixture
@@ -34,13 +39,13 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         opening, "_leaves_after_us", lambda context: None if context.task.epoch.drains else 0
     )
     counts: list[int] = []
-    restore = KeysInFlight.restore
+    restore = DeclarativeParDo.restore
 
-    def counted(keys: KeysInFlight, coded: Any) -> None:
+    def counted(step: DeclarativeParDo, coded: Any) -> None:
         counts.append(len(coded))
-        restore(keys, coded)
+        restore(step, coded)
 
-    monkeypatch.setattr(KeysInFlight, "restore", counted)
+    monkeypatch.setattr(DeclarativeParDo, "restore", counted)
     yield counts
     assert counts
 
@@ -89,6 +94,73 @@ def test_what_is_left_holds_the_watermark(
     found = harvest(spark_session, build, f"--state_store={server.url}", FLAG)
     assert sorted(found["groups"]) == [(3, keys), (7, keys), (50, keys)]
     assert max(restored) > 10
+
+
+def lookups(p: beam.Pipeline) -> dict[str, Any]:
+    events = Stream()
+    for time, value in ((0, -60), (1, 50), (2, 7), (3, 3)):
+        events.add_elements([TimestampedValue((f"{key}", value), time) for key in range(KEYS)])
+        events.advance_watermark_to(time + 1)
+    played = p | events.advance_watermark_to_infinity()
+    pairs = played | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
+    return {"found": pairs | DeclarativeKeyedProcess(Lookups())}
+
+
+EXPECTED = sorted((f"{key}", value, 100) for key in range(KEYS) for value in (3, 7, 50))
+
+
+def test_another_number_of_partitions(
+    server: RedisServer, spark_session: Any, tmp_path: Path, restored: list[int]
+) -> None:
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}", FLAG)
+    runner = Rescaled(SparkPortableRunner(spark_session), 2, (2, 3, 8, 2, 1))
+    found = harvest_on(runner, lookups, *flags)
+    assert sorted(found["found"]) == EXPECTED
+    assert max(restored) > 10
+
+
+class WithFlags(SparkPortableRunner):
+    """Runs a pipeline with some flags after the others; all runs but the last one stop early."""
+
+    def __init__(self, spark_session: Any, *flags: tuple[str, ...]) -> None:
+        super().__init__()
+        self._runner, self._flags = SparkPortableRunner(spark_session), flags
+
+    def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        *first, last = (PipelineOptions([*flags]) for flags in self._flags)
+        for each in first:
+            with stopping_after(2), pytest.raises(StoppedError):
+                self._run(pipeline, each).wait_until_finish()
+        return self._run(pipeline, last)
+
+    def _run(self, pipeline: Any, options: PipelineOptions) -> Any:
+        return self._runner.run_portable_pipeline(copy.deepcopy(pipeline), options)
+
+
+def test_the_next_run_may_have_no_state_store(
+    server: RedisServer,
+    spark_session: Any,
+    tmp_path: Path,
+    restored: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It then processes first what was left."""
+    continued: list[int] = []
+    original = DeclarativeParDo._continue
+
+    def counted(step: DeclarativeParDo, key: Any, items: Any) -> None:
+        continued.append(len(items))
+        original(step, key, items)
+
+    monkeypatch.setattr(DeclarativeParDo, "_continue", counted)
+    checkpoint = f"--checkpoint_dir={tmp_path / 'checkpoint'}"
+    remote = (checkpoint, f"--state_store={server.url}", FLAG)
+    local = (checkpoint,)
+    runner = WithFlags(spark_session, remote, remote, local, remote, remote, local)
+    found = harvest_on(runner, lookups, checkpoint)
+    assert sorted(found["found"]) == EXPECTED
+    assert max(restored) > 10
+    assert sum(continued) > 10
 
 
 def test_without_a_store_it_is_refused(spark_session: Any) -> None:

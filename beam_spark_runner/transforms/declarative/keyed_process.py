@@ -185,7 +185,7 @@ class DeclaredProcess:
         attributes = process.declared_attributes()
         self._timers = attributes.timers
         self._states = {state.name: state for state in attributes.states}
-        self._go_on: Callable[[Any], Any] | None = (
+        self._continued: Callable[[Any], Any] | None = (
             None  # the code of the next record, if it continues
         )
         self.machine = ImmediateMachine()
@@ -280,15 +280,19 @@ class DeclaredProcess:
             attach: Adds the callbacks that wait for a read, which it gets with its number.
         """
 
-        def go_on(_: Any) -> None:
+        def continued(_: Any) -> None:
             coders = coders_of_variables(self.context)
-            self.machine.record.variables.update(
-                (name, coders[name].decode(coded)) for name, coded in variables.items()
-            )
+            for name, coded in variables.items():
+                if name not in coders:
+                    raise DeclarationError(
+                        f"a stored record has the variable {name!r}, which "
+                        f"{type(self._process).__name__} does not declare: declare it"
+                    )
+                self.machine.record.variables[name] = coders[name].decode(coded)
             for number, (state, address) in enumerate(reads):
                 attach(number, read_again(self._states[state].__get__(self._process), address))
 
-        self._go_on = go_on
+        self._continued = continued
 
     def coded_variables(self, record: Record) -> Mapping[str, bytes]:
         """Return the variables of a record that are set, encoded, by name."""
@@ -297,8 +301,8 @@ class DeclaredProcess:
 
     def _code(self, first: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the first code of the next record."""
-        go_on, self._go_on = self._go_on, None
-        return first if go_on is None else go_on
+        continued, self._continued = self._continued, None
+        return first if continued is None else continued
 
     def _declared_inputs(self) -> Sequence[Callable[[Any], Any]]:
         """Return the code for elements of each input."""
