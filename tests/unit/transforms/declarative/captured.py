@@ -30,6 +30,7 @@ class Colour(enum.Enum):
 
 class Config:
     limit = 5
+    cache: dict[str, int] = {}  # noqa: RUF012
 
 
 class Client:

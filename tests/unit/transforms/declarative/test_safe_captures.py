@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.transforms.declarative.captures import Judgement, examine
+from tests.unit.transforms.declarative import captured
 from tests.unit.transforms.declarative.captured import (
     CACHE,
     LOGGER,
@@ -63,6 +65,8 @@ def _safe() -> dict[str, Callable[..., Any]]:
         "a metric": lambda s, c: lambda x: counter.inc(),
         "a coder": lambda s, c: coder.encode,
         "a module": lambda s, c: lambda x: math.floor(x),
+        "a list of a module of Python's": lambda s, c: lambda x: sys.path,
+        "a function of a module": lambda s, c: lambda x: captured.looks_up(x),
         "a class": lambda s, c: lambda x: Config.limit,
         "a class as the callback": lambda s, c: Client,
         "a method of a class": lambda s, c: Client.make,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.transforms.declarative import captured
 from tests.unit.transforms.declarative.captured import (
     CACHE,
     CLIENT,
@@ -33,6 +34,11 @@ def _unsafe() -> dict[str, tuple[str, Callable[..., Any]]]:
 
     def inner(value: Any) -> None:
         cache.append(value)
+
+    def kept(value: Any) -> Any:
+        return value
+
+    kept.found = []  # type: ignore[attr-defined]
 
     def adds(value: Any) -> None:
         nonlocal count
@@ -78,6 +84,9 @@ def _unsafe() -> dict[str, tuple[str, Callable[..., Any]]]:
         "a function that it defines": ("CACHE", lambda s, c: lambda x: lambda: CACHE),
         "a function two levels deep": ("cache", lambda s, c: lambda x: lambda: lambda: cache),
         "a class that it defines": ("CACHE", lambda s, c: _defines_badly),
+        "a dict of a class": ("Config.cache", lambda s, c: lambda x: Config.cache[x]),
+        "a dict of a module": ("captured.CACHE", lambda s, c: lambda x: captured.CACHE[x]),
+        "a list of a function": ("kept.found", lambda s, c: lambda x: kept.found.append(x)),
         "eval": ("eval", lambda s, c: lambda x: eval(x)),
         "globals": ("globals", lambda s, c: lambda x: globals()[x]),
         "an attribute of a class that it sets": ("Config.limit", lambda s, c: _sets_class),
