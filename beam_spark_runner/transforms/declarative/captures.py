@@ -8,7 +8,8 @@ the same in each process; declared callbacks are examined for themselves. Safe a
 - values that cannot be changed: numbers, texts, bytes, times, members of enums, and tuples and
   frozensets of them,
 - states, timers, variables, the context, and a ``Shared``,
-- modules, classes, coders, loggers, metrics, and functions of Python and Beam,
+- modules, classes, coders, loggers, metrics, and functions of Python and Beam; containers that
+  are attributes of modules, classes and functions are no part of these,
 - other functions, if what they use is safe.
 
 Variables that have such values must also keep them. A function that changes them is found when it
@@ -25,6 +26,7 @@ Usage::
 """
 
 import builtins
+import collections
 import datetime
 import decimal
 import enum
@@ -56,6 +58,7 @@ _SAFE = (
     *(Coder, Metric, logging.Logger),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
 )
+_CONTAINERS = (list, dict, set, bytearray, collections.deque)
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 _BUILTIN_METHODS = (types.BuiltinFunctionType, types.MethodWrapperType)
 # They reach variables that the code does not name.
@@ -271,6 +274,11 @@ class _Examination:
             attribute = min(uses.changed[name])
             raise _UnsafeError(f"{name}.{attribute}", "the callback sets this attribute")
         self.value(value, name)
+        if uses is not None and not _is_trusted(value):
+            for attribute in sorted(uses.attributes.get(name, ())):
+                found = _container_of(value, attribute)
+                if found is not None:
+                    self.value(found, f"{name}.{attribute}")
 
     def _process(self, process: Any, name: str, uses: CodeUses) -> None:
         """Examine what is used of a process."""
@@ -339,11 +347,20 @@ def _is_process(value: Any) -> bool:
     return hasattr(kind, "declare_all") and hasattr(kind, "declared_attributes")
 
 
-def _is_trusted(fn: Any) -> bool:
-    """Whether a function is one of Python, Beam or this package: its global variables are safe."""
-    module = fn.__module__ or ""
+def _is_trusted(value: Any) -> bool:
+    """Whether a value is of Python, Beam or this package: what it uses is safe."""
+    is_module = isinstance(value, types.ModuleType)
+    module = (value.__name__ if is_module else getattr(value, "__module__", "")) or ""
     is_ours = module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
     return is_ours or module.partition(".")[0] in _TRUSTED
+
+
+def _container_of(owner: Any, attribute: str) -> Any:
+    """Return a container that a module, class or function has as an attribute, else None."""
+    if not isinstance(owner, type | types.ModuleType | types.FunctionType):
+        return None
+    found = inspect.getattr_static(owner, attribute, None)
+    return found if isinstance(found, _CONTAINERS) else None
 
 
 def _reader_of_cell(cell: Any) -> Callable[[], Any]:

@@ -303,7 +303,7 @@ def passed_on(future: StateFuture, kind: str) -> StateFuture:
     """Return a future that gets the result of another one. No method, likewise.
 
     Args:
-        future: The future whose result it gets.
+        future: The future whose result it is.
         kind: ``FORWARD``; or ``TRUE`` or ``FALSE``, for a pair of this and the result.
     """
     result = future._machine.future()

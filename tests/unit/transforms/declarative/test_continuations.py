@@ -1,230 +1,262 @@
-"""Programs of futures continue in other processes, and do there what they would have done here.
+"""Trees of names: what they consist of, and when there is none."""
 
-A program has callbacks whose code is drawn: each makes futures of reads and of other futures, adds
-callbacks to them, and returns one. It runs twice, in step: in one process, and in two others, where
-the reads that wait are taken from one to the other by their trees.
-"""
-
-import functools
-import random
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from apache_beam.coders import VarIntCoder
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from beam_spark_runner.transforms import (
     DeclarationContext,
+    DeclarationError,
     KeyedProcess,
     ValueState,
 )
 from beam_spark_runner.transforms.declarative.continuations import (
-    Continuations,
+    Node,
     Tree,
     decoded,
     encoded,
+    names_in_tree,
 )
+from beam_spark_runner.transforms.declarative.named import Named
 from beam_spark_runner.transforms.declarative.processed import Record
-from tests.examples import examples
-
-CALLBACKS = 6
-KINDS = ("condition", "accept", "apply", "compose")
+from tests.unit.transforms.declarative.waiting import Waiting
 
 
-class Read(NamedTuple):
-    """A new future of a read."""
-
-
-class Completed(NamedTuple):
-    """A new future that is complete."""
-
-    value: int
-
-
-class Follow(NamedTuple):
-    """Adds callbacks to one of the futures so far."""
-
-    future: int
-    method: str
-    callbacks: tuple[int | None, ...]
-    is_anonymous: bool
-
-
-class Combine(NamedTuple):
-    """Combines two of the futures so far."""
-
-    futures: tuple[int, int]
-    is_all: bool
-
-
-class Body(NamedTuple):
-    """The code of a callback: what it does, and the future that it returns."""
-
-    statements: tuple[Read | Completed | Follow | Combine, ...]
-    returned: int
-
-
-def bodies(draw: random.Random, *, may_depend: bool) -> tuple[Body, ...]:
-    """Draw the code of all callbacks; that of each uses later ones only."""
-    return tuple(_body(draw, number, may_depend) for number in range(CALLBACKS))
-
-
-def _body(draw: random.Random, number: int, may_depend: bool) -> Body:
-    statements: list[Any] = [Read() if draw.random() < 0.8 else Completed(draw.randrange(3))]
-    for _ in range(draw.choice((0, 1, 2, 3))):
-        drawn = draw.random()
-        if drawn < 0.15:
-            statements.append(Read())
-        elif may_depend and drawn < 0.2:
-            pair = draw.randrange(len(statements)), draw.randrange(len(statements))
-            statements.append(Combine(pair, draw.random() < 0.5))
-        elif number + 1 < CALLBACKS:
-            is_anonymous = may_depend and draw.random() < 0.1
-            later = [draw.randrange(number + 1, CALLBACKS) for _ in range(3)]
-            method = f"then_{draw.choice(KINDS[1:])}"
-            callbacks: tuple[int | None, ...] = (later[0],)
-            if draw.random() < 0.4:
-                method = f"then_conditionally_{draw.choice(KINDS[1:])}"
-                callbacks = (*later[:2], later[2] if draw.random() < 0.6 else None)
-            place = draw.randrange(len(statements))
-            statements.append(Follow(place, method, callbacks, is_anonymous))
-    return Body(tuple(statements), draw.randrange(len(statements)))
-
-
-class Bodies(KeyedProcess):
-    """Elements are programs: the code of all callbacks."""
+class Steps(KeyedProcess):
+    """Elements are functions that get the process and its callbacks."""
 
     state = ValueState("state", VarIntCoder())
 
     def declare_process(self, ctx: DeclarationContext) -> Any:
-        total = ctx.declare_variable(VarIntCoder(), "total", lambda: 0)
+        cache: list[Any] = []
 
-        def run(number: int, kind: str, value: Any) -> Any:
-            total.set(total.get() + 1)
-            ctx.output((number, kind, value, total.get()))
-            if kind == "condition":
-                return value not in (None, False, 0) and number % 3 != 0
-            body = ctx.value[number]
-            futures: list[Any] = []
-            for statement in body.statements:
-                futures.append(future_of(statement, futures))
-            if kind == "compose":
-                return futures[body.returned]
-            return number * 10 if value is None else (number, value)
-
-        def future_of(statement: Any, futures: list[Any]) -> Any:
-            if isinstance(statement, Read):
-                return self.state.read()
-            if isinstance(statement, Completed):
-                return ctx.completed(statement.value)
-            if isinstance(statement, Combine):
-                one, other = (futures[place] for place in statement.futures)
-                if statement.is_all:
-                    return ctx.combine_all([one, other]).then_apply(tuple)
-                return one.then_combine(other, lambda a, b: (a, b))
-            kind = statement.method.rpartition("_")[2]
-            kinds = (kind,) if len(statement.callbacks) == 1 else ("condition", kind, kind)
-            first, *others = (
-                None if number is None else callbacks[number][KINDS.index(each)]
-                for number, each in zip(statement.callbacks, kinds, strict=True)
-            )
-            add = getattr(futures[statement.future], statement.method)
-            return add(_again(first) if statement.is_anonymous else first, *others)
-
-        callbacks = tuple(
-            tuple(ctx.declare(f"{number} {kind}", _with(run, number, kind)) for kind in KINDS)
-            for number in range(CALLBACKS)
+        declared = {
+            "emit": ctx.declare("emit", ctx.output, was=("out", "write")),
+            "add": ctx.declare("add", lambda value: value + 1),
+            "is odd": ctx.declare("is odd", lambda value: value % 2 == 1),
+            "read": ctx.declare("read", lambda _: self.state.read()),
+            "cache": ctx.declare("cache", cache.append),
+        }
+        cached = declared["cache"]
+        declared["to cache"] = ctx.declare(
+            "to cache", lambda _: self.state.read().then_accept(cached)
         )
-        return lambda _: callbacks[0][-1](None)
+        return lambda pair: pair[1](self, declared)
 
 
-def _with(run: Any, number: int, kind: str) -> Callable[[Any], Any]:
-    return lambda value: run(number, kind, value)
+def begun(code: Callable[..., Any]) -> Waiting:
+    waiting = Waiting(Steps())
+    waiting.record = Record("an element", {}, {"state": None}, {}, ())
+    waiting.machine.run(waiting.record, waiting.declared.inputs[0], ("key", code))
+    return waiting
 
 
-def _again(fn: Any) -> Callable[[Any], Any]:
-    return lambda value: fn(value)
+def _node(kind: str, *names: str | None, times: int = 1, following: int = 0) -> Node:
+    return Node(kind, names, times, following)
 
 
-class Waiting:
-    """A process with one record, whose reads wait."""
-
-    def __init__(self, process: Any) -> None:
-        self.process = process
-        self.declared = process.declare_all(())
-        self.machine = self.declared.machine
-        self.machine.requests = self
-        self.continuations = Continuations(self.declared, "the step")
-        self.reads: list[Any] = []
-
-    def use(self, program: Any) -> None:
-        self.record = Record("an element", {"value": program}, {"state": None}, {}, ())
-        self.reads.clear()
-
-    def ask(self, record: Any, name: str, access: Any, future: Any, *_: Any, **__: Any) -> None:
-        self.reads.append(future)
-
-    def begin(self, program: Any) -> None:
-        self.use(program)
-        self.machine.run(self.record, self.declared.inputs[0], ("key", "value"))
-
-    def complete(self, place: int, result: Any) -> list[Any]:
-        self.machine.resume(self.record, self.reads.pop(place), result)
-        return self.record.taken()
-
-    def trees(self) -> list[Tree | None]:
-        snapshot = self.continuations.snapshot()
-        return [snapshot.tree_of(future) for future in self.reads]
-
-    def continue_from(self, other: "Waiting", trees: Iterable[Tree]) -> None:
-        """Continue with the record of another process, and its reads."""
-        coded = [encoded(tree) for tree in trees]
-        self.use(other.record.context["value"])
-        self.record.variables.update(other.record.variables)
-
-        def again(_: Any) -> None:
-            for each in coded:
-                self.continuations.attach(decoded(each), self.process.state.read())
-
-        self.machine.run(self.record, again, None)
-
-
-@functools.cache
-def processes() -> list[Waiting]:
-    return [Waiting(Bodies()) for _ in range(3)]
-
-
-def run_both(draw: random.Random, *, may_depend: bool) -> int:
-    """Run a program in one process and in several ones; return the number of snapshots."""
-    program = bodies(draw, may_depend=may_depend)
-    one, other, idle = processes()
-    one.begin(program)
-    other.begin(program)
-    snapshots = 0
-    assert one.record.taken() == other.record.taken()
-    while one.reads:
-        place = draw.randrange(len(one.reads))
-        if draw.random() < 0.6:
-            trees = other.trees()
-            found = [tree for tree in trees if tree is not None]
-            if len(found) == len(trees):
-                idle.continue_from(other, found)
-                other, idle = idle, other
-                snapshots += 1
-            else:
-                place = trees.index(None)
-        result = draw.choice((None, 0, 1, True, "x"))
-        assert one.complete(place, result) == other.complete(place, result)
-        assert len(one.reads) == len(other.reads)
-    assert not other.reads
-    assert one.record.incomplete == other.record.incomplete == 0
-    return snapshots
+@pytest.mark.parametrize(
+    ("code", "tree"),
+    [
+        pytest.param(lambda s, c: s.state.read(), (), id="nothing waits"),
+        pytest.param(
+            lambda s, c: s.state.read().then_apply(c["add"]).then_accept(c["emit"]),
+            (_node("apply", "add", following=1), _node("accept", "emit")),
+            id="a chain",
+        ),
+        pytest.param(
+            lambda s, c: (
+                (read := s.state.read()).then_accept(c["emit"]),
+                read.then_apply(c["add"]).then_accept(c["emit"]),
+                read.then_compose(c["read"]),
+            )[-1],
+            (
+                _node("accept", "emit"),
+                _node("apply", "add", following=1),
+                _node("accept", "emit"),
+                _node("compose", "read"),
+            ),
+            id="several callbacks of one read",
+        ),
+        pytest.param(
+            lambda s, c: (
+                s.state.read()
+                .then_conditionally_compose(c["is odd"], c["read"])
+                .then_conditionally_apply(c["is odd"], c["add"], c["add"])
+                .then_conditionally_accept(c["is odd"], c["emit"], None)
+            ),
+            (
+                _node("compose if", "is odd", "read", None, following=1),
+                _node("apply if", "is odd", "add", "add", following=1),
+                _node("accept if", "is odd", "emit", None),
+            ),
+            id="conditions",
+        ),
+        pytest.param(
+            lambda s, c: s.state.read().then_apply(lambda value: value), None, id="not declared"
+        ),
+        pytest.param(
+            lambda s, c: s.state.read().then_apply(c["add"]).then_accept(print),
+            None,
+            id="one behind that is not declared",
+        ),
+        pytest.param(
+            lambda s, c: s.state.read().then_conditionally_apply(c["is odd"], c["add"], int),
+            None,
+            id="a branch that is not declared",
+        ),
+        pytest.param(lambda s, c: s.state.read().then_accept(c["cache"]), None, id="not safe"),
+        pytest.param(
+            lambda s, c: s.state.read().then_accept(c["to cache"]), None, id="uses an unsafe one"
+        ),
+        pytest.param(
+            lambda s, c: s.state.read().then_accept(Named("emit", print)),
+            None,
+            id="of another declaration",
+        ),
+    ],
+)
+def test_trees(code: Callable[..., Any], tree: Tree | None) -> None:
+    waiting = begun(code)
+    assert waiting.trees() == [tree]
+    if tree is not None:
+        assert decoded(encoded(tree)) == tree
 
 
-@pytest.mark.parametrize("may_depend", [False, True], ids=["declared", "also anonymous"])
-@settings(max_examples=examples(4_000), deadline=None)
-@given(draw=st.randoms(use_true_random=False))
-def test_programs_continue_in_other_processes(may_depend: bool, draw: random.Random) -> None:
-    run_both(draw, may_depend=may_depend)
+def test_combined_reads_have_no_trees() -> None:
+    def combines(process: Any, declared: Any) -> Any:
+        one, other, third = (process.state.read() for _ in range(3))
+        third.then_accept(declared["emit"])
+        return one.then_apply(declared["add"]).then_combine(other, lambda a, b: None)
+
+    assert begun(combines).trees() == [None, None, (_node("accept", "emit"),)]
+
+
+def test_a_read_that_a_callback_has_returned_continues_with_what_waits_for_the_callback() -> None:
+    waiting = begun(
+        lambda s, c: (
+            s.state.read().then_conditionally_compose(c["is odd"], c["read"]).then_accept(c["emit"])
+        )
+    )
+    waiting.complete(0, 1)
+    assert waiting.trees() == [(_node("true", following=1), _node("accept", "emit"))]
+    other = Waiting(Steps())
+    other.record = waiting.record
+    again = other.continuations.attach
+
+    def continue_(_: Any) -> None:
+        again((_node("true", following=1), _node("accept", "emit")), other.process.state.read())
+
+    other.machine.run(other.record, continue_, None)
+    assert other.complete(0, 5) == [(True, 5)]
+
+
+DEPTH = 20_000
+
+
+def test_chains_may_be_very_long() -> None:
+    def chain(process: Any, declared: Any) -> Any:
+        future = process.state.read()
+        for _ in range(DEPTH):
+            future = future.then_apply(declared["add"])
+        return future.then_accept(declared["emit"])
+
+    waiting = begun(chain)
+    [tree] = waiting.trees()
+    assert tree is not None
+    assert len(tree) == DEPTH + 1
+    assert {*names_in_tree(tree)} == {"add", "emit"}
+    other = Waiting(Steps())
+    other.record = waiting.record
+
+    def continue_(_: Any) -> None:
+        other.continuations.attach(decoded(encoded(tree)), other.process.state.read())
+
+    other.machine.run(other.record, continue_, None)
+    assert other.complete(0, 1) == [DEPTH + 1]
+
+
+def test_results_that_are_passed_on_many_times_are_one_node() -> None:
+    """As of a callback that reads, and waits for itself, again and again."""
+
+    class Loops(KeyedProcess):
+        state = ValueState("state", VarIntCoder())
+
+        def declare_process(self, ctx: DeclarationContext) -> Any:
+            def step(_: Any) -> Any:
+                return self.state.read().then_compose(again)
+
+            again = ctx.declare("again", step)
+            return again
+
+    waiting = Waiting(Loops())
+    waiting.begin(None)
+    for _ in range(100):
+        waiting.complete(0, None)
+    assert waiting.trees() == [
+        (_node("compose", "again", following=1), _node("forward", times=100))
+    ]
+
+
+def test_callbacks_may_have_new_names() -> None:
+    waiting = begun(lambda s, c: None)
+    tree = (_node("accept", "write"),)
+
+    def continue_(_: Any) -> None:
+        waiting.continuations.attach(tree, waiting.process.state.read())
+
+    waiting.machine.run(waiting.record, continue_, None)
+    assert waiting.trees() == [(_node("accept", "emit"),)]
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "message"),
+    [
+        (_node("accept", "gone"), DeclarationError, "'gone', which the step does not declare"),
+        (_node("twice", "emit"), ValueError, "unknown kind"),
+    ],
+)
+def test_trees_of_other_pipelines(node: Node, error: Any, message: str) -> None:
+    waiting = begun(lambda s, c: None)
+
+    def continue_(_: Any) -> None:
+        waiting.continuations.attach((node,), waiting.process.state.read())
+
+    with pytest.raises(error, match=message):
+        waiting.machine.run(waiting.record, continue_, None)
+
+
+def test_one_warning_names_step_callback_and_capture(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = begun(lambda s, c: s.state.read().then_accept(c["to cache"]))
+    assert [waiting.trees() for _ in range(3)] == [[None]] * 3
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "the step: reads that the callback 'cache' waits for, or one that uses it, are finished "
+        "before each commit, and not stored, since it uses list.append: a value of the type list "
+        "may be changed"
+    )
+
+
+def test_what_elements_change_is_found_at_each_snapshot() -> None:
+    class Changes(KeyedProcess):
+        state = ValueState("state", VarIntCoder())
+
+        def declare_process(self, ctx: DeclarationContext) -> Any:
+            last = None
+            emit = ctx.declare("emit", lambda _: ctx.output(last))
+
+            def element(pair: Any) -> Any:
+                nonlocal last
+                last = pair[1]
+                return self.state.read().then_accept(emit)
+
+            return element
+
+    waiting = Waiting(Changes())
+    waiting.record = Record("an element", {}, {"state": None}, {}, ())
+    waiting.machine.run(waiting.record, waiting.declared.inputs[0], ("key", None))
+    assert waiting.trees() == [(_node("accept", "emit"),)]
+    waiting.machine.run(waiting.record, waiting.declared.inputs[0], ("key", "x"))
+    assert waiting.trees() == [None, None]

@@ -318,3 +318,12 @@ def test_nothing_is_declared_while_records_are_processed() -> None:
     run = of_code(lambda _, ctx: lambda _: ctx.declare("late", double))
     with pytest.raises(ValueError, match="'late' is declared while records are processed"):
         run.element(1)
+
+
+def test_variables_have_no_futures() -> None:
+    def declare(self: Any, ctx: DeclarationContext) -> Any:
+        variable = ctx.declare_variable(VarIntCoder(), "later", int)
+        return lambda _: variable.set(ctx.completed(1))
+
+    with pytest.raises(TypeError, match="'later' is a StateFuture: use then_compose"):
+        of_code(declare).element("x")
