@@ -171,6 +171,15 @@ class DriverStart:
         """
         check_fence(self._storage, self.manifest.fence)
 
+    def claim_again(self) -> None:
+        """Claim the namespace again, if the state store has lost that it is claimed.
+
+        Raises:
+            CheckpointStorageError: The store does not work.
+        """
+        if self._namespaces is not None and self._has_claimed:
+            self._has_claimed = self._namespaces.claim(self.manifest.namespace)
+
     def superseding(self) -> Manifest | None:
         """Return the manifest of an empty epoch, if an earlier start has left files of one.
 

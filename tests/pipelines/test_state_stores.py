@@ -1,6 +1,7 @@
 """Streaming pipelines with their keys in a Redis server, whatever becomes of the server."""
 
 import logging
+import platform
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,10 @@ from redis.crc import key_slot
 
 from beam_spark_runner import savepoint
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.store_address import StateStoreAddress
+from beam_spark_runner.engine.task import keyed_shards
+from beam_spark_runner.scheduling import patience
+from beam_spark_runner.state.remote import key_stores
 from tests.harvest import harvest
 from tests.state_store.clusters import redis_cluster
 from tests.state_store.servers import RedisServer, redis_server
@@ -161,6 +166,39 @@ def test_a_server_that_is_away_for_some_time(
     assert f"the state store at {server.url} cannot be read or written" in warning
     assert found["counts"] == expected["counts"]
     assert found["groups"] == expected["groups"]
+
+
+def test_an_executor_that_joins_later_and_reaches_another_server(
+    server: RedisServer,
+    expected: Any,
+    spark_session: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It must not copy the keys there: each move of a task would copy them again."""
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    joined = tmp_path / "joined"
+    elsewhere = tmp_path / "o"
+    elsewhere.mkdir()
+    with redis_server(elsewhere) as other:
+
+        def key_store(address: StateStoreAddress, *names: Any) -> Any:
+            return key_stores.key_store(
+                StateStoreAddress(other.url) if joined.exists() else address, *names
+            )
+
+        monkeypatch.setattr(keyed_shards, "key_store", key_store)
+        monkeypatch.setattr(patience, "_PATIENCE_S", 0)
+        with pytest.raises(RuntimeError) as raised:
+            harvest(spark_session, pipeline(joined.touch, 3), *flags)
+        assert f"the state store at {other.url} cannot be read or written" in str(raised.value)
+        assert f"the server that {platform.node()} reaches" in str(raised.value)
+        assert other.client().keys("*") == []
+    monkeypatch.undo()
+    found = harvest(spark_session, pipeline(lambda: None, None), *flags)
+    assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
+    assert set(found["counts"]) <= set(expected["counts"])
+    assert server.client().keys("*") == []
 
 
 def test_a_copied_checkpoint_has_its_own_keys(

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.state.remote.redis_checks import check_server
 from beam_spark_runner.state.remote.redis_client import RedisClient, client_of, reaching
-from beam_spark_runner.state.remote.redis_store import RedisStore
+from beam_spark_runner.state.remote.redis_store import OWNERS, RedisStore
 
-_OWNERS, _EPOCHS = "bsr:owners", "bsr:epochs"
+_EPOCHS = "bsr:epochs"
 _SCANNED = 1_000  # names that the server looks at in one step
 
 
@@ -40,8 +40,8 @@ class RedisNamespaces:
         """See ``Namespaces``."""
         owner = {"folder": self._folder, "job": self._job_name, "since_s": int(time.time())}
         with self._reaching() as client:
-            client.hsetnx(_OWNERS, namespace, json.dumps(owner))
-            found = client.hget(_OWNERS, namespace)
+            client.hsetnx(OWNERS, namespace, json.dumps(owner))
+            found = client.hget(OWNERS, namespace)
         return found is not None and json.loads(found)["folder"] == self._folder
 
     def note(self, namespace: str, epoch: int) -> None:
@@ -58,7 +58,7 @@ class RedisNamespaces:
     def forget(self, namespace: str) -> None:
         """See ``Namespaces``."""
         with self._reaching() as client:
-            client.hdel(_OWNERS, namespace)
+            client.hdel(OWNERS, namespace)
             client.hdel(_EPOCHS, namespace)
 
     def check(self) -> None:
@@ -92,7 +92,7 @@ def owners(address: StateStoreAddress) -> Sequence[Owner]:
         StateStoreError: The server does not work.
     """
     with _reaching(address) as client:
-        found: Any = client.hgetall(_OWNERS)
+        found: Any = client.hgetall(OWNERS)
         epochs: Any = client.hgetall(_EPOCHS)
     return sorted(
         (
@@ -114,7 +114,7 @@ def drop_namespace(address: StateStoreAddress, namespace: str) -> int:
         for key in client.scan_iter(f"bsr:{{{namespace}.*", count=_SCANNED):
             groups += key.endswith(b"}")
             client.unlink(key)
-        client.hdel(_OWNERS, namespace)
+        client.hdel(OWNERS, namespace)
         client.hdel(_EPOCHS, namespace)
     return groups
 
