@@ -53,21 +53,29 @@ def pipeline(
 ) -> Callable[[beam.Pipeline], dict[str, Any]]:
     """Build a pipeline in whose epoch ``at`` user code harms the server, once."""
 
+    harmed: list[int] = []
+
+    def maybe_harm(pair: tuple[str, int]) -> tuple[str, int]:
+        if pair[1] == at and not harmed:
+            harmed.append(1)
+            harm()
+        return pair
+
+    return passing(maybe_harm, epochs)
+
+
+def passing(
+    function: Callable[[tuple[str, int]], tuple[str, int]], epochs: int = EPOCHS
+) -> Callable[[beam.Pipeline], dict[str, Any]]:
+    """Build a pipeline in which a function passes elements on before they are stored."""
+
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])
         for epoch in range(epochs):
             pairs = [TimestampedValue((f"key {key}", epoch), epoch) for key in range(KEYS)]
             events = events.add_elements(pairs).advance_watermark_to(epoch)
-        harmed: list[int] = []
-
-        def maybe_harm(pair: tuple[str, int]) -> tuple[str, int]:
-            if pair[1] == at and not harmed:
-                harmed.append(1)
-                harm()
-            return pair
-
         elements = p | events.advance_watermark_to_infinity()
-        typed = elements | "harm" >> beam.Map(maybe_harm).with_output_types(tuple[str, int])
+        typed = elements | "harm" >> beam.Map(function).with_output_types(tuple[str, int])
         groups = typed | beam.WindowInto(FixedWindows(2)) | beam.GroupByKey()
         listed = groups | "list" >> beam.MapTuple(lambda key, values: (key, sorted(values)))
         return {"counts": typed | beam.ParDo(Count()), "groups": listed}

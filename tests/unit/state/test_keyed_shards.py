@@ -1,6 +1,5 @@
 """Whatever a state store loses, the keyed records of a stage are what a dict would be."""
 
-import copy
 import io
 import os
 import random
@@ -357,36 +356,6 @@ def test_a_rebuild_of_which_the_store_loses_a_part_is_no_rebuild(tmp_path: Path)
     assert not store.installed
     with opened(head) as shard:
         assert all(shard.records.get(key) == b"value" for key in keys)
-
-
-def test_a_server_that_does_not_know_the_namespace_gets_no_copy(tmp_path: Path) -> None:
-    files, store, other = Files(), SimulatedStore(), SimulatedStore()
-    other.is_known = lambda: False
-    keys = [KEYS.of_window("step", b"w", b"key %d" % number) for number in range(9)]
-    head = KeyedHead()
-
-    def epoch(number: int, there: SimulatedStore) -> KeyedHead:
-        deltas = KeyedDeltas(files, name_of, 0, head)
-        with KeyedShard(there, range(2), 2, deltas, tmp_path) as shard:
-            for key in keys:
-                assert shard.records.get(key) == (b"%d" % (number - 1) if number > 1 else None)
-                shard.records.put(key, b"%d" % number)
-            return shard.seal(ShardVersion(number, number))
-
-    head = epoch(1, other)  # nothing has to be there
-    for number in range(2, 5):
-        before = copy.deepcopy(other.groups)
-        with pytest.raises(StateStoreError, match="does not know the namespace"):
-            epoch(number, other)
-        assert not other.installed
-        assert [each.tag() for each in other.groups.values()] == [
-            each.tag() for each in before.values()
-        ]
-        head = epoch(number, store)
-    store.is_known = lambda: False
-    head = epoch(5, store)  # only the last epoch is missing there
-    other.is_known = lambda: True
-    epoch(6, other)
 
 
 def test_another_number_of_partitions_copies_nothing(tmp_path: Path) -> None:
