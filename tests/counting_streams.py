@@ -64,6 +64,17 @@ def pipeline(
     return passing(maybe_harm, epochs)
 
 
+def failing(at: int) -> Callable[[beam.Pipeline], dict[str, Any]]:
+    """Build a pipeline whose user code fails in epoch ``at``, in each attempt at it."""
+
+    def fail(pair: tuple[str, int]) -> tuple[str, int]:
+        if pair[1] == at:
+            raise ValueError("stop")
+        return pair
+
+    return passing(fail)
+
+
 def passing(
     function: Callable[[tuple[str, int]], tuple[str, int]], epochs: int = EPOCHS
 ) -> Callable[[beam.Pipeline], dict[str, Any]]:

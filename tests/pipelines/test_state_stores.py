@@ -11,9 +11,9 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
-from beam_spark_runner import savepoint
+from beam_spark_runner import savepoint, state_store
 from beam_spark_runner.core.errors import OptionsError
-from tests.counting_streams import EPOCHS, KEYS, Count, pipeline
+from tests.counting_streams import EPOCHS, KEYS, Count, failing, pipeline
 from tests.harvest import harvest
 from tests.state_store.servers import RedisServer, redis_server
 
@@ -49,6 +49,48 @@ def test_a_copied_checkpoint_has_its_own_keys(
     assert kept["counts"] == copied["counts"]
     assert set(kept["counts"]) < set(expected["counts"])
     assert ("key 1", EPOCHS, -EPOCHS) in kept["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_start_before_the_first_commit_leaves_nothing(
+    server: RedisServer, expected: Any, spark_session: Any, tmp_path: Path
+) -> None:
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="stop"):
+            harvest(spark_session, failing(0), *flags)
+    found = harvest(spark_session, pipeline(lambda: None, None), *flags)
+    assert found["counts"] == expected["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_checkpoint_that_was_moved(
+    server: RedisServer,
+    expected: Any,
+    spark_session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What it has left is listed, and can be dropped."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    store = f"--state_store={server.url}"
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, failing(3), store, f"--checkpoint_dir={before}")
+    (namespace,) = namespaces(server)
+    before.rename(after)
+    with caplog.at_level(logging.WARNING):
+        done = pipeline(lambda: None, None)
+        found = harvest(spark_session, done, store, f"--checkpoint_dir={after}")
+    assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
+    assert set(found["counts"]) < set(expected["counts"])
+    assert f"belongs to the checkpoint in {before}" in caplog.text
+    assert f"drop {namespace}" in caplog.text
+    capsys.readouterr()
+    assert state_store.main([store, "list"]) == 0
+    assert capsys.readouterr().out.startswith(f"{namespace}  {before} after epoch ")
+    assert namespaces(server) == {namespace}
+    assert state_store.main([store, "drop", namespace]) == 0
     assert server.client().keys("*") == []
 
 

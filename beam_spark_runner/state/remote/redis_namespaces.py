@@ -1,6 +1,7 @@
 """The namespaces of checkpoints in Redis or Valkey."""
 
 import json
+import logging
 import secrets
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -12,6 +13,7 @@ from beam_spark_runner.state.remote.redis_checks import check_server
 from beam_spark_runner.state.remote.redis_client import RedisClient, client_of, reaching
 from beam_spark_runner.state.remote.redis_store import OWNERS, RedisStore
 
+_LOGGER = logging.getLogger(__name__)
 _EPOCHS = "bsr:epochs"
 _SCANNED = 1_000  # names that the server looks at in one step
 
@@ -42,7 +44,15 @@ class RedisNamespaces:
         with self._reaching() as client:
             client.hsetnx(OWNERS, namespace, json.dumps(owner))
             found = client.hget(OWNERS, namespace)
-        return found is not None and json.loads(found)["folder"] == self._folder
+        folder = None if found is None else json.loads(found)["folder"]
+        if folder != self._folder:
+            _LOGGER.warning(
+                "namespace %s in %s belongs to the checkpoint in %s, so this one gets another "
+                "namespace. If that folder was moved here, remove what it has left: "
+                "beam-spark-state-store --state_store=%s drop %s",
+                *(namespace, self._address.url, folder, self._address.url, namespace),
+            )
+        return folder == self._folder
 
     def note(self, namespace: str, epoch: int) -> None:
         """See ``Namespaces``."""
