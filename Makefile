@@ -190,7 +190,8 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 	touch $@
 
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
-	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py \
+	$(VENV_35)/bin/python -m pytest -m 'not connect' integration/test_spark_3_5.py \
+		integration/test_state_stores_on_sessions.py tests/spark/test_texts_of_spark.py \
 		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py tests/test_beam_private_names.py
 
 # Delta and Iceberg follow Spark at a distance: this is the newest that both have packages for.
@@ -204,6 +205,7 @@ integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tab
 	$(PYTEST) $(TABLES)
 	$(VENV_TABLES)/bin/python -m pytest $(LAKES) integration/test_lakes_recovered.py
 	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
+	$(VENV_35)/bin/python -m pytest -m connect integration/test_state_stores_on_sessions.py
 	$(VENV_35)/bin/python -m pytest $(addprefix tests/spark/test_,spark_tables.py refused_tables.py partitioned_tables.py shared_targets.py table_catalogs.py types_in_tables.py overwritten_sources.py) \
 		--on-spark tests/pipelines/test_map_partition.py $(wildcard tests/*/test_full_window_*.py)
 

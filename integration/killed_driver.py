@@ -40,6 +40,7 @@ class Orders(NamedTuple):
         out: the folder of the sink.
         notes: that of readers, see ``Log``.
         checkpoints: the checkpoint folder.
+        is_declared: whether the pipeline has a declarative step.
     """
 
     moment: str
@@ -50,6 +51,7 @@ class Orders(NamedTuple):
     out: str
     notes: str
     checkpoints: str
+    is_declared: bool = False
 
 
 def main(options: Sequence[str], orders: Orders) -> None:
@@ -70,7 +72,14 @@ def main(options: Sequence[str], orders: Orders) -> None:
         for each in range(PLACES)
     ]
     pipeline = beam.Pipeline(runner=Asking(None, stable=[SINK]), argv=[*options])
-    sources_to_files(pipeline, orders.numbers, orders.out, strikes, pairs=_pairs(orders))
+    sources_to_files(
+        pipeline,
+        orders.numbers,
+        orders.out,
+        strikes,
+        pairs=_pairs(orders),
+        is_declared=orders.is_declared,
+    )
     result = pipeline.run()
     result.wait_until_finish()
     print(counters(result))

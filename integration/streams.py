@@ -15,6 +15,8 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
+from beam_spark_runner.transforms import DeclarativeKeyedProcess
+from integration.declared_numbers import IN_WINDOW, KnowsNumbers
 from integration.pipelines import Counted
 from tests.spark.restrictions import RESTRICTION
 
@@ -146,6 +148,7 @@ def sources_to_files(
     *,
     pairs: Callable[[beam.Pipeline], Any] | None = None,
     is_changed: bool = False,
+    is_declared: bool = False,
 ) -> None:
     """Sources, a windowed side input, state with timers, a grouping, and a sink.
 
@@ -158,10 +161,11 @@ def sources_to_files(
             has another one.
         is_changed: a later version of the pipeline: other steps come first, the one with state
             has the name ``RENAMED``, and there is one more.
+        is_declared: whether there is a declarative step, too.
     """
     after_sources, after_state, in_sink = strikes
     counts = beam.ParDo(Counts()).with_output_types(tuple[str, int])
-    window = FixedWindows(4)
+    window = FixedWindows(IN_WINDOW)
 
     def make_rates() -> Any:
         rates = pipeline | "Rate" >> beam.Create([("rate", count)]) | "Rates" >> counts
@@ -186,6 +190,10 @@ def sources_to_files(
         rates, read = make_rates(), make_pairs()
     rated = read | beam.Map(_plus, beam.pvalue.AsList(rates)).with_output_types(tuple[str, int])
     gathered = rated | beam.ParDo(Counted("elements")).with_output_types(tuple[str, int])
+    if is_declared:
+        known = DeclarativeKeyedProcess(KnowsNumbers()).with_output_types(tuple[str, int])
+        counted = beam.ParDo(Counted("known")).with_output_types(tuple[str, int])
+        gathered = gathered | "Known" >> known | "Count known" >> counted
     gathers = beam.ParDo(Gathers()).with_output_types(tuple[str, list[int]])
     gathered = gathered | (RENAMED if is_changed else GATHERS) >> gathers
     gathered = gathered | "After state" >> beam.ParDo(after_state).with_output_types(
@@ -250,6 +258,14 @@ def played(count: int) -> Callable[[beam.Pipeline], Any]:
             events.advance_watermark_to(second + 1).advance_processing_time(0.2)
     events.advance_watermark_to_infinity()
     return lambda p: p | events
+
+
+def expected_counters(count: int, *, is_declared: bool = False) -> dict[str, int]:
+    """Return the counters of ``sources_to_files``."""
+    counters = {"elements": KEYS * count}
+    if is_declared:  # each number, and one for each key and window
+        counters["known"] = KEYS * (count + count // IN_WINDOW)
+    return counters
 
 
 def check_files(folder: Path, count: int) -> None:

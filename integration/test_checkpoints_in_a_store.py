@@ -77,10 +77,10 @@ class Drivers:
 
     def start(self) -> Program:
         self._count += 1
-        places = map(str, (self.out, self._notes, self.url))
+        out, notes = str(self.out), str(self._notes)
         return start_driver(
             self._folder / f"run-{self._count}",
-            Orders("", 0, 1, self._numbers, self._kind.name, *places),
+            Orders("", 0, 1, self._numbers, self._kind.name, out, notes, self.url),
             f"--checkpoint_dir={self.url}",
             *self._store.checkpoint_flags,
             f"--parallelism={1 + self._count % 3}",

@@ -11,7 +11,7 @@ import pytest
 from integration.driver_programs import start_driver
 from integration.killed_driver import PLACES, Kind, Orders
 from integration.stream_kills import IN_TASKS, Driving, check_leftovers
-from integration.streams import KEYS, check_files
+from integration.streams import check_files, expected_counters
 from integration.waiting import newest_epoch
 from tests.cli.programs import Ended, Program
 from tests.numbers_source import Log
@@ -35,7 +35,8 @@ class Runs:
     Args:
         folder: for it alone; made.
         kind: of the pipeline.
-        state_store: the URL of its state store. None: it has none.
+        state_store: the URL of its state store. None: it has none. With one, the pipeline has a
+            declarative step, too.
     """
 
     def __init__(self, folder: Path, kind: Kind, state_store: str | None = None) -> None:
@@ -65,7 +66,8 @@ class Runs:
     def check(self, ended: Ended) -> None:
         """Check what all runs have made."""
         assert ended.code == 0, ended.err
-        assert ended.out.splitlines()[-1] == str({"elements": KEYS * COUNT})
+        counters = expected_counters(COUNT, is_declared=self._state_store is not None)
+        assert ended.out.splitlines()[-1] == str(counters)
         check_files(self._out, COUNT)
         check_leftovers(self._checkpoints)
         # Callbacks are best effort; none comes before its commit.
@@ -81,7 +83,10 @@ class Runs:
             nth,
             COUNT,
             self._kind.name,
-            *map(str, (self._out, self._notes, self._checkpoints)),
+            str(self._out),
+            str(self._notes),
+            str(self._checkpoints),
+            is_declared=self._state_store is not None,
         )
         parallelism = PARALLELISMS[self._count % len(PARALLELISMS)]
         more: tuple[str, ...] = ()

@@ -15,11 +15,12 @@ from integration.cluster import QUICK, Cluster, wait_for_executors
 from integration.pipelines import counters
 from integration.running import run_on
 from integration.stream_kills import IN_TASKS, StreamStrikes, check_leftovers
-from integration.streams import KEYS, SINK, check_files, sources_to_files
+from integration.streams import SINK, check_files, expected_counters, sources_to_files
 from integration.strikes import ON_CLUSTERS, kill
 from integration.waiting import newest_epoch, wait_until
 from tests.segments import cut_at_each_exchange
 from tests.spark.asking import Asking
+from tests.state_store.servers import RedisServer, redis_server
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -56,6 +57,44 @@ def test_kills_cost_nothing(
     """
     if number % 2:
         cut_at_each_exchange(monkeypatch)
+    run_with_kills(cluster, session, tmp_path, caplog, number)
+
+
+@pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH))))
+def test_kills_cost_nothing_in_a_state_store(
+    cluster: Cluster,
+    session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    """In every second run on average, the server is killed, too, and comes back without data."""
+    if number % 2:
+        cut_at_each_exchange(monkeypatch)
+    with redis_server(tmp_path) as server:
+        run_with_kills(cluster, session, tmp_path, caplog, number, server)
+        assert server.client().keys("*") == []
+
+
+def run_with_kills(
+    cluster: Cluster,
+    session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    server: RedisServer | None = None,
+) -> None:
+    """Run a pipeline that loses processes.
+
+    Args:
+        cluster: on which the session runs.
+        session: to run in.
+        tmp_path: an empty folder.
+        caplog: what the runner logs, which is printed.
+        number: chooses.
+        server: the state store. None: there is none. With one, the pipeline has a declarative step.
+    """
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
     chance = random.Random(number)
@@ -74,15 +113,16 @@ def test_kills_cost_nothing(
     ]
     print(*strikes, sep="\n")
     killer = threading.Thread(
-        target=functools.partial(kill_at_random, cluster, checkpoints, chance), daemon=True
+        target=functools.partial(kill_at_random, cluster, checkpoints, chance, server), daemon=True
     )
     killer.start()
     result = run_on(
         Asking(session, stable=[SINK]),
-        lambda p: sources_to_files(p, COUNT, str(out), strikes),
+        lambda p: sources_to_files(p, COUNT, str(out), strikes, is_declared=server is not None),
         f"--checkpoint_dir={checkpoints}",
         f"--temp_location={tmp_path / 'temp'}",
         "--batch_interval_millis=100",
+        *([] if server is None else [f"--state_store={server.url}"]),
     )
     killer.join(60)
     for text in caplog.messages:
@@ -90,15 +130,24 @@ def test_kills_cost_nothing(
     assert not killer.is_alive()
     assert all(marker.exists() for marker in markers)
     check_files(out, COUNT)
-    assert counters(result) == {"elements": KEYS * COUNT}
+    assert counters(result) == expected_counters(COUNT, is_declared=server is not None)
     check_leftovers(checkpoints)
 
 
-def kill_at_random(cluster: Cluster, checkpoints: Path, chance: random.Random) -> None:
-    """Kill an executor or a Python worker once a random epoch of the first few is committed."""
+def kill_at_random(
+    cluster: Cluster, checkpoints: Path, chance: random.Random, server: RedisServer | None
+) -> None:
+    """Kill an executor or a Python worker once a random epoch of the first few is committed.
+
+    Every second time on average, the state store is killed before it, and comes back without data.
+    """
     epoch = chance.randrange(1, 6)
     wait_until(lambda: newest_epoch(checkpoints) >= epoch, f"epoch {epoch}")
     wait_until(lambda: bool(cluster.processes()), "an executor")
     victim = chance.choice(cluster.processes())
+    if server is not None and chance.random() < 0.5:
+        print("at random: the state store")
+        server.kill()
+        server.start()
     print("at random:", victim)
     kill(victim)

@@ -326,6 +326,7 @@ class EpochLoop:
     def _pause(self, seconds: float) -> None:
         with contextlib.suppress(CheckpointStorageError):
             self._start.check_fence()
+            self._start.claim_again()
         self._pace.wait(seconds)
         self._settings.check_cancelled()
 

@@ -112,7 +112,7 @@ class DriverStart:
         self._storage, self._namespaces = checkpoints.storage, checkpoints.namespaces
         # For the keys of a new checkpoint, or keys that enter the state store.
         self._new_namespace = "" if self._namespaces is None else self._namespaces.new()
-        self._has_claimed = False  # the namespace of the manifest
+        self._claimed = ""  # the namespace that was claimed
         self._dropped: set[int] = set()  # store numbers of stages that the pipeline has no more
         self._form = epochs_of(checkpoints.lineage)
         self._contradictions = contradictions
@@ -156,6 +156,8 @@ class DriverStart:
         if not self._checkpoints.tasks_sync:
             new = named_by(mine) - named_by(self.manifest)
         committed = commit(self._storage, self._form, mine, new)
+        if not committed.is_final:
+            self._claim(committed.namespace)
         # The fence remains that of this start, whoever has committed the epoch.
         self.manifest = dataclasses.replace(committed, fence=mine.fence)
         self._kept = (*self._kept, committed)[-KEPT:]
@@ -170,6 +172,25 @@ class DriverStart:
             FencedError: Another driver has.
         """
         check_fence(self._storage, self.manifest.fence)
+
+    def claim_again(self) -> None:
+        """Claim the namespace again, if the state store has lost that it is claimed.
+
+        Raises:
+            CheckpointStorageError: The store does not work.
+        """
+        if self._namespaces is not None and self._claimed:
+            self._namespaces.claim(self._claimed)
+
+    def _claim(self, namespace: str) -> None:
+        """Claim the namespace of a manifest that is committed.
+
+        If it was claimed before, a driver that died meanwhile would leave its name in the store.
+        """
+        if self._namespaces is None or not namespace or self._claimed == namespace:
+            return
+        if self._namespaces.claim(namespace):
+            self._claimed = namespace
 
     def superseding(self) -> Manifest | None:
         """Return the manifest of an empty epoch, if an earlier start has left files of one.
@@ -203,10 +224,10 @@ class DriverStart:
             None: there is no state store, or the namespace belongs to this checkpoint.
         """
         last = self.manifest
-        if self._namespaces is None or not last.namespace:  # of a pipeline that is done
-            return None
-        self._has_claimed = self._namespaces.claim(last.namespace)
-        if not self._has_claimed and not last.is_final:
+        if self._namespaces is None or not (last.epoch and last.namespace):
+            return None  # nothing is committed, or it has no keys and is done
+        self._claim(last.namespace)
+        if self._claimed != last.namespace and not last.is_final:
             return self.in_new_namespace()
         self._sweep_state_store()
         return None
@@ -219,7 +240,6 @@ class DriverStart:
         if self._namespaces is None:
             raise InvariantError("there is no state store")
         last, namespace = self.manifest, self._namespaces.new()
-        self._has_claimed = self._namespaces.claim(namespace)
         if not last.epoch:
             return dataclasses.replace(last, namespace=namespace)
         return dataclasses.replace(
@@ -260,7 +280,7 @@ class DriverStart:
     def _sweep_state_store(self) -> None:
         """Remove what stages had in the state store that the pipeline has no more."""
         last = self.manifest
-        if self._namespaces is None or not (last.epoch and self._has_claimed):
+        if self._namespaces is None or not self._claimed or self._claimed != last.namespace:
             return
         needed = set() if last.is_final else set(last.stores.values())
         ended = set(range(last.next_store)) - needed - self._dropped

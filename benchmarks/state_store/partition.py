@@ -21,6 +21,7 @@ from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from beam_spark_runner.state.shards import open_shard
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.storage.mounted_folder import MountedFolder
@@ -54,6 +55,8 @@ class Partition:
         deltas = folder / "deltas"
         deltas.mkdir(parents=True)
         self._deltas = MountedFolder(str(deltas))
+        if address is not None:
+            RedisNamespaces(address, str(deltas), "", KEY_GROUPS).claim("benchmark")
         self._head: ShardVersion | None = None
         self._keyed_head = KeyedHead()
         self._number = 0

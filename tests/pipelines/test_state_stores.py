@@ -1,33 +1,21 @@
-"""Streaming pipelines with their keys in a Redis server, whatever becomes of the server."""
+"""Streaming pipelines with their keys in a Redis server: checkpoints, partitions, changes."""
 
 import logging
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.testing.test_stream import TestStream as Stream
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from redis.crc import key_slot
+from apache_beam.transforms.window import TimestampedValue
 
-from beam_spark_runner import savepoint
+from beam_spark_runner import savepoint, state_store
 from beam_spark_runner.core.errors import OptionsError
+from tests.counting_streams import EPOCHS, KEYS, Count, failing, pipeline
 from tests.harvest import harvest
-from tests.state_store.clusters import redis_cluster
 from tests.state_store.servers import RedisServer, redis_server
-
-EPOCHS, KEYS = 6, 7
 
 
 @pytest.fixture
@@ -36,131 +24,9 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield here
 
 
-class Count(beam.DoFn):  # type: ignore[misc]
-    """Counts the elements of a key, has as many long texts, and tells both at the end."""
-
-    COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
-    TEXTS = BagStateSpec("texts", StrUtf8Coder())
-    END = TimerSpec("end", TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        pair: tuple[str, int],
-        count: Any = beam.DoFn.StateParam(COUNT),
-        texts: Any = beam.DoFn.StateParam(TEXTS),
-        end: Any = beam.DoFn.TimerParam(END),
-        timestamp: Any = beam.DoFn.TimestampParam,
-    ) -> Iterator[tuple[str, int, int]]:
-        count.write((count.read() or 0) + 1)
-        texts.add("x" * 400)
-        end.set(timestamp + 3)
-        yield pair[0], pair[1], count.read()
-
-    @on_timer(END)  # type: ignore[untyped-decorator]
-    def fire(
-        self,
-        key: Any = beam.DoFn.KeyParam,
-        count: Any = beam.DoFn.StateParam(COUNT),
-        texts: Any = beam.DoFn.StateParam(TEXTS),
-    ) -> Iterator[tuple[str, int, int]]:
-        yield key, count.read(), -len(list(texts.read()))
-
-
-def pipeline(
-    harm: Callable[[], object], at: int | None, epochs: int = EPOCHS
-) -> Callable[[beam.Pipeline], dict[str, Any]]:
-    """Build a pipeline in whose epoch ``at`` user code harms the server, once."""
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        events = Stream().with_output_types(tuple[str, int])
-        for epoch in range(epochs):
-            pairs = [TimestampedValue((f"key {key}", epoch), epoch) for key in range(KEYS)]
-            events = events.add_elements(pairs).advance_watermark_to(epoch)
-        harmed: list[int] = []
-
-        def maybe_harm(pair: tuple[str, int]) -> tuple[str, int]:
-            if pair[1] == at and not harmed:
-                harmed.append(1)
-                harm()
-            return pair
-
-        elements = p | events.advance_watermark_to_infinity()
-        typed = elements | "harm" >> beam.Map(maybe_harm).with_output_types(tuple[str, int])
-        groups = typed | beam.WindowInto(FixedWindows(2)) | beam.GroupByKey()
-        listed = groups | "list" >> beam.MapTuple(lambda key, values: (key, sorted(values)))
-        return {"counts": typed | beam.ParDo(Count()), "groups": listed}
-
-    return build
-
-
 @pytest.fixture(scope="module")
 def expected(spark_session: Any) -> Any:
     return harvest(spark_session, pipeline(lambda: None, None))
-
-
-def flush(server: RedisServer) -> None:
-    server.client().flushall()
-
-
-def restart_empty(server: RedisServer) -> None:
-    server.kill()
-    server.start()
-
-
-def delete(pattern: str) -> Callable[[RedisServer], None]:
-    def delete_keys(server: RedisServer) -> None:
-        client = server.client()
-        for key in client.scan_iter(pattern):
-            client.delete(key)
-
-    return delete_keys
-
-
-HARMS = {
-    "nothing": lambda server: None,
-    "flushed": flush,
-    "restarted without data": restart_empty,
-    "outlying values deleted": delete("bsr:*:o"),
-    "names deleted": delete("bsr:*:n"),
-    "due times deleted": delete("bsr:*:e"),
-    "holds deleted": delete("bsr:*:h"),
-    "owners deleted": delete("bsr:owners"),
-}
-
-
-@pytest.mark.parametrize("at", [3, EPOCHS - 1])
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_server_that_loses_data(
-    harm: str, at: int, server: RedisServer, expected: Any, spark_session: Any, tmp_path: Path
-) -> None:
-    harmed = pipeline(lambda: HARMS[harm](server), at)
-    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}")
-    found = harvest(spark_session, harmed, *flags)
-    for label in ("counts", "groups"):
-        assert found[label] == expected[label]
-    assert server.client().keys("*") == []
-
-
-def test_a_server_that_is_away_for_some_time(
-    server: RedisServer, expected: Any, spark_session: Any
-) -> None:
-    class Restarts(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "trying again" in record.getMessage():
-                failed.append(record.getMessage())
-                server.start()
-
-    failed: list[str] = []
-    handler, logger = Restarts(), logging.getLogger("beam_spark_runner")
-    logger.addHandler(handler)
-    try:
-        found = harvest(spark_session, pipeline(server.kill, 3), f"--state_store={server.url}")
-    finally:
-        logger.removeHandler(handler)
-    (warning,) = failed
-    assert f"the state store at {server.url} cannot be read or written" in warning
-    assert found["counts"] == expected["counts"]
-    assert found["groups"] == expected["groups"]
 
 
 def test_a_copied_checkpoint_has_its_own_keys(
@@ -183,6 +49,48 @@ def test_a_copied_checkpoint_has_its_own_keys(
     assert kept["counts"] == copied["counts"]
     assert set(kept["counts"]) < set(expected["counts"])
     assert ("key 1", EPOCHS, -EPOCHS) in kept["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_start_before_the_first_commit_leaves_nothing(
+    server: RedisServer, expected: Any, spark_session: Any, tmp_path: Path
+) -> None:
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="stop"):
+            harvest(spark_session, failing(0), *flags)
+    found = harvest(spark_session, pipeline(lambda: None, None), *flags)
+    assert found["counts"] == expected["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_checkpoint_that_was_moved(
+    server: RedisServer,
+    expected: Any,
+    spark_session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What it has left is listed, and can be dropped."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    store = f"--state_store={server.url}"
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, failing(3), store, f"--checkpoint_dir={before}")
+    (namespace,) = namespaces(server)
+    before.rename(after)
+    with caplog.at_level(logging.WARNING):
+        done = pipeline(lambda: None, None)
+        found = harvest(spark_session, done, store, f"--checkpoint_dir={after}")
+    assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
+    assert set(found["counts"]) < set(expected["counts"])
+    assert f"belongs to the checkpoint in {before}" in caplog.text
+    assert f"drop {namespace}" in caplog.text
+    capsys.readouterr()
+    assert state_store.main([store, "list"]) == 0
+    assert capsys.readouterr().out.startswith(f"{namespace}  {before} after epoch ")
+    assert namespaces(server) == {namespace}
+    assert state_store.main([store, "drop", namespace]) == 0
     assert server.client().keys("*") == []
 
 
@@ -354,30 +262,6 @@ def test_servers_that_lose_keys_are_refused(tmp_path: Path, spark_session: Any) 
         pytest.raises(OptionsError, match="is a replica"),
     ):
         harvest(spark_session, pipeline(lambda: None, None), f"--state_store={server.url}")
-
-
-def test_a_cluster_whose_slots_move(tmp_path: Path, expected: Any, spark_session: Any) -> None:
-    moved = tmp_path / "moved"
-    with redis_cluster(tmp_path) as cluster:
-
-        def move() -> None:
-            """Move all slots with keys to the next node; one of them is half way for a second."""
-            if moved.exists():
-                return  # the epoch is repeated
-            moved.touch()
-            keys = {key for node in cluster.nodes for key in node.client().scan_iter("bsr:*")}
-            *slots, last = {key_slot(key): cluster.owner(key) for key in keys}.items()
-            for slot, owner in slots:
-                cluster.move(slot, (owner + 1) % len(cluster.nodes))
-            cluster.begin_to_move(last[0], (last[1] + 1) % len(cluster.nodes), keys=1)
-            threading.Timer(1, cluster.finish_moving).start()
-
-        found = harvest(spark_session, pipeline(move, 3), f"--state_store={cluster.url}")
-        left = [key for node in cluster.nodes for key in node.client().keys("*")]
-    assert moved.exists()
-    for label in ("counts", "groups"):  # a repeated epoch may emit its elements again
-        assert set(map(str, found[label])) == set(map(str, expected[label]))
-    assert left == []
 
 
 @pytest.mark.grpc

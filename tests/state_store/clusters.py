@@ -23,13 +23,18 @@ class Cluster:
 
     Args:
         folder: Where the files of its nodes are. The path must be short.
+        settings: Further flags of its nodes.
+        program: The server. None: the first one that is installed.
+        has_tls: Whether its nodes use TLS, for clients and among each other.
 
     Attributes:
         url: Its URL.
         nodes: Its primaries.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *settings: str, program: str | None = None, has_tls: bool = False
+    ) -> None:
         self.nodes: list[RedisServer] = []
         self._ports: list[int] = []
         self._moving: dict[int, tuple[int, int]] = {}  # slots, from one node to another one
@@ -38,16 +43,12 @@ class Cluster:
             place.mkdir()
             port = _port_of_node()
             flags = (
-                "--port",
-                str(port),
-                "--cluster-enabled",
-                "yes",
-                "--cluster-node-timeout",
-                "5000",
+                *("--tls-port" if has_tls else "--port", str(port)),
+                *("--cluster-enabled", "yes", "--cluster-node-timeout", "5000"),
             )
-            self.nodes.append(RedisServer(place, *flags))
+            self.nodes.append(RedisServer(place, *flags, *settings, program=program))
             self._ports.append(port)
-        self.url = f"redis://127.0.0.1:{self._ports[0]}"
+        self.url = f"redis{'s' if has_tls else ''}://127.0.0.1:{self._ports[0]}"
         clients = [node.client() for node in self.nodes]
         self._owners = [slot * _NODES // _SLOTS for slot in range(_SLOTS)]
         for number, client in enumerate(clients):
@@ -140,9 +141,11 @@ def _do(client: redis.Redis, *command: Any) -> Any:
 
 
 @contextlib.contextmanager
-def redis_cluster(folder: Path) -> Iterator[Cluster]:
-    """Run a Redis Cluster."""
-    cluster = Cluster(folder)
+def redis_cluster(
+    folder: Path, *settings: str, program: str | None = None, has_tls: bool = False
+) -> Iterator[Cluster]:
+    """Run a Redis Cluster; see ``Cluster``."""
+    cluster = Cluster(folder, *settings, program=program, has_tls=has_tls)
     try:
         yield cluster
     finally:

@@ -9,11 +9,14 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.store_address import StateStoreAddress
-from beam_spark_runner.state.remote.key_store import StateStoreError
+from beam_spark_runner.recovery.heads import DeltaId
+from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.remote.key_store import Chunk, StateStoreError
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.redis_checks import check_server
 from beam_spark_runner.state.remote.redis_client import client_of
 from tests.harness.processes import lasting_port
+from tests.state_store.clusters import redis_cluster
 from tests.state_store.servers import RedisServer, redis_server, server_with_tls
 
 pytestmark = pytest.mark.slow
@@ -111,20 +114,53 @@ def test_tls_with_a_user(tmp_path: Path) -> None:
         check_server(trusted)
         key_store(trusted, "n", 0).open([5])
         assert client_of(trusted).acl_whoami() == "me"
-        for untrusted in (url, f"rediss://me@127.0.0.1:{port}/0?ssl_ca_certs={authority}"):
+        for untrusted in (url, f"rediss://me@127.0.0.2:{port}/0?ssl_ca_certs={authority}"):
             with pytest.raises(StateStoreError, match=r"(?i)certificate verify failed"):
                 check_server(StateStoreAddress(untrusted, str(file)))
         with pytest.raises(StateStoreError):
             check_server(StateStoreAddress(f"redis://me@localhost:{port}/0", str(file)))
 
 
+def test_a_cluster_with_tls_and_a_user(tmp_path: Path) -> None:
+    """Its other nodes are trusted as the one is that the URL names."""
+    program = server_with_tls()
+    if program is None:
+        pytest.skip("no server with TLS is installed")
+    authority, certificate = _certificate(tmp_path)
+    settings = (
+        *("--tls-cluster", "yes", "--tls-replication", "yes", "--tls-auth-clients", "no"),
+        *("--tls-cert-file", str(certificate), "--tls-key-file", str(tmp_path / "key.pem")),
+        *("--tls-ca-cert-file", str(authority)),
+    )
+    file = tmp_path / "password"
+    file.write_text("secret")
+    with redis_cluster(tmp_path, *settings, program=program, has_tls=True) as cluster:
+        for node in cluster.nodes:
+            _set_user(node, ">secret", "~bsr:*", "+@all")
+        url = cluster.url.replace("//", "//me@")
+        trusted = StateStoreAddress(f"{url}?ssl_ca_certs={authority}", str(file))
+        check_server(trusted)
+        groups = range(30)
+        version = ShardVersion(1, 1)
+        chunks = [Chunk(each, None, version, True, 0, True, []) for each in groups]
+        assert all(key_store(trusted, "n", 0).apply(chunks))
+        opened = key_store(trusted, "n", 0).open(groups)
+        assert {each.tag.complete for each in opened} == {DeltaId(1, 1)}
+        assert all(node.client().keys("bsr:{n.*") for node in cluster.nodes)
+        with pytest.raises(StateStoreError, match=r"(?i)certificate verify failed"):
+            check_server(StateStoreAddress(url, str(file)))
+
+
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate of ``localhost``, which is its own authority; return it as both."""
+    """Make a certificate of this machine, which is its own authority; return it as both.
+
+    Its names are ``localhost`` and ``127.0.0.1``.
+    """
     certificate = folder / "certificate.pem"
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
             *("-keyout", str(folder / "key.pem"), "-out", str(certificate)),
         ],
         check=True,

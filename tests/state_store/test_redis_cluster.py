@@ -17,6 +17,7 @@ from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import Change, Chunk, StateStoreError, Structure
 from beam_spark_runner.state.remote.key_stores import key_store
+from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from beam_spark_runner.state_store import main
 from tests.examples import examples
 from tests.state_store.clusters import Cluster, redis_cluster
@@ -41,6 +42,12 @@ class ClusterWalk(Walk):
             node.client().flushall()
         address = StateStoreAddress(cluster.url)
         self.store = key_store(address, "walk", 3)  # type: ignore[assignment]
+        self._namespaces = RedisNamespaces(address, "/walk", "", KEY_GROUPS)
+        self.claim()
+
+    def claim(self) -> None:
+        with contextlib.suppress(StateStoreError):  # a slot moves; the next step claims again
+            assert self._namespaces.claim("walk")
 
     def _note_moment(self) -> None: ...
 
@@ -117,8 +124,8 @@ def test_a_chunk_is_whole_or_not_at_all_while_its_slot_moves(cluster: Cluster) -
 def test_namespaces_of_all_nodes_are_dropped(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
-
+    for node in cluster.nodes:
+        node.client().flushall()
     address, option = StateStoreAddress(cluster.url), f"--state_store={cluster.url}"
     namespaces = RedisNamespaces(address, "/folder", "clicks", 30)
     namespaces.check()

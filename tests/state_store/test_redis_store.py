@@ -1,5 +1,6 @@
 """Keyed shards on a real server are what they are on the simulated one."""
 
+import platform
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import Change, StateStoreError, Structure
 from beam_spark_runner.state.remote.key_stores import key_store
+from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from tests.examples import examples
 from tests.state_store.servers import RedisServer, redis_server
 from tests.unit.state.test_keyed_shards import KEY_GROUPS, Walk, make_small
@@ -36,7 +38,12 @@ class RedisWalk(Walk):
         self._client.flushall()
         address = StateStoreAddress(server.url)
         self.store = key_store(address, "walk", 3)  # type: ignore[assignment]
+        self._namespaces = RedisNamespaces(address, "/walk", "", KEY_GROUPS)
+        self.claim()
         self._dumps = [self._dump()]
+
+    def claim(self) -> None:
+        assert self._namespaces.claim("walk")
 
     def _dump(self) -> dict[bytes, Any]:
         keys: Any = self._client.keys("*")
@@ -113,6 +120,25 @@ def test_new_content_of_which_a_part_is_lost_is_not_installed(
     (opened,) = store.open([1])
     assert opened.tag == GroupTag(DeltaId(3, 33))
     assert not any(opened.sizes.values())
+
+
+def test_another_server_is_named_with_the_host_that_reaches_it(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    server.client().flushall()
+    address = StateStoreAddress(server.url)
+    namespaces = RedisNamespaces(address, "/folder", "", KEY_GROUPS)
+    assert namespaces.claim("known")
+    key_store(address, "known", 0).check_known()
+    with redis_server(tmp_path) as other:
+        there = StateStoreAddress(other.url)
+        with pytest.raises(StateStoreError) as raised:
+            key_store(there, "known", 0).check_known()
+        assert f"the state store at {other.url}" in str(raised.value)
+        assert f"the server that {platform.node()} reaches does not know" in str(raised.value)
+    namespaces.forget("known")
+    with pytest.raises(StateStoreError, match="does not know the namespace known"):
+        key_store(address, "known", 0).check_known()
 
 
 def test_a_password_is_read_from_a_file(tmp_path: Path) -> None:

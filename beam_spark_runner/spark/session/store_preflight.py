@@ -18,8 +18,8 @@ _lock = threading.Lock()
 def check_executors_reach(session: SessionHandle, address: StateStoreAddress) -> None:
     """Run one small task per slot, once for each application and store.
 
-    It is not an error of an executor that joins later: its tasks copy the keys to the server that
-    they reach, and each move of a task between hosts of two servers copies them again.
+    Executors that join later are not checked here. Their tasks notice that a server does not know
+    the namespace before they copy keys there; see ``KeyStore.check_known``.
 
     Args:
         session: The pipeline's session, whose executors have this package. Nothing is done if

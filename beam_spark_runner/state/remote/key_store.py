@@ -182,6 +182,14 @@ class KeyStore(Protocol):
 
     place: str
 
+    def check_known(self) -> None:
+        """Check that the server knows the namespace, which the driver has claimed there.
+
+        It does not if it has lost its data, or if this host reaches another server than the driver.
+        The driver claims the namespace again before it repeats an epoch.
+        """
+        ...
+
     def open(self, groups: Sequence[int]) -> Sequence[Opened]:
         """Return tags, sizes and first members of groups."""
         ...

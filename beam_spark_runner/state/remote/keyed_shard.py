@@ -169,7 +169,11 @@ class KeyedShard:
         )
 
     def _changed(self, opened: dict[int, Opened]) -> list[int]:
-        """Bring groups nearer to the head; return those that have to be opened again."""
+        """Bring groups nearer to the head; return those that have to be opened again.
+
+        A server where more is missing than the last epoch may be another one than the driver's. If
+        each had its copy, every move of a task between their hosts would copy the keys again.
+        """
         to_apply: dict[Apply, list[int]] = {}
         to_rebuild: list[int] = []
         for group, each in opened.items():
@@ -182,6 +186,12 @@ class KeyedShard:
                 case Overtaken():
                     problem = f"group {group} is at {each.tag.complete}, not at {history.head}"
                     raise OvertakenError(self._store.place, problem)
+        if to_rebuild or any(
+            opened[group].tag.complete is None or not decision.is_direct
+            for decision, groups in to_apply.items()
+            for group in groups
+        ):
+            self._store.check_known()
         for decision, groups in to_apply.items():
             self._apply(decision, {group: opened[group].tag for group in groups})
         if to_rebuild:

@@ -1,6 +1,7 @@
 """The namespaces of checkpoints in Redis or Valkey."""
 
 import json
+import logging
 import secrets
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple
 from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.state.remote.redis_checks import check_server
 from beam_spark_runner.state.remote.redis_client import RedisClient, client_of, reaching
-from beam_spark_runner.state.remote.redis_store import RedisStore
+from beam_spark_runner.state.remote.redis_store import OWNERS, RedisStore
 
-_OWNERS, _EPOCHS = "bsr:owners", "bsr:epochs"
+_LOGGER = logging.getLogger(__name__)
+_EPOCHS = "bsr:epochs"
 _SCANNED = 1_000  # names that the server looks at in one step
 
 
@@ -40,9 +42,17 @@ class RedisNamespaces:
         """See ``Namespaces``."""
         owner = {"folder": self._folder, "job": self._job_name, "since_s": int(time.time())}
         with self._reaching() as client:
-            client.hsetnx(_OWNERS, namespace, json.dumps(owner))
-            found = client.hget(_OWNERS, namespace)
-        return found is not None and json.loads(found)["folder"] == self._folder
+            client.hsetnx(OWNERS, namespace, json.dumps(owner))
+            found = client.hget(OWNERS, namespace)
+        folder = None if found is None else json.loads(found)["folder"]
+        if folder != self._folder:
+            _LOGGER.warning(
+                "namespace %s in %s belongs to the checkpoint in %s, so this one gets another "
+                "namespace. If that folder was moved here, remove what it has left: "
+                "beam-spark-state-store --state_store=%s drop %s",
+                *(namespace, self._address.url, folder, self._address.url, namespace),
+            )
+        return folder == self._folder
 
     def note(self, namespace: str, epoch: int) -> None:
         """See ``Namespaces``."""
@@ -58,7 +68,7 @@ class RedisNamespaces:
     def forget(self, namespace: str) -> None:
         """See ``Namespaces``."""
         with self._reaching() as client:
-            client.hdel(_OWNERS, namespace)
+            client.hdel(OWNERS, namespace)
             client.hdel(_EPOCHS, namespace)
 
     def check(self) -> None:
@@ -92,7 +102,7 @@ def owners(address: StateStoreAddress) -> Sequence[Owner]:
         StateStoreError: The server does not work.
     """
     with _reaching(address) as client:
-        found: Any = client.hgetall(_OWNERS)
+        found: Any = client.hgetall(OWNERS)
         epochs: Any = client.hgetall(_EPOCHS)
     return sorted(
         (
@@ -114,7 +124,7 @@ def drop_namespace(address: StateStoreAddress, namespace: str) -> int:
         for key in client.scan_iter(f"bsr:{{{namespace}.*", count=_SCANNED):
             groups += key.endswith(b"}")
             client.unlink(key)
-        client.hdel(_OWNERS, namespace)
+        client.hdel(OWNERS, namespace)
         client.hdel(_EPOCHS, namespace)
     return groups
 

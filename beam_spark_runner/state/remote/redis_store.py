@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import itertools
+import platform
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -31,6 +32,9 @@ from beam_spark_runner.state.remote.key_store import (
 )
 from beam_spark_runner.state.remote.redis_client import RedisClient, reaching
 
+OWNERS = "bsr:owners"
+"""The name of a hash: whose data is in each namespace."""
+
 _EXPIRES_S = 3600  # temporary names of a rebuild whose task has died
 _SETS = {**{each: each.value for each in INDEXES}, Structure.OUTLYING: b"n"}
 _COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES)
@@ -53,7 +57,17 @@ class RedisStore:
         self._client, self.place = client, place
         self._is_cluster = isinstance(client, RedisCluster)
         self._at_once = 1 if self._is_cluster else _AT_ONCE  # a script runs on one node
-        self._prefix = f"{namespace}.{number}"
+        self._namespace, self._prefix = namespace, f"{namespace}.{number}"
+
+    def check_known(self) -> None:
+        """See ``KeyStore``."""
+        (owner,) = self._execute([("HGET", OWNERS, self._namespace)])
+        if owner is None:
+            raise StateStoreError(
+                self.place,
+                f"the server that {platform.node()} reaches does not know the namespace "
+                f"{self._namespace}: it has lost its data, or it is not the server of the driver",
+            )
 
     def open(self, groups: Sequence[int]) -> Sequence[Opened]:
         """See ``KeyStore``."""

@@ -4,6 +4,7 @@ import dataclasses
 from typing import BinaryIO
 
 from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.heads import DeltaId, Head
 from beam_spark_runner.recovery.migration import PipelineVersion
@@ -28,6 +29,7 @@ def start(
     *,
     tasks_sync: bool = True,
     savepoint: Files | None = None,
+    namespaces: Namespaces | None = None,
 ) -> DriverStart:
     """Start a driver of a pipeline with one step."""
     checkpoints = Checkpoints(
@@ -36,6 +38,7 @@ def start(
         restart=restart,
         key_groups=128,
         tasks_sync=tasks_sync,
+        namespaces=namespaces,
         savepoint=lambda: Savepoint(unchecked, savepoint, files) if savepoint is not None else None,
     )
     return DriverStart(checkpoints, VERSION, partitions)

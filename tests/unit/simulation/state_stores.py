@@ -24,6 +24,7 @@ class StateStores:
         self._pause = pause
         self._stores: dict[Place, SimulatedStore] = {}
         self._snapshots: list[dict[Place, dict[int, Group]]] = []
+        self._claimed: set[str] = set()
         self._fails_after: int | None = None
         self._drawn = 0
 
@@ -35,6 +36,7 @@ class StateStores:
         if place not in self._stores:
             self._stores[place] = SimulatedStore()
             self._stores[place].on_call = self._called
+            self._stores[place].is_known = lambda: namespace in self._claimed
         return self._stores[place]
 
     def _called(self) -> None:
@@ -57,7 +59,8 @@ class StateStores:
         self._fails_after = calls
 
     def flush(self) -> None:
-        """Lose everything."""
+        """Lose everything, and that namespaces are claimed."""
+        self._claimed.clear()
         for each in self._stores.values():
             each.groups.clear()
             each.installed.clear()
@@ -87,6 +90,7 @@ class StateStores:
         return f"namespace{self._drawn}"
 
     def claim(self, namespace: str) -> bool:
+        self._claimed.add(namespace)
         return True  # there is one checkpoint folder
 
     def note(self, namespace: str, epoch: int) -> None:
@@ -97,7 +101,7 @@ class StateStores:
             self._stores.pop((namespace, number), None)
 
     def forget(self, namespace: str) -> None:
-        pass
+        self._claimed.discard(namespace)
 
     def is_empty(self, namespace: str) -> bool:
         """Whether nothing is left in a namespace."""

@@ -69,6 +69,7 @@ class SimulatedStore:
         loses_after: How many calls there are before the store is set back, within an attempt.
         lost_to: The content to which it is set back.
         on_call: Called before each call; it may raise a ``StateStoreError``.
+        is_known: Whether the namespace is claimed.
     """
 
     place = "the simulated store"
@@ -81,6 +82,7 @@ class SimulatedStore:
         self.loses_after: int | None = None
         self.lost_to: dict[int, Group] = {}
         self.on_call: Callable[[], None] = lambda: None
+        self.is_known: Callable[[], bool] = lambda: True
 
     def snapshot(self) -> dict[int, Group]:
         return copy.deepcopy(self.groups)
@@ -101,6 +103,11 @@ class SimulatedStore:
             self.installed.clear()
         if self.loses_after is not None:
             self.loses_after = self.loses_after - 1 if self.loses_after else None
+
+    def check_known(self) -> None:
+        self._call()
+        if not self.is_known():
+            raise StateStoreError(self.place, "it does not know the namespace")
 
     def open(self, groups: Sequence[int]) -> Sequence[Opened]:
         self._call()

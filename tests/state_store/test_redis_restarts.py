@@ -1,0 +1,105 @@
+"""Keyed shards on a real server that restarts from its log, and on one whose replica takes over."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from tests.examples import examples
+from tests.state_store.replicas import ReplicatedServer, replicated_server
+from tests.state_store.servers import RedisServer, redis_server
+from tests.state_store.test_redis_store import RedisWalk
+from tests.unit.state.test_keyed_shards import make_small
+
+pytestmark = pytest.mark.slow
+
+_PERSISTENT = ("--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
+
+
+class LoggedWalk(RedisWalk):
+    """A random walk on a server that is killed, and whose log is cut at any byte."""
+
+    def __init__(self, seed: int, scratch: Path, server: RedisServer, folder: Path) -> None:
+        self._folder = folder
+        super().__init__(seed, scratch, server)
+
+    @override
+    def disconnect(self) -> None:
+        self._server.kill()
+        if self.random.random() < 0.8:
+            (log,) = self._folder.glob("appendonlydir/*.incr.aof")
+            size = log.stat().st_size
+            with log.open("rb+") as file:
+                file.truncate(size - self.random.randrange(min(size, 20_000)))
+            self.seen["cut"] += 1
+        self._server.start()
+
+
+def test_a_log_that_is_cut_at_any_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
+    seen: Counter[str] = Counter()
+    walks = 0
+    while walks < examples(20) or not seen["cut"]:
+        walks += 1
+        assert walks < 100, seen
+        seed = random.randrange(1 << 32)
+        folder, scratch = tmp_path / str(seed), tmp_path / f"{seed}s"
+        folder.mkdir()
+        scratch.mkdir()
+        with redis_server(folder, *_PERSISTENT) as server:
+            walk = LoggedWalk(seed, scratch, server, folder)
+            try:
+                walk.run(80)
+            except BaseException as error:
+                raise AssertionError(f"seed {seed}") from error
+        seen += walk.seen
+        assert not list(scratch.iterdir())
+    assert {"write", "read", "seal", "resume"} <= seen.keys()
+
+
+class ReplicatedWalk(RedisWalk):
+    """A random walk on a server whose replica lags, and takes its place in the middle of it."""
+
+    def __init__(self, seed: int, scratch: Path, servers: ReplicatedServer) -> None:
+        self._servers = servers
+        super().__init__(seed, scratch, servers.primary)
+        self._is_promoted = False
+
+    @override
+    def lose(self) -> None:
+        if not self._servers.held.exists() and not self._is_promoted:
+            self._servers.lag()
+
+    @override
+    def disconnect(self) -> None:
+        if self._servers.held.exists() and not self._is_promoted:
+            self._is_promoted = True
+            self.seen["promoted"] += self._servers.promote() > 0
+            self._client = self._servers.client()
+
+    @override
+    def harm(self) -> None: ...
+
+
+def test_a_replica_that_lags_is_promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
+    seen: Counter[str] = Counter()
+    walks = 0
+    while walks < examples(20) or not seen["promoted"]:
+        walks += 1
+        assert walks < 100, seen
+        seed = random.randrange(1 << 32)
+        folder, scratch = tmp_path / str(seed), tmp_path / f"{seed}s"
+        folder.mkdir()
+        scratch.mkdir()
+        with replicated_server(folder) as servers:
+            walk = ReplicatedWalk(seed, scratch, servers)
+            try:
+                walk.run(100)
+            except BaseException as error:
+                raise AssertionError(f"seed {seed}") from error
+        seen += walk.seen
+        assert not list(scratch.iterdir())
+    assert {"write", "read", "seal", "resume"} <= seen.keys()

@@ -1,0 +1,86 @@
+"""A start claims a namespace of the state store once a manifest names it, so that none is lost."""
+
+import dataclasses
+from collections.abc import Collection
+
+from beam_spark_runner.recovery.driver_start import DriverStart
+from tests.unit.recovery.drivers import start
+from tests.unit.recovery.files import Files
+
+
+class Folder:
+    """The namespaces of a checkpoint in this folder; see ``copies.Namespaces``.
+
+    Attributes:
+        owners: the folders of namespaces.
+        folder: that of the checkpoint.
+    """
+
+    def __init__(self, folder: str = "/folder", owners: dict[str, str] | None = None) -> None:
+        self.folder, self.owners = folder, {} if owners is None else owners
+        self.drawn = 0
+
+    def new(self) -> str:
+        self.drawn += 1
+        return f"{self.folder} {self.drawn}"
+
+    def claim(self, namespace: str) -> bool:
+        return self.owners.setdefault(namespace, self.folder) == self.folder
+
+    def note(self, namespace: str, epoch: int) -> None:
+        assert namespace in self.owners
+
+    def drop(self, namespace: str, numbers: Collection[int]) -> None: ...
+
+    def forget(self, namespace: str) -> None:
+        self.owners.pop(namespace, None)
+
+
+def started(files: Files, namespaces: Folder) -> DriverStart:
+    driver = start(files, namespaces=namespaces)
+    own = driver.in_own_namespace()
+    if own is not None:
+        driver.commit(own)
+    return driver
+
+
+def commit(driver: DriverStart) -> None:
+    last = driver.manifest
+    driver.commit(dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch))
+    driver.sweep()
+
+
+def test_starts_that_commit_nothing_claim_nothing() -> None:
+    files, namespaces = Files(), Folder()
+    for _ in range(3):
+        driver = started(files, namespaces)
+        assert not namespaces.owners
+    commit(driver)
+    assert namespaces.owners == {driver.manifest.namespace: "/folder"}
+    later = started(files, namespaces)
+    assert later.manifest.namespace == driver.manifest.namespace
+    commit(later)
+    assert len(namespaces.owners) == 1
+
+
+def test_what_the_store_has_lost_is_claimed_again() -> None:
+    files, namespaces = Files(), Folder()
+    driver = started(files, namespaces)
+    driver.claim_again()
+    assert not namespaces.owners  # nothing is committed
+    commit(driver)
+    namespaces.owners.clear()
+    driver.claim_again()
+    assert namespaces.owners == {driver.manifest.namespace: "/folder"}
+
+
+def test_a_copy_claims_its_namespace_once_it_is_committed() -> None:
+    files, namespaces = Files(), Folder()
+    commit(started(files, namespaces))
+    copy, copies = Files(), Folder("/copy", namespaces.owners)
+    copy.files = dict(files.files)
+    before = dict(namespaces.owners)
+    assert start(copy, namespaces=copies).in_own_namespace() is not None
+    assert namespaces.owners == before  # it has died before it has committed that
+    driver = started(copy, copies)
+    assert namespaces.owners == {**before, driver.manifest.namespace: "/copy"}
