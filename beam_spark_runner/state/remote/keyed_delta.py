@@ -34,6 +34,7 @@ from beam_spark_runner.state.delta import (
 from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.remote.key_store import Change, Chunk
 from beam_spark_runner.state.remote.keyed_keys import delta_key, split_delta_key
+from beam_spark_runner.state.remote.pieces import divided
 from beam_spark_runner.state.stored_deltas import changes_of, reading
 
 _FIRST = SliceStart(0, b"")
@@ -301,13 +302,12 @@ def chunks_of(
         indexes[group] += 1
         return made
 
-    for group, change in changes:
-        if group not in collected:
-            continue
-        collected[group].append(change)
-        sizes[group] += len(change.name) + len(change.value or b"")
-        if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
-            yield chunk(group, is_last=False)
+    for group, whole in changes:
+        for change in divided(whole) if group in collected else ():
+            collected[group].append(change)
+            sizes[group] += len(change.name) + len(change.value or b"")
+            if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
+                yield chunk(group, is_last=False)
     for group in expected:
         yield chunk(group, is_last=True)
 

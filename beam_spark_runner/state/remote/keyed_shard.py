@@ -33,6 +33,7 @@ from beam_spark_runner.state.remote.keyed_delta import (
 )
 from beam_spark_runner.state.remote.locked_records import LockedRecords
 from beam_spark_runner.state.remote.overlay import Overlay
+from beam_spark_runner.state.remote.pieces import divided
 from beam_spark_runner.state.remote.remote_records import RemoteRecords
 from beam_spark_runner.state.remote.stored_groups import StoredGroups
 from beam_spark_runner.state.stored_deltas import ShardStorageError
@@ -219,12 +220,13 @@ class KeyedShard:
     def _install(self, new: Mapping[int, Installation]) -> None:
         collected: dict[int, list[Change]] = {group: [] for group in new}
         sizes = dict.fromkeys(new, 0)
-        for group, change in self._deltas.content(new.keys()):
-            collected[group].append(change)
-            sizes[group] += len(change.name) + len(change.value or b"")
-            if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
-                new[group].add(collected[group])
-                collected[group], sizes[group] = [], 0
+        for group, whole in self._deltas.content(new.keys()):
+            for change in divided(whole):
+                collected[group].append(change)
+                sizes[group] += len(change.name) + len(change.value or b"")
+                if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
+                    new[group].add(collected[group])
+                    collected[group], sizes[group] = [], 0
         for group, changes in collected.items():
             if changes:
                 new[group].add(changes)

@@ -10,6 +10,7 @@ from beam_spark_runner.core.key_groups import group_of
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.state.remote import packs
 from beam_spark_runner.state.remote.key_store import (
+    SLICED,
     Change,
     KeyStore,
     Names,
@@ -28,6 +29,7 @@ from beam_spark_runner.state.remote.keyed_keys import (
 )
 from beam_spark_runner.state.remote.loaded_reads import LoadedReads, MissedReadsError, merged
 from beam_spark_runner.state.remote.packs import Pack
+from beam_spark_runner.state.remote.pieces import first_piece, names_of_others
 from beam_spark_runner.state.store_keys import hash_of_owner
 
 LOADED_BYTES = 64 << 20
@@ -37,6 +39,7 @@ _PAGE = 500  # names or members that are read together
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
 _MAX_VALUES = 2_000  # of any keys that are read together
 _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
+_PIECES = 8  # pieces of a value that are read together
 _AHEAD = 4_000  # entries that are read together for a slice
 _TRIES = 5
 _PACK_BYTES = 200  # of memory, in addition to the content
@@ -200,7 +203,7 @@ class StoredGroups:
     def _places(self, start: bytes) -> Iterator["_Place"]:
         """Yield the structures that have entries, in the order of their keys in deltas."""
         for group in sorted(self._opened):
-            for structure in Structure:
+            for structure in SLICED:
                 prefix = delta_key(group, structure)
                 if start < after(prefix) and self._opened[group].sizes[structure]:
                     first = start[len(prefix) :] if start.startswith(prefix) else b""
@@ -332,6 +335,33 @@ class StoredGroups:
         return [reply.values for reply in self._replies(reads)]
 
     def _replies(self, reads: Sequence[Read]) -> Sequence[Reply]:
+        """Read parts of groups at the head; values are whole."""
+        return [
+            reply._replace(
+                values=[*map(self._whole, itertools.repeat(read.group), read.names, reply.values)]
+            )
+            if isinstance(read, Values)
+            else reply
+            for read, reply in zip(reads, self._replies_of_store(reads), strict=True)
+        ]
+
+    def _whole(self, group: int, name: bytes, coded: bytes | None) -> bytes | None:
+        """Return a value, of which the first piece was read."""
+        if coded is None:
+            return None
+        content, others = first_piece(coded)
+        if not others:
+            return content
+        found, names = [content], iter(names_of_others(name, others))
+        while some := list(itertools.islice(names, _PIECES)):
+            (reply,) = self._replies_of_store([Values(group, some, Structure.PIECES)])
+            for piece in reply.values:
+                if piece is None:  # their number is right: somebody has replaced one by another
+                    raise StateStoreError(self._store.place, "it has a value in wrong pieces")
+                found.append(piece)
+        return b"".join(found)
+
+    def _replies_of_store(self, reads: Sequence[Read]) -> Sequence[Reply]:
         for _ in range(_TRIES):
             replies = self._store.read(reads)
             wrong = {
