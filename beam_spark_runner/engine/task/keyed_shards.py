@@ -17,13 +17,21 @@ from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.loaded_packs import PackCache, PackCacheAt, PackPlace
 
 
 @contextlib.contextmanager
 def open_keyed_shards(
-    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, cache: PackCache
 ) -> Iterator[Mapping[StageId, KeyedShard]]:
-    """Open the keys of a level and partition that are in the state store, by their stages."""
+    """Open the keys of a level and partition that are in the state store, by their stages.
+
+    Args:
+        program: The program of the task.
+        epoch: The epoch, as its driver describes it.
+        partition: The partition.
+        cache: What the last tasks of this worker have read.
+    """
     places = program.shards
     found: dict[StageId, KeyedShard] = {}
     if places.state_store is None:
@@ -44,6 +52,10 @@ def open_keyed_shards(
                 groups_of(partition, places.key_groups, program.partitions),
                 scratch_folder(places),
                 is_shared=program.limits.harnesses is not None,
+                cache=cache.at(
+                    PackPlace(places.state_store.url, epoch.namespace, number, partition),
+                    places.pack_cache_bytes,
+                ),
             )
             found[stage.stage] = opened.enter_context(shard)
         yield found
@@ -73,6 +85,7 @@ def keyed_shard(
     scratch: Path,
     *,
     is_shared: bool = False,
+    cache: PackCacheAt | None = None,
 ) -> KeyedShard:
     """Open the keys of a stage and partition in the state store; see ``KeyedShard``.
 
@@ -84,11 +97,14 @@ def keyed_shard(
         groups: The groups of the partition.
         scratch: A folder on the local disk.
         is_shared: See ``KeyedShard``.
+        cache: See ``KeyedShard``.
     """
     if places.state_store is None:
         raise InvariantError("there is no state store")
     store = key_store(places.state_store, namespace, number)
-    return KeyedShard(store, groups, places.key_groups, deltas, scratch, is_shared=is_shared)
+    return KeyedShard(
+        store, groups, places.key_groups, deltas, scratch, is_shared=is_shared, cache=cache
+    )
 
 
 def keyed_report(number: int, head: KeyedHead) -> reports_pb2.KeyedReport:

@@ -31,6 +31,7 @@ from beam_spark_runner.state.remote.keyed_delta import (
     chunks_of,
     write_change,
 )
+from beam_spark_runner.state.remote.loaded_packs import LoadedPacks, PackCacheAt
 from beam_spark_runner.state.remote.locked_records import LockedRecords
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.remote.pieces import divided
@@ -55,6 +56,7 @@ class KeyedShard:
         deltas: The deltas, up to the head of the checkpoint.
         scratch: A folder on the local disk.
         is_shared: Whether a second thread uses the records: one that answers an SDK harness.
+        cache: The packs of the worker's last tasks; None: they are not kept.
 
     Attributes:
         records: The records, with the changes of this attempt.
@@ -77,12 +79,17 @@ class KeyedShard:
         scratch: Path,
         *,
         is_shared: bool = False,
+        cache: PackCacheAt | None = None,
     ) -> None:
         self._store, self._deltas, self._scratch = store, deltas, scratch
+        self._cache = cache
         self.was_rebuilt = False
         self._opened = self._advance(groups)
+        loaded, own = LoadedPacks(), deltas.head.own
+        if cache is not None and own is not None:
+            loaded = cache.take(own.delta)
         self._content = StoredGroups(
-            store, self._opened, key_groups, self._is_current, self._advance
+            store, self._opened, key_groups, self._is_current, self._advance, loaded
         )
         self._overlay = Overlay(scratch)
         self._changed_records = RemoteRecords(self._content, self._overlay)
@@ -114,6 +121,7 @@ class KeyedShard:
         if self._deltas.has(version):
             raise InvariantError(f"{name} is sealed twice")
         if not self._changed_records.has_changed:
+            self._keep_packs(self._deltas.head)
             return self._deltas.head
         writer = None
         try:
@@ -125,7 +133,12 @@ class KeyedShard:
         finally:
             if writer is not None:
                 writer.abandon()
+        self._keep_packs(head)
         return head
+
+    def _keep_packs(self, head: KeyedHead) -> None:
+        if self._cache is not None and head.own is not None:
+            self._cache.keep(head.own.delta, self._content.loaded)
 
     def _write(self, writer: DeltaWriter, version: ShardVersion) -> KeyedHead:
         merging = MergedKeys()

@@ -136,7 +136,10 @@ class RemoteRecords:
                 yield stage + place + each, value
 
     def changes(self) -> Iterator[tuple[int, Change]]:
-        """Yield all changed entries of groups, with the group of each; no entry comes twice."""
+        """Yield all changed entries of groups, with the group of each; no entry comes twice.
+
+        Packs in memory become those after the changes, so that the records are not used afterwards.
+        """
         for structure in INDEXES:
             prefix = prefix_of(structure)
             for key, value in self._overlay.items(prefix):
@@ -148,6 +151,7 @@ class RemoteRecords:
                 yield group, Change(Structure.OUTLYING, user_key + name, value)
             if not (changed.pack.is_empty and before.is_empty):
                 coded = None if changed.pack.is_empty else packs.encode(changed.pack)
+                self._groups.keep(user_key, coded)
                 yield group, Change(Structure.PACKS, user_key, coded)
 
     def has_change_of(self, structure: Structure, name: bytes) -> bool:

@@ -2,13 +2,11 @@
 
 import heapq
 import itertools
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from beam_spark_runner.core.key_groups import group_of
 from beam_spark_runner.recovery.copies import GroupTag
-from beam_spark_runner.state.remote import packs
 from beam_spark_runner.state.remote.key_store import (
     SLICED,
     Change,
@@ -27,6 +25,7 @@ from beam_spark_runner.state.remote.keyed_keys import (
     delta_key,
     split_member,
 )
+from beam_spark_runner.state.remote.loaded_packs import LoadedPacks
 from beam_spark_runner.state.remote.loaded_reads import LoadedReads, MissedReadsError, merged
 from beam_spark_runner.state.remote.packs import Pack
 from beam_spark_runner.state.remote.pieces import first_piece, names_of_others
@@ -42,8 +41,6 @@ _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
 _PIECES = 8  # pieces of a value that are read together
 _AHEAD = 4_000  # entries that are read together for a slice
 _TRIES = 5
-_PACK_BYTES = 200  # of memory, in addition to the content
-_NO_PACK = Pack()
 
 
 class _Place(NamedTuple):
@@ -65,8 +62,10 @@ class StoredGroups:
         key_groups: The number of all key groups.
         is_current: Whether a group's tag is that of its head.
         advance: Brings groups to the head again, after one was not.
+        loaded: Some packs of the head.
 
     Attributes:
+        loaded: The packs that are in memory.
         must_be_loaded: Whether ``MissedReadsError`` is raised in place of reads.
     """
 
@@ -77,11 +76,11 @@ class StoredGroups:
         key_groups: int,
         is_current: Callable[[int, GroupTag], bool],
         advance: Callable[[Collection[int]], object],
+        loaded: LoadedPacks,
     ) -> None:
         self._store, self._opened, self._key_groups = store, opened, key_groups
         self._is_current, self._advance = is_current, advance
-        self._loaded: OrderedDict[bytes, tuple[Pack, int]] = OrderedDict()
-        self._loaded_bytes = 0
+        self.loaded = loaded
         self._reads = LoadedReads(LOADED_BYTES)
         self.must_be_loaded = False
 
@@ -91,7 +90,7 @@ class StoredGroups:
         for read, reply in zip(reads, self._replies(reads), strict=True):
             if isinstance(read, Packs):
                 for name, value in zip(read.names, reply.values, strict=True):
-                    self._keep(name, value)
+                    self.keep(name, value)
             elif isinstance(read, Values | Names):
                 self._reads.keep(read, reply.values)
 
@@ -119,13 +118,13 @@ class StoredGroups:
         """Load the packs of user keys that are not loaded, in one round trip."""
         by_group: dict[int, list[bytes]] = {}
         for each in dict.fromkeys(user_keys):
-            if each in self._loaded:
+            if each in self.loaded:
                 continue
             group = self.group_of(each)
             if self._opened[group].sizes[Structure.PACKS]:
                 by_group.setdefault(group, []).append(each)
             else:
-                self._keep(each, None)
+                self.keep(each, None)
         if not by_group:
             return
         reads: list[Read] = [Packs(group, names) for group, names in by_group.items()]
@@ -135,13 +134,17 @@ class StoredGroups:
 
     def pack(self, user_key: bytes) -> Pack:
         """Return the pack of a user key; an empty one if there is none."""
-        found = self._loaded.get(user_key)
+        found = self.loaded.get(user_key)
         if found is None:
             self.ask([user_key])
-            found = self._loaded[user_key]
-        else:
-            self._loaded.move_to_end(user_key)
-        return found[0]
+            found = self.loaded.get(user_key)
+            assert found is not None
+        return found
+
+    def keep(self, user_key: bytes, coded: bytes | None) -> None:
+        """Keep the pack of a user key in memory; None: it has none."""
+        self.loaded.put(user_key, coded)
+        self.loaded.shrink(LOADED_BYTES, _PAGE)
 
     def outlying(self, user_key: bytes, names: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of records of a user key that are outlying; None: one is not."""
@@ -315,14 +318,6 @@ class StoredGroups:
                 return
             read = read._replace(start=last + b"\0")
             (page,) = self._read([read])
-
-    def _keep(self, user_key: bytes, coded: bytes | None) -> None:
-        size = len(user_key) + len(coded or b"") + _PACK_BYTES
-        self._loaded[user_key] = _NO_PACK if coded is None else packs.decode(coded), size
-        self._loaded_bytes += size
-        while self._loaded_bytes > LOADED_BYTES and len(self._loaded) > _PAGE:
-            _, (_, freed) = self._loaded.popitem(last=False)
-            self._loaded_bytes -= freed
 
     def _read(self, reads: Sequence[Read]) -> list[Sequence[bytes | None]]:
         """Return parts of groups at the head, which may be loaded."""

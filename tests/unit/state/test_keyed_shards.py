@@ -27,6 +27,7 @@ from beam_spark_runner.state.remote.keyed_keys import (
     user_key_in,
 )
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.loaded_packs import PackCache, PackPlace
 from beam_spark_runner.state.store_keys import StoreKeys, hash_of_owner, numbered
 from tests.examples import examples
 from tests.unit.state.simulated_store import Group, SimulatedStore
@@ -42,6 +43,7 @@ PREFIXES = [
     KEYS.holds(),
 ]
 RARE = ("lose", "harm", "resume", "rebuilt", "rebuilt from parts", "chains in a row")
+CACHE_BYTES = 5_000
 SIZES = (0, 1, 3, 100, 240, 2_000)
 
 
@@ -109,6 +111,7 @@ class Walk:
         self.attempts: dict[int, Attempt] = {}
         self.epoch = self.drawn = 0
         self.suspended: list[Attempt] = []
+        self.cache = PackCache()
         self.seen: Counter[str] = Counter()
 
     def run(self, steps: int) -> None:
@@ -140,7 +143,10 @@ class Walk:
             groups = groups_of(partition, KEY_GROUPS, self.partitions)
             head = as_tasks_know(self.heads.get((STORE, partition), KeyedHead()))
             deltas = KeyedDeltas(self.files, name_of, partition, head)
-            shard = KeyedShard(self.store, groups, KEY_GROUPS, deltas, self.scratch)
+            shard = KeyedShard(
+                *(self.store, groups, KEY_GROUPS, deltas, self.scratch),
+                cache=self.cache.at(PackPlace("store", "n", STORE, partition), CACHE_BYTES),
+            )
             self.seen["rebuilt"] += shard.was_rebuilt
             self.seen["rebuilt from parts"] += shard.was_rebuilt and bool(head.parts)
             self.seen["chains in a row"] += any(len(part.chains) > 1 for part in head.parts)
