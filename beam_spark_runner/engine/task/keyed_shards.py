@@ -14,10 +14,15 @@ from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.recovery.heads import DeltaId, EarlierHead, Head, KeyedHead, Part
 from beam_spark_runner.recovery.sweep import keyed_delta_name
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.delta_files import DeltaFiles
+from beam_spark_runner.state.remote.kept_deltas import KeptDeltas
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.remote.loaded_packs import PackCache, PackCacheAt, PackPlace
+from beam_spark_runner.storage.urls import is_url
+
+_KEPT = "keyed-deltas"  # of the folder of local copies
 
 
 @contextlib.contextmanager
@@ -73,7 +78,10 @@ def keyed_deltas(
         head: The head of the checkpoint.
     """
     name_of = functools.partial(_name_of, places.lineage, number)
-    return KeyedDeltas(folder_of_epochs(places), name_of, partition, head)
+    files: DeltaFiles = folder_of_epochs(places)
+    if places.local is None or is_url(places.deltas):  # else they are on this machine anyway
+        files = KeptDeltas(files, scratch_folder(places) / _KEPT)
+    return KeyedDeltas(files, name_of, partition, head)
 
 
 def keyed_shard(

@@ -87,6 +87,9 @@ class Host:
                         if random.random() < 0.3:
                             file.seek(page * _PAGE_BYTES)
                             file.write(bytes(_PAGE_BYTES))
+            for kept in self.folder.glob("*/*.keyed"):
+                if random.random() < 0.3:
+                    os.truncate(kept, random.randrange(kept.stat().st_size))
 
 
 @dataclass
