@@ -98,6 +98,11 @@ class KeyedShard:
         if is_shared:
             self.records = LockedRecords(self._changed_records)
 
+    @property
+    def largest_group_bytes(self) -> int:
+        """See ``StoredGroups``."""
+        return self._content.largest_group_bytes
+
     def __enter__(self) -> "KeyedShard":
         return self
 

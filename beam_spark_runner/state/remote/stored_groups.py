@@ -66,6 +66,7 @@ class StoredGroups:
 
     Attributes:
         loaded: The packs that are in memory.
+        largest_group_bytes: Of all groups whose packs were read as a whole, the most bytes.
         must_be_loaded: Whether ``MissedReadsError`` is raised in place of reads.
     """
 
@@ -81,6 +82,7 @@ class StoredGroups:
         self._store, self._opened, self._key_groups = store, opened, key_groups
         self._is_current, self._advance = is_current, advance
         self.loaded = loaded
+        self.largest_group_bytes = 0
         self._reads = LoadedReads(LOADED_BYTES)
         self.must_be_loaded = False
 
@@ -263,6 +265,8 @@ class StoredGroups:
                 (page,) = self._replies([PacksFrom(group, page.cursor)])
             # A cursor means nothing to another server that has become the primary meanwhile.
             if len(found) == self._opened[group].sizes[Structure.PACKS]:
+                size = sum(len(name) + len(value) for name, value in found.items())
+                self.largest_group_bytes = max(self.largest_group_bytes, size)
                 return found
             (page,) = self._replies([PacksFrom(group, 0)])
         raise self._unsteady()
