@@ -106,6 +106,13 @@ class Values(NamedTuple):
     structure: Structure = Structure.OUTLYING
 
 
+class Known(NamedTuple):
+    """Reads which outlying records exist, without their values."""
+
+    group: int
+    names: Sequence[bytes]
+
+
 class Names(NamedTuple):
     """Reads the names of outlying records, or members of an index, in their order.
 
@@ -136,7 +143,7 @@ class PacksFrom(NamedTuple):
     cursor: int
 
 
-Read: TypeAlias = Packs | Values | Names | PacksFrom
+Read: TypeAlias = Packs | Values | Known | Names | PacksFrom
 
 
 class Reply(NamedTuple):
@@ -144,8 +151,9 @@ class Reply(NamedTuple):
 
     Attributes:
         tag: The tag of the group at that moment.
-        values: Of ``Packs`` and ``Values``: for each name the value, or None. Of ``Names``: the
-            names. Of ``PacksFrom``: names and values in turn; a pack may come twice.
+        values: Of ``Packs`` and ``Values``: for each name the value, or None; of ``Known``
+            likewise, but an empty value. Of ``Names``: the names. Of ``PacksFrom``: names
+            and values in turn; a pack may come twice.
         cursor: Of ``PacksFrom``: for the next read; 0: there are no more packs.
     """
 

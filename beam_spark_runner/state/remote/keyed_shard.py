@@ -36,6 +36,7 @@ from beam_spark_runner.state.remote.locked_records import LockedRecords
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.remote.pieces import divided
 from beam_spark_runner.state.remote.remote_records import RemoteRecords
+from beam_spark_runner.state.remote.stored_entries import StoredEntries
 from beam_spark_runner.state.remote.stored_groups import StoredGroups
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
@@ -91,6 +92,7 @@ class KeyedShard:
         self._content = StoredGroups(
             store, self._opened, key_groups, self._is_current, self._advance, loaded
         )
+        self._entries = StoredEntries(self._content)
         self._overlay = Overlay(scratch)
         self._changed_records = RemoteRecords(self._content, self._overlay)
         self.records: RemoteRecords | LockedRecords = self._changed_records
@@ -100,8 +102,8 @@ class KeyedShard:
 
     @property
     def largest_group_bytes(self) -> int:
-        """See ``StoredGroups``."""
-        return self._content.largest_group_bytes
+        """See ``StoredEntries``."""
+        return self._entries.largest_group_bytes
 
     def __enter__(self) -> "KeyedShard":
         return self
@@ -159,7 +161,7 @@ class KeyedShard:
         """Add a slice of as many bytes as were changed; return where the next one begins."""
         full = 2 * writer.size
         for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
-            for place, group, entry in self._content.entries(first):
+            for place, group, entry in self._entries.entries(first, full - writer.size):
                 if end is not None and place >= end:
                     break
                 if writer.size >= full:

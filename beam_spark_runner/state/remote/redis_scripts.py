@@ -130,6 +130,13 @@ return {redis.call('HGET', KEYS[1], ''), redis.call('HLEN', values),
 """
 """Returns the tag, the number of all outlying values or pieces, and some by their names."""
 
+KNOWN = """
+local values, known = KEYS[1] .. ':o', {}
+for number, name in ipairs(ARGV) do known[number] = redis.call('HEXISTS', values, name) end
+return {redis.call('HGET', KEYS[1], ''), redis.call('HLEN', values), known}
+"""
+"""Returns the tag, the number of all outlying values, and which of some names they have."""
+
 NAMES = (
     _TAG
     + """

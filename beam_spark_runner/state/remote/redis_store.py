@@ -20,6 +20,7 @@ from beam_spark_runner.state.remote.key_store import (
     Change,
     Chunk,
     Installation,
+    Known,
     Names,
     Opened,
     Packs,
@@ -102,6 +103,8 @@ class RedisStore:
             )
         if isinstance(read, Values):
             return _script(scripts.VALUES, base, read.structure.value, *read.names)
+        if isinstance(read, Known):
+            return _script(scripts.KNOWN, base, *read.names)
         return _script(scripts.PACKS_FROM, base, read.cursor)
 
     def _execute(self, commands: Sequence[_Command]) -> list[Any]:
@@ -184,7 +187,7 @@ def _parts(bases: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 _ALL = (
-    *(scripts.OPEN, scripts.VALUES, scripts.NAMES, scripts.PACKS_FROM),
+    *(scripts.OPEN, scripts.VALUES, scripts.KNOWN, scripts.NAMES, scripts.PACKS_FROM),
     *(scripts.APPLY, scripts.ADD, scripts.FINISH, scripts.DROP),
 )
 # Redis names scripts by this digest; it protects nothing.
@@ -258,5 +261,11 @@ def _reply(read: Read, reply: Any) -> Reply:
         tag, size, values = reply
         is_whole = size == _count(tag, read.structure)
         return Reply(_tag(tag)._replace(is_whole=is_whole), values)
+    if isinstance(read, Known):
+        tag, size, known = reply
+        is_whole = size == _count(tag, Structure.OUTLYING)
+        return Reply(
+            _tag(tag)._replace(is_whole=is_whole), [b"" if each else None for each in known]
+        )
     tag, (cursor, values) = reply
     return Reply(_tag(tag), values, int(cursor))

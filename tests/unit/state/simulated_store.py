@@ -10,6 +10,7 @@ from beam_spark_runner.state.remote.key_store import (
     INDEXES,
     Change,
     Chunk,
+    Known,
     Names,
     Opened,
     Packs,
@@ -131,6 +132,9 @@ class SimulatedStore:
                 return Reply(tag, [group.entries[Structure.PACKS].get(name) for name in names])
             case Values(_, names, structure):
                 return Reply(tag, [group.entries[structure].get(name) for name in names])
+            case Known(_, names):
+                outlying = group.entries[Structure.OUTLYING]
+                return Reply(tag, [b"" if name in outlying else None for name in names])
             case Names(_, structure, start, end, limit):
                 found = [
                     member

@@ -16,7 +16,13 @@ from beam_spark_runner.recovery.sweep import keyed_delta_name
 from beam_spark_runner.state import chain
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import CorruptDeltaError
-from beam_spark_runner.state.remote import keyed_delta, keyed_shard, pieces, stored_groups
+from beam_spark_runner.state.remote import (
+    keyed_delta,
+    keyed_shard,
+    pieces,
+    stored_entries,
+    stored_groups,
+)
 from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreError, Structure
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_keys import (
@@ -311,7 +317,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 700)
     monkeypatch.setattr(stored_groups, "_PIECES", 1)
     monkeypatch.setattr(stored_groups, "_PAGE", 3)
-    monkeypatch.setattr(stored_groups, "_AHEAD", 3)
+    monkeypatch.setattr(stored_entries, "_AHEAD", 3)
     monkeypatch.setattr(stored_groups, "LOADED_BYTES", 500)
 
 
