@@ -58,6 +58,10 @@ class RemoteRecords:
         """Load the packs of user keys, as ``store_keys`` encodes them, in one round trip."""
         self._groups.ask(user_keys)
 
+    def ask_values(self, user_keys: Iterable[bytes]) -> None:
+        """Load all that user keys have, in a few round trips; of long values, some MB."""
+        self._groups.ask_values([*dict.fromkeys(user_keys)])
+
     def attempt(self, request: Callable[[], T]) -> Answer[T, Read]:
         """Execute a request on what is loaded. Its changes count only if that is enough.
 

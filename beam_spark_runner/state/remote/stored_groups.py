@@ -18,6 +18,7 @@ from beam_spark_runner.state.remote.key_store import (
     Structure,
     Values,
 )
+from beam_spark_runner.state.remote.keyed_keys import split_user_key
 from beam_spark_runner.state.remote.loaded_packs import LoadedPacks
 from beam_spark_runner.state.remote.loaded_reads import LoadedReads, MissedReadsError, merged
 from beam_spark_runner.state.remote.packs import Pack
@@ -34,6 +35,7 @@ _PAGE = 500  # names or members that are read together
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
 _MAX_VALUES = 2_000  # of any keys that are read together
 _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
+_VALUES_AHEAD_BYTES = 8 << 20  # of values that are read before they are needed
 _PIECES = 8  # pieces of a value that are read together
 
 
@@ -99,6 +101,17 @@ class StoredGroups:
             count = max(1, min(_MAX_VALUES, _VALUES_BYTES * len(some) // (size + 1)))
             loaded += size
 
+    def ask_values(self, user_keys: Sequence[bytes]) -> None:
+        """Load the packs of user keys, and what they have outside of packs, up to some MB."""
+        self.ask(user_keys)
+        reads = [self._all_names(each) for each in user_keys if self.pack(each).outlying]
+        missing = [each for each in reads if not isinstance(self._reads.find(each), list)]
+        if missing:
+            self.load(missing)
+        pages = (found for each in reads if isinstance(found := self._reads.find(each), list))
+        names = (name for page in pages for name in page if name is not None)
+        self.load_values(names, _VALUES_AHEAD_BYTES)
+
     def count(self, structure: Structure) -> int:
         """Return the number of entries of all groups."""
         return sum(each.sizes[structure] for each in self.opened.values())
@@ -162,9 +175,18 @@ class StoredGroups:
             start: The user key and the least name.
             prefix: What all of them begin with: the user key, and the beginning of the name.
         """
-        group = self.group_of(prefix)
-        names = self._names(group, Structure.OUTLYING, max(start, prefix), after(prefix))
+        group, first = self.group_of(prefix), max(start, prefix)
+        known = self._reads.find(self._all_names(split_user_key(prefix).user_key))
+        if isinstance(known, list) and len(known) < _PAGE:
+            found = [each for each in known if each is not None and each.startswith(prefix)]
+            return self.with_values(group, (each for each in found if each >= first))
+        names = self._names(group, Structure.OUTLYING, first, after(prefix))
         return self.with_values(group, names)
+
+    def _all_names(self, user_key: bytes) -> Names:
+        """Return the read of the first outlying records of a user key, normally of all."""
+        group = self.group_of(user_key)
+        return Names(group, Structure.OUTLYING, user_key, after(user_key), _PAGE)
 
     def members(self, structure: Structure, start: bytes) -> Iterator[bytes]:
         """Yield the members of an index, of all groups, in their order.

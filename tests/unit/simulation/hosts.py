@@ -233,6 +233,7 @@ class Attempt:
             lists_holds=True,
             own_transform="counter" if stage == COUNTED else "",
             ask=keyed.records.ask,
+            ask_due=keyed.records.ask_values,
         )
 
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:

@@ -209,6 +209,9 @@ class Walk:
     def read(self) -> None:
         key = self._record()
         attempt = self._attempt_for(group_in(key))
+        if self.random.random() < 0.3:
+            keys = [each for each in USER_KEYS if group_in(KEYS.of_key(each)) in attempt.groups]
+            attempt.shard.records.ask_values(map(KEYS.user_key, keys))
         assert attempt.shard.records.get(key) == attempt.content.get(key)
         prefix = self.random.choice([each for each in PREFIXES if key.startswith(each)])
         found = list(attempt.shard.records.scan(prefix, key))

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing_extensions import override
 
 from beam_spark_runner.recovery.heads import KeyedHead
+from beam_spark_runner.semantics.timers import Domain
+from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import Packs, Read, Reply, Values
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.store_keys import StoreKeys, numbered
 from tests.unit.state.simulated_store import SimulatedStore
 from tests.unit.state.test_keyed_shards import Files, name_of
@@ -129,3 +132,33 @@ def test_a_shard_is_empty_once_all_records_of_keys_are_deleted(tmp_path: Path) -
         task.seal(shard)
     with task.opened() as shard:
         assert not [*shard.records.scan(KEYS.stage)]
+
+
+def test_the_values_of_windows_that_are_due_are_read_together(tmp_path: Path) -> None:
+    task = Task(tmp_path)
+    values = {each: each * 1_000 for each in USER_KEYS}
+
+    def state_of(shard: KeyedShard) -> StoredState:
+        records = shard.records
+        return StoredState(
+            *(records, 0, lambda *_: 1),
+            lists_holds=True,
+            ask=records.ask,
+            ask_due=records.ask_values,
+        )
+
+    def window(key: bytes) -> Bag:
+        return Bag(Cell("step", "window", b"w", key))
+
+    with task.opened() as shard:
+        state = state_of(shard)
+        for key, value in values.items():
+            state.append(window(key), value)
+            due = StoredTimer("", "", b"w", Domain.EVENT_TIME, 5, 5, b"")
+            state.set_timers("step", key, [due])
+        task.seal(shard)
+    with task.opened() as shard:
+        state = state_of(shard)
+        found = {key: state.whole(window(key)) for _, key in state.due(10, 0)}
+        assert found == values
+        assert len(task.store.trips) <= 8
