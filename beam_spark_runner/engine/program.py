@@ -216,6 +216,7 @@ class ShardLocations:
         tasks_sync: tasks sync their files; if not, the driver does, before a manifest names them.
         store: settings of clients of object stores and HDFS, see ``UrlFolder``.
         state_store: where keys are, in place of the shards. None: they are in shards.
+        pack_cache_bytes: of what a worker has read from there and keeps for its next tasks.
     """
 
     lineage: str
@@ -225,6 +226,7 @@ class ShardLocations:
     tasks_sync: bool = True
     store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets may be among them
     state_store: StateStoreAddress | None = None
+    pack_cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

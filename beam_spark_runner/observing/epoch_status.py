@@ -104,6 +104,8 @@ class EpochStatus:
         steps: The status of each step, by name.
         stored_bytes: The sizes of the local copies of shards, by the names of the steps that
             share the shards of a level.
+        group_bytes: The largest groups of keys that were read as a whole from a state store,
+            likewise.
     """
 
     epoch: int
@@ -114,6 +116,7 @@ class EpochStatus:
     slowest: tuple[str, int] = ("", 0)
     steps: Mapping[str, StepStatus] = field(default_factory=dict)
     stored_bytes: Mapping[str, int] = field(default_factory=dict)
+    group_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def last_step(self) -> str | None:
         """Return the step with the least output watermark; None: all are at the end of time.

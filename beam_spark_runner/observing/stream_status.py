@@ -91,6 +91,7 @@ class StreamStatus:
             slowest=slowest,
             steps=statuses,
             stored_bytes=self._stored_bytes(reports),
+            group_bytes=self._group_bytes(reports),
         )
 
     def _of_stage(
@@ -145,6 +146,14 @@ class StreamStatus:
             if report.shard is not None:
                 name = self._storing[report.level]
                 sizes[name] = sizes.get(name, 0) + report.shard.stored_bytes
+        return sizes
+
+    def _group_bytes(self, reports: Sequence[Report]) -> Mapping[str, int]:
+        sizes: dict[str, int] = {}
+        for report in reports:
+            if report.shard is not None and report.shard.group_bytes:
+                name = self._storing[report.level]
+                sizes[name] = max(sizes.get(name, 0), report.shard.group_bytes)
         return sizes
 
 

@@ -11,6 +11,7 @@ from beam_spark_runner.observing.epoch_status import (
     HoldReason,
     StepStatus,
 )
+from beam_spark_runner.observing.large_groups import LargeGroups, text_of_group
 from beam_spark_runner.observing.slow_epochs import TIMES, SlowEpochs
 from beam_spark_runner.observing.unchanged_values import UnchangedValues
 
@@ -130,7 +131,9 @@ RULES = (
 
 
 class StreamWarnings:
-    """Warns of the conditions of ``RULES`` and of slow epochs, once of each cause.
+    """Warns of the conditions of ``RULES``, of slow epochs, and of large groups of keys.
+
+    It warns once of each cause.
 
     Args:
         warn: Is called with the text of each warning.
@@ -144,6 +147,7 @@ class StreamWarnings:
             (rule, UnchangedValues()) for rule in RULES
         )
         self._slow = SlowEpochs(interval_us)
+        self._groups = LargeGroups()
 
     def after_epoch(self, status: EpochStatus, now_s: float) -> None:
         """Warn according to the status of an epoch; ``now_s`` is the monotonic clock."""
@@ -151,6 +155,8 @@ class StreamWarnings:
             self._apply(rule, unchanged, status, now_s)
         if self._slow.is_slow(status):
             self._warn(slow_text(status, self._interval_us))
+        for found in self._groups.after_epoch(status):
+            self._warn(text_of_group(*found))
 
     def while_idle(self, status: EpochStatus, now_s: float) -> None:
         """Warn while no epoch is due; ``status`` is that of the last one."""

@@ -35,6 +35,8 @@ from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
 from beam_spark_runner.options.state_store_options import (
+    DEFAULT_STORE_CACHE_MB,
+    cache_bytes,
     in_flight_limits,
     leaves_requests,
     state_store,
@@ -126,6 +128,7 @@ class RunnerConfig:
     previous_worker_recovery_timeout_s: float = DEFAULT_PREVIOUS_WORKER_S
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for such URLs
     state_store: StateStoreAddress | None = None  # of a streaming pipeline
+    state_store_cache_bytes: int = DEFAULT_STORE_CACHE_MB << 20  # --state_store_cache_mb
     in_flight: FlightLimits = FLIGHT_LIMITS  # --async_state_…
     leaves_requests: bool = False  # --unaligned_state_requests
     savepoint_path: str | None = None  # from which a streaming pipeline starts
@@ -241,6 +244,7 @@ class RunnerConfig:
                 getattr(values, "state_store", None),
                 getattr(values, "state_store_password_file", None),
             ),
+            state_store_cache_bytes=cache_bytes(values),
             in_flight=in_flight_limits(values),
             leaves_requests=leaves_requests(values),
             savepoint_path=checkpoint_folder(

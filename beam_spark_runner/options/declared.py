@@ -12,6 +12,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS
+from beam_spark_runner.options.state_store_options import DEFAULT_STORE_CACHE_MB
 
 DEFAULT_ROUND_BUDGET_S = 2
 DEFAULT_MIN_PAUSE_S = 180
@@ -200,6 +201,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FILE",
         "help": "A file with the password of --state_store, on this machine and all executors. The "
         "name of the user is part of the URL (redis://USER@HOST).",
+    },
+    "state_store_cache_mb": {
+        "type": int,
+        "metavar": "MEGABYTES",
+        "help": "With --state_store: the memory of each Python worker for keys that its last tasks "
+        f"have read or changed, for its next ones; 0: none. Default: {DEFAULT_STORE_CACHE_MB}.",
     },
     "async_state_total_buffer_size": {
         "type": int,

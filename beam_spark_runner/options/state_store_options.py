@@ -7,7 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
 from beam_spark_runner.core.store_address import StateStoreAddress
-from beam_spark_runner.options.values import MAX_SECONDS, positive
+from beam_spark_runner.options.values import MAX_BYTES, MAX_SECONDS, positive
+
+DEFAULT_STORE_CACHE_MB = 64
+"""The megabytes of keys that a worker keeps in memory between its tasks."""
 
 _MAX_RECORDS = 1_000_000
 _SCHEMES = ("redis", "rediss", "unix")
@@ -55,6 +58,26 @@ def state_store(url: str | None, password_file: str | None) -> StateStoreAddress
             "needs the client of Redis: pip install 'beam-spark-runner[redis]', on all machines",
         )
     return StateStoreAddress(url, password_file or None)
+
+
+def cache_bytes(values: argparse.Namespace) -> int:
+    """Return how many bytes of keys a worker keeps in memory between its tasks.
+
+    Raises:
+        OptionsError: The value is wrong, or there is no state store.
+    """
+    given = getattr(values, "state_store_cache_mb", None)
+    if given is None:
+        return DEFAULT_STORE_CACHE_MB << 20
+    most = MAX_BYTES >> 20
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
+        raise OptionsError(
+            "state_store_cache_mb",
+            f"must be a whole number of megabytes, 0 to {most}, not {given!r:.100}",
+        )
+    if not getattr(values, "state_store", None):
+        raise OptionsError("state_store_cache_mb", "has no effect without a --state_store")
+    return given << 20
 
 
 def in_flight_limits(values: argparse.Namespace) -> FlightLimits:

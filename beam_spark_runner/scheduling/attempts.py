@@ -98,6 +98,7 @@ class ShardReport:
         was_rebuilt: Whether the shard was rebuilt, for lack of a local copy that could be used.
         stored_bytes: The size of the local copy's pages that are in use.
         keyed: Of each stage of the level whose keys are in the state store.
+        group_bytes: The size of the largest group of keys that was read there as a whole.
     """
 
     epoch: int
@@ -112,6 +113,7 @@ class ShardReport:
     was_rebuilt: bool = False
     stored_bytes: int = 0
     keyed: tuple[KeyedReport, ...] = ()
+    group_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class StoredState:
         own_transform: See ``StoreKeys``.
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
+        ask_due: Likewise, for keys that are due. None: as ``ask`` does.
         batches: Executes requests of many keys together; also an attribute. None: nothing does.
     """
 
@@ -57,10 +58,12 @@ class StoredState:
         lists_holds: bool = False,
         own_transform: str = "",
         ask: Callable[[Iterable[bytes]], None] | None = None,
+        ask_due: Callable[[Iterable[bytes]], None] | None = None,
         batches: Batches | None = None,
     ) -> None:
         self._records = records
         self._lists_holds, self._ask, self.batches = lists_holds, ask, batches
+        self._ask_due = ask_due or ask
         self._keys = StoreKeys(stage, own_transform)
         self._cells = StoredCells(records, self._keys, count_values, page_bytes)
         self._read_last: _OwnedTimers | None = None  # None: they have changed
@@ -176,8 +179,8 @@ class StoredState:
             for number, (record, coded) in enumerate(self._records.scan(self._keys.due_in(domain))):
                 if self._keys.due_time(record) > until_us[domain]:
                     break
-                if self._ask is not None and number % _ASKED == 0:
-                    self._ask_for_due(domain, record, until_us[domain])
+                if self._ask_due is not None and number % _ASKED == 0:
+                    self._ask_for_due(self._ask_due, domain, record, until_us[domain])
                 owner = store_pb2.TimerOwner.FromString(coded)
                 place = self._keys.transform_of(owner.transform), owner.key
                 if place in remaining:
@@ -195,10 +198,13 @@ class StoredState:
             return self.timers(transform, key)
         return self.batches.attempt(lambda: self.timers(transform, key)).result
 
-    def _ask_for_due(self, domain: bytes, first: bytes, until_us: int) -> None:
+    def _ask_for_due(
+        self, ask: Callable[[Iterable[bytes]], None], domain: bytes, first: bytes, until_us: int
+    ) -> None:
         """Load the keys of the next due timers.
 
         Args:
+            ask: Loads them.
             domain: The domain of the timers.
             first: The record of the first one, in the index.
             until_us: The time until which timers are due.
@@ -208,7 +214,8 @@ class StoredState:
             self._records.scan(self._keys.due_in(domain), first),
         )
         coded = itertools.islice((coded for _, coded in due), _ASKED)
-        self.ask(store_pb2.TimerOwner.FromString(each).key for each in coded)
+        keys = (store_pb2.TimerOwner.FromString(each).key for each in coded)
+        ask(map(self._keys.user_key, keys))
 
     def all_timers(self) -> Iterator[tuple[str, bytes, Sequence[StoredTimer]]]:
         """Yield each transform and key that have timers, with these timers."""

@@ -31,6 +31,7 @@ _ROUNDS = 6  # the first one finds no keys, and the second one warms up
 _WARM = 2
 _AFTER_ALL = 1_000_000  # event time, in seconds
 _MS = 1e-3
+_NOTHING_KEPT = "--state_store_cache_mb=0"
 
 
 class Moment(NamedTuple):
@@ -144,15 +145,19 @@ def rates(port: int, folder: Path, arguments: argparse.Namespace) -> None:
 
     count, few = arguments.keys, arguments.single_keys
     local = measured("on the local disk", count)
-    near = measured("in the store", count, address(port))
+    near = measured("in the store", count, address(port), _NOTHING_KEPT)
+    measured("in the store and in memory", count, address(port))
     with delaying_proxy(port, 1 * _MS) as proxy:
-        at_1 = measured("at 1 ms", count, address(proxy))
+        at_1 = measured("at 1 ms", count, address(proxy), _NOTHING_KEPT)
         with one_at_a_time():
-            single = measured("at 1 ms, one read at a time", few, address(proxy))
+            reads = "at 1 ms, one read at a time"
+            single = measured(reads, few, address(proxy), _NOTHING_KEPT)
     with delaying_proxy(port, 10 * _MS) as proxy:
-        at_10 = measured("at 10 ms", count, address(proxy))
+        at_10 = measured("at 10 ms", count, address(proxy), _NOTHING_KEPT)
+        kept = measured("at 10 ms, and in memory", count, address(proxy))
     print(f"at 1 ms, reading ahead: {single / at_1:.0f} times the rate of one read at a time")
     print(f"at 10 ms: {at_1 / at_10:.0%} of the rate at 1 ms")
+    print(f"at 10 ms, in memory: {at_10 / kept:.1f} times the rate of reads")
     print(f"without delay: {local / near:.0%} of the rate of the local disk")
 
 

@@ -171,6 +171,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
             )
             for each in proto.keyed
         ),
+        group_bytes=proto.group_bytes,
     )
 
 

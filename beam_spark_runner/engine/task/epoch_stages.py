@@ -29,7 +29,7 @@ from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.stored_in_flight import has_left
 from beam_spark_runner.harness.waiting import WAITING
-from beam_spark_runner.plan.model import Stored
+from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.monitoring import drained_timers_counter, lateness_counter
 from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
@@ -134,6 +134,7 @@ class EpochStages(OpenStages):
         stores = [self.store_of(program)]
         shard = self._keyed.get(program.stage)
         if shard is not None:
+            groups = program.input.delivery is Delivery.GROUP_BY_KEY
             stores.append(
                 StoredState(
                     shard.records,
@@ -142,6 +143,8 @@ class EpochStages(OpenStages):
                     lists_holds=True,
                     own_transform=program.in_epochs.keyed_transform,
                     ask=shard.records.ask,
+                    # Of a window that is due, all values are read; of a timer, maybe none.
+                    ask_due=shard.records.ask_values if groups else None,
                     batches=shard.batches,
                 )
             )

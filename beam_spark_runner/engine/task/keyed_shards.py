@@ -14,16 +14,29 @@ from beam_spark_runner.engine.program import LevelProgram, ShardLocations
 from beam_spark_runner.recovery.heads import DeltaId, EarlierHead, Head, KeyedHead, Part
 from beam_spark_runner.recovery.sweep import keyed_delta_name
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.delta_files import DeltaFiles
+from beam_spark_runner.state.remote.kept_deltas import KeptDeltas
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.loaded_packs import PackCache, PackCacheAt, PackPlace
+from beam_spark_runner.storage.urls import is_url
+
+_KEPT = "keyed-deltas"  # of the folder of local copies
 
 
 @contextlib.contextmanager
 def open_keyed_shards(
-    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, cache: PackCache
 ) -> Iterator[Mapping[StageId, KeyedShard]]:
-    """Open the keys of a level and partition that are in the state store, by their stages."""
+    """Open the keys of a level and partition that are in the state store, by their stages.
+
+    Args:
+        program: The program of the task.
+        epoch: The epoch, as its driver describes it.
+        partition: The partition.
+        cache: What the last tasks of this worker have read.
+    """
     places = program.shards
     found: dict[StageId, KeyedShard] = {}
     if places.state_store is None:
@@ -44,6 +57,10 @@ def open_keyed_shards(
                 groups_of(partition, places.key_groups, program.partitions),
                 scratch_folder(places),
                 is_shared=program.limits.harnesses is not None,
+                cache=cache.at(
+                    PackPlace(places.state_store.url, epoch.namespace, number, partition),
+                    places.pack_cache_bytes,
+                ),
             )
             found[stage.stage] = opened.enter_context(shard)
         yield found
@@ -61,7 +78,10 @@ def keyed_deltas(
         head: The head of the checkpoint.
     """
     name_of = functools.partial(_name_of, places.lineage, number)
-    return KeyedDeltas(folder_of_epochs(places), name_of, partition, head)
+    files: DeltaFiles = folder_of_epochs(places)
+    if places.local is None or is_url(places.deltas):  # else they are on this machine anyway
+        files = KeptDeltas(files, scratch_folder(places) / _KEPT)
+    return KeyedDeltas(files, name_of, partition, head)
 
 
 def keyed_shard(
@@ -73,6 +93,7 @@ def keyed_shard(
     scratch: Path,
     *,
     is_shared: bool = False,
+    cache: PackCacheAt | None = None,
 ) -> KeyedShard:
     """Open the keys of a stage and partition in the state store; see ``KeyedShard``.
 
@@ -84,11 +105,14 @@ def keyed_shard(
         groups: The groups of the partition.
         scratch: A folder on the local disk.
         is_shared: See ``KeyedShard``.
+        cache: See ``KeyedShard``.
     """
     if places.state_store is None:
         raise InvariantError("there is no state store")
     store = key_store(places.state_store, namespace, number)
-    return KeyedShard(store, groups, places.key_groups, deltas, scratch, is_shared=is_shared)
+    return KeyedShard(
+        store, groups, places.key_groups, deltas, scratch, is_shared=is_shared, cache=cache
+    )
 
 
 def keyed_report(number: int, head: KeyedHead) -> reports_pb2.KeyedReport:

@@ -42,6 +42,7 @@ from beam_spark_runner.engine.task.task_output import TaskOutput
 from beam_spark_runner.engine.task.task_shard import open_shard_of, row_file, seal
 from beam_spark_runner.engine.worker.runtime import JobRuntime, worker
 from beam_spark_runner.harness.program_folders import extend_import_path, working_in
+from beam_spark_runner.state.remote.loaded_packs import PackCache
 
 _LOGGER = logging.getLogger(__name__)
 _THREAD = "beam-bundle"
@@ -180,7 +181,7 @@ class LevelTask:
                     if self._output.is_abandoned:
                         raise AbandonedError
                     if isinstance(stages, EpochStages):
-                        infos = self._process_epoch(task_input, stages, report)
+                        infos = self._process_epoch(task_input, stages, report, job.packs)
                         report.monitoring_infos.extend(infos)
                     elif self._stored is not None:
                         self._process_and_store(self._stored, task_input, stages, report)
@@ -296,7 +297,11 @@ class LevelTask:
         return frozenset(sent.get(self._partition, ()))
 
     def _process_epoch(
-        self, task_input: TaskInput, stages: EpochStages, report: reports_pb2.TaskReport
+        self,
+        task_input: TaskInput,
+        stages: EpochStages,
+        report: reports_pb2.TaskReport,
+        packs: PackCache,
     ) -> list[bytes]:
         """Run the stages over the input and the data in their shard, and seal the shard.
 
@@ -317,7 +322,9 @@ class LevelTask:
                     row_file(self._program, epoch, report.partition, self._attempt)
                 )
             shard = opened.enter_context(open_shard_of(self._program, epoch, report.partition))
-            keyed = opened.enter_context(open_keyed_shards(self._program, epoch, report.partition))
+            keyed = opened.enter_context(
+                open_keyed_shards(self._program, epoch, report.partition, packs)
+            )
             stages.begin(epoch, marks.watermarks_us, shard, keyed)
             infos = self._run_stages(task_input, stages)
             if self._file is not None:

@@ -91,6 +91,7 @@ def seal(
         was_rebuilt=was_rebuilt,
         stored_bytes=stored_bytes,
         keyed=keyed_reports,
+        group_bytes=max((each.largest_group_bytes for each in keyed.values()), default=0),
     )
 
 

@@ -39,6 +39,7 @@ from beam_spark_runner.harness.main_classes import MainModule
 from beam_spark_runner.harness.remote.remote_stage import RemoteStage
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.portable.window_mapping import SideWindow
+from beam_spark_runner.state.remote.loaded_packs import PackCache
 
 MAX_IDLE_S = 300.0
 """A job without a task for so long counts as ended."""
@@ -60,6 +61,9 @@ class JobRuntime:
         program: the program of any task of the job.
         cache: decoded values of side inputs, of all jobs.
         on_end: is called from another thread when the driver says that the job has ended.
+
+    Attributes:
+        packs: what the last tasks have read from a state store.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class JobRuntime:
     ) -> None:
         self.job_id = program.job_id
         self.idle_since_s = 0.0
+        self.packs = PackCache()
         self._options = JobOptions(program.limits.options_json)
         self._classes = DynamicClasses()
         self._main = MainModule(program.limits.main_classes)

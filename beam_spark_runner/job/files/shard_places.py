@@ -69,6 +69,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         tasks_sync=not is_local or is_url(deltas),
         store=settings_of_tasks(deltas, config.store_settings),
         state_store=config.state_store,
+        pack_cache_bytes=config.state_store_cache_bytes,
     )
 
 

@@ -1,6 +1,6 @@
 """What the runner needs of a state store: a copy of keyed records that all hosts share.
 
-Records are in *groups*, the key groups of a stage. A group has five structures, and a *tag* with
+Records are in *groups*, the key groups of a stage. A group has six structures, and a *tag* with
 the version of their content, see ``recovery.copies``. Each read returns the tag, too: what was read
 counts only if the tag is the expected one. A group is changed only by the changes of a committed
 version, on the condition of its tag.
@@ -45,20 +45,26 @@ class OvertakenError(StoredDataError):
 
 
 class Structure(enum.Enum):
-    """A structure of a group, in the order in which slices go through them."""
+    """A structure of a group."""
 
     CLOCK = b"c"  # due times in processing time: members in the order of bytes
     EVENT = b"e"  # likewise in event time
     HOLDS = b"h"  # likewise, of the output watermark
     PACKS = b"k"  # packs by user key
-    OUTLYING = b"o"  # values of outlying records, in the order of their names
+    OUTLYING = b"o"  # values of outlying records, in the order of their names; of long ones,
+    PIECES = b"p"  # the first pieces are there, and the others are here: see ``pieces``
 
 
 INDEXES = (Structure.CLOCK, Structure.EVENT, Structure.HOLDS)
+SLICED = (*INDEXES, Structure.PACKS, Structure.OUTLYING)
+"""The structures of deltas, in the order in which slices go through them."""
 
 
 class Change(NamedTuple):
     """A change of an entry. It is absolute: to make it twice is to make it once.
+
+    With an outlying record, the store changes its pieces: it removes those that the new value does
+    not have.
 
     Attributes:
         structure: The structure of the entry.
@@ -93,7 +99,15 @@ class Packs(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Reads outlying records by their names."""
+    """Reads outlying records, or further pieces of their values, by their names."""
+
+    group: int
+    names: Sequence[bytes]
+    structure: Structure = Structure.OUTLYING
+
+
+class Known(NamedTuple):
+    """Reads which outlying records exist, without their values."""
 
     group: int
     names: Sequence[bytes]
@@ -129,7 +143,7 @@ class PacksFrom(NamedTuple):
     cursor: int
 
 
-Read: TypeAlias = Packs | Values | Names | PacksFrom
+Read: TypeAlias = Packs | Values | Known | Names | PacksFrom
 
 
 class Reply(NamedTuple):
@@ -137,8 +151,9 @@ class Reply(NamedTuple):
 
     Attributes:
         tag: The tag of the group at that moment.
-        values: Of ``Packs`` and ``Values``: for each name the value, or None. Of ``Names``: the
-            names. Of ``PacksFrom``: names and values in turn; a pack may come twice.
+        values: Of ``Packs`` and ``Values``: for each name the value, or None; of ``Known``
+            likewise, but an empty value. Of ``Names``: the names. Of ``PacksFrom``: names
+            and values in turn; a pack may come twice.
         cursor: Of ``PacksFrom``: for the next read; 0: there are no more packs.
     """
 

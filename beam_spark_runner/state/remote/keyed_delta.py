@@ -7,6 +7,7 @@ the content of their version, so that it does no harm to apply more than the cha
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,9 +33,11 @@ from beam_spark_runner.state.delta import (
     read_keyed_end,
 )
 from beam_spark_runner.state.delta_files import DeltaFiles
+from beam_spark_runner.state.remote.kept_deltas import KeptDeltas
 from beam_spark_runner.state.remote.key_store import Change, Chunk
 from beam_spark_runner.state.remote.keyed_keys import delta_key, split_delta_key
-from beam_spark_runner.state.stored_deltas import changes_of, reading
+from beam_spark_runner.state.remote.pieces import divided
+from beam_spark_runner.state.stored_deltas import ShardStorageError, changes_of, reading
 
 _FIRST = SliceStart(0, b"")
 
@@ -166,9 +169,7 @@ class KeyedDeltas:
             ShardStorageError: It cannot be read.
         """
         chain = self._written_in[version]
-        with changes_of(
-            self._files.open, self._name_of(chain.partition, version), version
-        ) as found:
+        with self._changes_of(self._name_of(chain.partition, version), version) as found:
             records = itertools.islice(found, chain.end.changes) if is_direct else found
             yield from map(_change_of, records)
 
@@ -226,7 +227,7 @@ class KeyedDeltas:
         first = first_to_merge(chain, writer.size)
         # Newest first: the first record of an entry is its content.
         for link in reversed(chain[first:]):
-            with changes_of(self._files.open, self.name(link.version), link.version) as found:
+            with self._changes_of(self.name(link.version), link.version) as found:
                 for key, value in found:
                     if keys.add(key, writer.size):
                         _write(writer, key, value)
@@ -242,11 +243,31 @@ class KeyedDeltas:
     def _read(self, partition: int, head: DeltaId) -> KeyedChain:
         version = ShardVersion(*head)
         name = self._name_of(partition, version)
-        with reading(self._files.open, name) as stream:
+        with self._again_if_kept(name), reading(self._files.open, name) as stream:
             links, end = read_chain(stream, name), read_keyed_end(stream, name)
         if head_of(links) != version or end.known[-1:] != (version,):
             raise CorruptDeltaError(name, f"it is that of {head_of(links)}")
         return KeyedChain(partition, links, end)
+
+    @contextmanager
+    def _changes_of(
+        self, name: str, version: ShardVersion
+    ) -> Iterator[Iterator[tuple[bytes, bytes | None]]]:
+        with self._again_if_kept(name), changes_of(self._files.open, name, version) as found:
+            yield found
+
+    @contextmanager
+    def _again_if_kept(self, name: str) -> Iterator[None]:
+        """Remove a damaged file from this host, and have the epoch repeated.
+
+        Some of its changes may have been applied, so that it is not enough to read another file.
+        """
+        try:
+            yield
+        except CorruptDeltaError as error:
+            if isinstance(self._files, KeptDeltas) and self._files.forget(name):
+                raise ShardStorageError(name, f"this host's copy of it: {error}") from error
+            raise
 
     def _content(
         self, chain: KeyedChain, groups: Collection[int], later: Sequence[KeyedChain]
@@ -301,13 +322,12 @@ def chunks_of(
         indexes[group] += 1
         return made
 
-    for group, change in changes:
-        if group not in collected:
-            continue
-        collected[group].append(change)
-        sizes[group] += len(change.name) + len(change.value or b"")
-        if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
-            yield chunk(group, is_last=False)
+    for group, whole in changes:
+        for change in divided(whole) if group in collected else ():
+            collected[group].append(change)
+            sizes[group] += len(change.name) + len(change.value or b"")
+            if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
+                yield chunk(group, is_last=False)
     for group in expected:
         yield chunk(group, is_last=True)
 

@@ -31,9 +31,12 @@ from beam_spark_runner.state.remote.keyed_delta import (
     chunks_of,
     write_change,
 )
+from beam_spark_runner.state.remote.loaded_packs import LoadedPacks, PackCacheAt
 from beam_spark_runner.state.remote.locked_records import LockedRecords
 from beam_spark_runner.state.remote.overlay import Overlay
+from beam_spark_runner.state.remote.pieces import divided
 from beam_spark_runner.state.remote.remote_records import RemoteRecords
+from beam_spark_runner.state.remote.stored_entries import StoredEntries
 from beam_spark_runner.state.remote.stored_groups import StoredGroups
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
@@ -54,6 +57,7 @@ class KeyedShard:
         deltas: The deltas, up to the head of the checkpoint.
         scratch: A folder on the local disk.
         is_shared: Whether a second thread uses the records: one that answers an SDK harness.
+        cache: The packs of the worker's last tasks; None: they are not kept.
 
     Attributes:
         records: The records, with the changes of this attempt.
@@ -76,19 +80,30 @@ class KeyedShard:
         scratch: Path,
         *,
         is_shared: bool = False,
+        cache: PackCacheAt | None = None,
     ) -> None:
         self._store, self._deltas, self._scratch = store, deltas, scratch
+        self._cache = cache
         self.was_rebuilt = False
         self._opened = self._advance(groups)
+        loaded, own = LoadedPacks(), deltas.head.own
+        if cache is not None and own is not None:
+            loaded = cache.take(own.delta)
         self._content = StoredGroups(
-            store, self._opened, key_groups, self._is_current, self._advance
+            store, self._opened, key_groups, self._is_current, self._advance, loaded
         )
+        self._entries = StoredEntries(self._content)
         self._overlay = Overlay(scratch)
         self._changed_records = RemoteRecords(self._content, self._overlay)
         self.records: RemoteRecords | LockedRecords = self._changed_records
         self.batches = None if is_shared else self._changed_records
         if is_shared:
             self.records = LockedRecords(self._changed_records)
+
+    @property
+    def largest_group_bytes(self) -> int:
+        """See ``StoredEntries``."""
+        return self._entries.largest_group_bytes
 
     def __enter__(self) -> "KeyedShard":
         return self
@@ -113,6 +128,7 @@ class KeyedShard:
         if self._deltas.has(version):
             raise InvariantError(f"{name} is sealed twice")
         if not self._changed_records.has_changed:
+            self._keep_packs(self._deltas.head)
             return self._deltas.head
         writer = None
         try:
@@ -124,7 +140,12 @@ class KeyedShard:
         finally:
             if writer is not None:
                 writer.abandon()
+        self._keep_packs(head)
         return head
+
+    def _keep_packs(self, head: KeyedHead) -> None:
+        if self._cache is not None and head.own is not None:
+            self._cache.keep(head.own.delta, self._content.loaded)
 
     def _write(self, writer: DeltaWriter, version: ShardVersion) -> KeyedHead:
         merging = MergedKeys()
@@ -140,7 +161,7 @@ class KeyedShard:
         """Add a slice of as many bytes as were changed; return where the next one begins."""
         full = 2 * writer.size
         for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
-            for place, group, entry in self._content.entries(first):
+            for place, group, entry in self._entries.entries(first, full - writer.size):
                 if end is not None and place >= end:
                     break
                 if writer.size >= full:
@@ -229,12 +250,13 @@ class KeyedShard:
     def _install(self, new: Mapping[int, Installation]) -> None:
         collected: dict[int, list[Change]] = {group: [] for group in new}
         sizes = dict.fromkeys(new, 0)
-        for group, change in self._deltas.content(new.keys()):
-            collected[group].append(change)
-            sizes[group] += len(change.name) + len(change.value or b"")
-            if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
-                new[group].add(collected[group])
-                collected[group], sizes[group] = [], 0
+        for group, whole in self._deltas.content(new.keys()):
+            for change in divided(whole):
+                collected[group].append(change)
+                sizes[group] += len(change.name) + len(change.value or b"")
+                if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:
+                    new[group].add(collected[group])
+                    collected[group], sizes[group] = [], 0
         for group, changes in collected.items():
             if changes:
                 new[group].add(changes)

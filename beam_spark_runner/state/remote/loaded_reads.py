@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.state.remote.key_store import Names, Packs, Read, Values
+from beam_spark_runner.state.remote.key_store import Known, Names, Packs, Read, Values
 
 _ENTRY_BYTES = 150  # of memory, in addition to the content
 
@@ -72,13 +72,13 @@ class LoadedReads:
 
 
 def merged(reads: Sequence[Read]) -> Iterator[Read]:
-    """Yield as few reads as return the same: one for all values of a group, and for its packs."""
-    names: dict[tuple[type[Values] | type[Packs], int], dict[bytes, None]] = {}
+    """Yield as few reads as return the same: one for each kind of names of a group."""
+    names: dict[tuple[type[Values | Packs | Known], int], dict[bytes, None]] = {}
     pages: dict[Names, None] = {}
     for read in reads:
         if isinstance(read, Names):
             pages[read] = None
-        elif isinstance(read, Values | Packs):
+        elif isinstance(read, Values | Packs | Known):
             names.setdefault((type(read), read.group), {}).update(dict.fromkeys(read.names))
         else:
             raise InvariantError(f"a request has missed {read!r}")

@@ -48,6 +48,11 @@ class LockedRecords:
         with self._using:
             self._records.ask(user_keys)
 
+    def ask_values(self, user_keys: Iterable[bytes]) -> None:
+        """See ``RemoteRecords``."""
+        with self._using:
+            self._records.ask_values(user_keys)
+
     def delete_prefix(self, prefix: bytes) -> None:
         """See ``SortedRecords``."""
         with self._using:

@@ -1,29 +1,30 @@
 """The scripts that a Redis server executes, each as a whole.
 
-A group has five keys, whose names begin with a *base* that is the same for all of them: ``base``,
+A group has seven keys, whose names begin with a *base* that is the same for all of them: ``base``,
 a hash of packs, of which the field with the empty name is the tag; ``base:o``, a hash of outlying
-values; ``base:n``, a sorted set of their names; ``base:c``, ``base:e`` and ``base:h``, sorted sets
-of due times and holds. All members have the score 0, so that they are in the order of bytes. A
-member of an index is a name and a value; no name is the beginning of another one, and no value
-begins with the greatest byte.
+values; ``base:p``, one of their further pieces; ``base:n``, a sorted set of their names;
+``base:c``, ``base:e`` and ``base:h``, sorted sets of due times and holds. All members have the
+score 0, so that they are in the order of bytes. A member of an index is a name and a value; no name
+is the beginning of another one, and no value begins with the greatest byte.
 
 The first keys of a script are bases. In a Cluster, all other keys of the groups follow, so that a
 node executes it only if it has all of them, or none of them exists elsewhere.
 
 A tag is text: the complete version, the version that is being applied, its mode, the number of its
-next chunk, and the numbers of packs, outlying values, and members of the three indexes, each
-followed by a vertical bar.
+next chunk, and the numbers of packs, outlying values, members of the three indexes, and further
+pieces, each followed by a vertical bar.
 """
 
 _TAG = """
-local SUFFIXES = {k = '', o = ':o', n = ':n', c = ':c', e = ':e', h = ':h'}
-local COUNTED = {k = 5, o = 6, c = 7, e = 8, h = 9}
+local SUFFIXES = {k = '', o = ':o', n = ':n', c = ':c', e = ':e', h = ':h', p = ':p'}
+local COUNTED = {k = 5, o = 6, c = 7, e = 8, h = 9, p = 10}
+local COUNTS = 6
 local function parts_of(tag)
   local parts = {}
-  for part in string.gmatch(tag or '||||0|0|0|0|0|', '([^|]*)|') do
+  for part in string.gmatch(tag or '||||0|0|0|0|0|0|', '([^|]*)|') do
     parts[#parts + 1] = part
   end
-  for i = 5, 9 do parts[i] = tonumber(parts[i]) end
+  for i = 5, 4 + COUNTS do parts[i] = tonumber(parts[i]) end
   return parts
 end
 local function text_of(parts)
@@ -42,17 +43,36 @@ local function sizes_of(base)
   local outlying = redis.call('HLEN', base .. ':o')
   if redis.call('ZCARD', base .. ':n') ~= outlying then outlying = -1 end
   return {packs, outlying, redis.call('ZCARD', base .. ':c'), redis.call('ZCARD', base .. ':e'),
-    redis.call('ZCARD', base .. ':h')}
+    redis.call('ZCARD', base .. ':h'), redis.call('HLEN', base .. ':p')}
 end
 """
 
 _CHANGE = """
+local function number_in(coded)
+  local a, b, c, d = string.byte(coded, 1, 4)
+  return ((a * 256 + b) * 256 + c) * 256 + d
+end
+local function coded_number(number)
+  local function digit(unit) return math.floor(number / unit) % 256 end
+  return string.char(digit(16777216), digit(65536), digit(256), digit(1))
+end
+local function remove_pieces(base, parts, name, value)
+  if parts[COUNTED.p] <= 0 then return end
+  local old = redis.call('HGET', base .. ':o', name)
+  for number = (value and number_in(value) or 0) + 1, old and number_in(old) or 0 do
+    parts[COUNTED.p] = parts[COUNTED.p]
+      - redis.call('HDEL', base .. ':p', name .. coded_number(number))
+  end
+end
 local function change(base, parts, letter, name, value, is_removed)
   local difference
   if letter == 'k' then
     if is_removed then difference = -redis.call('HDEL', base, name)
     else difference = redis.call('HSET', base, name, value) end
+  elseif letter == 'p' then
+    difference = redis.call('HSET', base .. ':p', name, value)
   elseif letter == 'o' then
+    remove_pieces(base, parts, name, not is_removed and value)
     if is_removed then
       difference = -redis.call('HDEL', base .. ':o', name)
       redis.call('ZREM', base .. ':n', name)
@@ -86,7 +106,8 @@ for number, base in ipairs(groups_in(KEYS)) do
   local set = base .. ':'
   local tag, packs = redis.call('HGET', base, ''), redis.call('HLEN', base)
   if packs <= (tag and 1 or 0)
-      and redis.call('EXISTS', set .. 'o', set .. 'n', set .. 'c', set .. 'e', set .. 'h') == 0 then
+      and redis.call('EXISTS', set .. 'o', set .. 'n', set .. 'c', set .. 'e', set .. 'h',
+        set .. 'p') == 0 then
     opened[number] = {tag}
   else
     local found = {tag, sizes_of(base)}
@@ -99,15 +120,22 @@ end
 return opened
 """
 )
-"""Returns of each group the tag, the sizes of the five structures (-1: it is damaged), and first
+"""Returns of each group the tag, the sizes of the six structures (-1: it is damaged), and first
 members; only the tag of a group that is empty."""
 
 VALUES = """
-local values = KEYS[1] .. ':o'
+local values = KEYS[1] .. ':' .. ARGV[1]
 return {redis.call('HGET', KEYS[1], ''), redis.call('HLEN', values),
-  redis.call('HMGET', values, unpack(ARGV))}
+  redis.call('HMGET', values, unpack(ARGV, 2))}
 """
-"""Returns the tag, the number of all outlying values, and some by their names."""
+"""Returns the tag, the number of all outlying values or pieces, and some by their names."""
+
+KNOWN = """
+local values, known = KEYS[1] .. ':o', {}
+for number, name in ipairs(ARGV) do known[number] = redis.call('HEXISTS', values, name) end
+return {redis.call('HGET', KEYS[1], ''), redis.call('HLEN', values), known}
+"""
+"""Returns the tag, the number of all outlying values, and which of some names they have."""
 
 NAMES = (
     _TAG
@@ -185,7 +213,7 @@ local function remove(from)
 end
 local function epoch_of(version) return tonumber(string.match(version, '^(%d+)') or '-1') end
 local parts, sizes, is_whole = parts_of(redis.call('HGET', base, '')), sizes_of(base), true
-for place = 1, 5 do is_whole = is_whole and sizes[place] == parts[place + 4] end
+for place = 1, COUNTS do is_whole = is_whole and sizes[place] == parts[place + 4] end
 local there, mine = epoch_of(parts[1]), epoch_of(ARGV[1])
 if there > mine or (there == mine and is_whole) then
   remove(new)
@@ -193,7 +221,7 @@ if there > mine or (there == mine and is_whole) then
 end
 local fresh, made = parts_of(redis.call('HGET', new, '')), sizes_of(new)
 local is_lost = (tonumber(fresh[4]) or 0) ~= tonumber(ARGV[2])
-for place = 1, 5 do is_lost = is_lost or made[place] ~= fresh[place + 4] end
+for place = 1, COUNTS do is_lost = is_lost or made[place] ~= fresh[place + 4] end
 if is_lost then
   remove(new)
   return -1

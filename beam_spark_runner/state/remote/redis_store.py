@@ -21,6 +21,7 @@ from beam_spark_runner.state.remote.key_store import (
     Change,
     Chunk,
     Installation,
+    Known,
     Names,
     Opened,
     Packs,
@@ -37,7 +38,7 @@ OWNERS = "bsr:owners"
 
 _EXPIRES_S = 3600  # temporary names of a rebuild whose task has died
 _SETS = {**{each: each.value for each in INDEXES}, Structure.OUTLYING: b"n"}
-_COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES)
+_COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES, Structure.PIECES)
 _NOTHING = (0,) * len(_COUNTED)
 _AT_ONCE = 64  # groups on which one script works
 _Command: TypeAlias = tuple[Any, ...]
@@ -115,7 +116,9 @@ class RedisStore:
                 scripts.NAMES, base, _SETS[read.structure], b"[" + read.start, end, read.limit
             )
         if isinstance(read, Values):
-            return _script(scripts.VALUES, base, *read.names)
+            return _script(scripts.VALUES, base, read.structure.value, *read.names)
+        if isinstance(read, Known):
+            return _script(scripts.KNOWN, base, *read.names)
         return _script(scripts.PACKS_FROM, base, read.cursor)
 
     def _execute(self, commands: Sequence[_Command]) -> list[Any]:
@@ -189,7 +192,7 @@ def _with_all_keys(command: _Command) -> _Command:
         return command
     name, digest, count, *rest = command
     bases, arguments = rest[:count], rest[count:]
-    keys = [*bases, *(f"{base}:{letter}" for base in bases for letter in "onceh")]
+    keys = [*bases, *(f"{base}:{letter}" for base in bases for letter in "oncehp")]
     return (name, digest, len(keys), *keys, *arguments)
 
 
@@ -198,7 +201,7 @@ def _parts(bases: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 _ALL = (
-    *(scripts.OPEN, scripts.VALUES, scripts.NAMES, scripts.PACKS_FROM),
+    *(scripts.OPEN, scripts.VALUES, scripts.KNOWN, scripts.NAMES, scripts.PACKS_FROM),
     *(scripts.APPLY, scripts.ADD, scripts.FINISH, scripts.DROP),
 )
 # Redis names scripts by this digest; it protects nothing.
@@ -270,7 +273,13 @@ def _reply(read: Read, reply: Any) -> Reply:
         return Reply(_tag(tag)._replace(is_whole=is_whole), names)
     if isinstance(read, Values):
         tag, size, values = reply
-        is_whole = size == _count(tag, Structure.OUTLYING)
+        is_whole = size == _count(tag, read.structure)
         return Reply(_tag(tag)._replace(is_whole=is_whole), values)
+    if isinstance(read, Known):
+        tag, size, known = reply
+        is_whole = size == _count(tag, Structure.OUTLYING)
+        return Reply(
+            _tag(tag)._replace(is_whole=is_whole), [b"" if each else None for each in known]
+        )
     tag, (cursor, values) = reply
     return Reply(_tag(tag), values, int(cursor))

@@ -4,7 +4,7 @@ import heapq
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from beam_spark_runner.state.backend import Answer
 from beam_spark_runner.state.remote import packs
@@ -26,9 +26,11 @@ from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.remote.stored_groups import StoredGroups
 
 T = TypeVar("T")
+_ChangesOfKey: TypeAlias = tuple[bytes, Mapping[bytes, bytes | None]]
 _OF_KEYS = b"k"  # in the overlay; the user key and the name of the record follow
 _FEW_CHANGES = 8
 _SEALED = 1_000  # user keys whose packs are loaded together when the attempt ends
+_SEALED_BYTES = 8 << 20  # about the most bytes of their changes
 
 
 class RemoteRecords:
@@ -55,6 +57,10 @@ class RemoteRecords:
     def ask(self, user_keys: Iterable[bytes]) -> None:
         """Load the packs of user keys, as ``store_keys`` encodes them, in one round trip."""
         self._groups.ask(user_keys)
+
+    def ask_values(self, user_keys: Iterable[bytes]) -> None:
+        """Load all that user keys have, in a few round trips; of long values, some MB."""
+        self._groups.ask_values([*dict.fromkeys(user_keys)])
 
     def attempt(self, request: Callable[[], T]) -> Answer[T, Read]:
         """Execute a request on what is loaded. Its changes count only if that is enough.
@@ -136,7 +142,10 @@ class RemoteRecords:
                 yield stage + place + each, value
 
     def changes(self) -> Iterator[tuple[int, Change]]:
-        """Yield all changed entries of groups, with the group of each; no entry comes twice."""
+        """Yield all changed entries of groups, with the group of each; no entry comes twice.
+
+        Packs in memory become those after the changes, so that the records are not used afterwards.
+        """
         for structure in INDEXES:
             prefix = prefix_of(structure)
             for key, value in self._overlay.items(prefix):
@@ -148,6 +157,7 @@ class RemoteRecords:
                 yield group, Change(Structure.OUTLYING, user_key + name, value)
             if not (changed.pack.is_empty and before.is_empty):
                 coded = None if changed.pack.is_empty else packs.encode(changed.pack)
+                self._groups.keep(user_key, coded)
                 yield group, Change(Structure.PACKS, user_key, coded)
 
     def has_change_of(self, structure: Structure, name: bytes) -> bool:
@@ -169,9 +179,9 @@ class RemoteRecords:
             (user_key, {name: value for _, name, value in found})
             for user_key, found in itertools.groupby(records, key=lambda each: each[0])
         )
-        while some := list(itertools.islice(by_key, _SEALED)):
+        for some in _parts(by_key):
             self._groups.ask(user_key for user_key, _ in some)
-            self._groups.load_values(
+            existing = self._groups.existing(
                 user_key + name
                 for user_key, changes in some
                 if (pack := self._groups.pack(user_key)).outlying
@@ -179,27 +189,26 @@ class RemoteRecords:
                 if name not in pack.records
             )
             for user_key, changes in some:
-                yield user_key, self._changed_pack(user_key, changes)
-
-    def _changed_pack(
-        self, user_key: bytes, changes: Mapping[bytes, bytes | None]
-    ) -> packs.ChangedPack:
-        pack = self._groups.pack(user_key)
-        outlying: set[bytes] = set()
-        if pack.outlying:
-            names = [name for name in changes if name not in pack.records]
-            found = zip(names, self._groups.outlying(user_key, names), strict=True)
-            outlying = {name for name, value in found if value is not None}
-        return packs.changed(pack, _most_read_first(changes), outlying)
+                outlying = {name for name in changes if user_key + name in existing}
+                pack = self._groups.pack(user_key)
+                yield user_key, packs.changed(pack, _most_read_first(changes), outlying)
 
     def _is_empty(self) -> bool:
         """Whether no user key has a record."""
         if any(value is not None for _, value in self._overlay.items(_OF_KEYS)):
             return False
         left = self._groups.count(Structure.PACKS)
-        if left and self.has_changed:
-            for user_key, changed in self._changed_packs():
-                left -= changed.pack.is_empty and not self._groups.pack(user_key).is_empty
+        if not left:
+            return True
+        changed_keys = (
+            split_user_key(key[len(_OF_KEYS) :])[0] for key, _ in self._overlay.items(_OF_KEYS)
+        )
+        if sum(1 for _ in itertools.groupby(changed_keys)) < left:
+            return False  # some have not changed
+        for user_key, changed in self._changed_packs():
+            if not changed.pack.is_empty:
+                return False
+            left -= not self._groups.pack(user_key).is_empty
         return not left
 
     def _stored_of_key(
@@ -253,6 +262,20 @@ class RemoteRecords:
             position, is_passed = place + found, True
             if value is not None:
                 yield found, value
+
+
+def _parts(by_key: Iterator[_ChangesOfKey]) -> Iterator[list[_ChangesOfKey]]:
+    """Divide the changes of user keys into parts that fit into memory."""
+    some: list[_ChangesOfKey] = []
+    size = 0
+    for user_key, changes in by_key:
+        some.append((user_key, changes))
+        size += sum(len(value or b"") for value in changes.values())
+        if len(some) == _SEALED or size >= _SEALED_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _most_read_first(changes: Mapping[bytes, bytes | None]) -> Mapping[bytes, bytes | None]:

@@ -66,12 +66,18 @@ def report(
     level: int = 0,
     spent_us: int = 0,
     stored_bytes: int | None = None,
+    group_bytes: int = 0,
     deferred: Mapping[str, Residuals] | None = None,
 ) -> Report:
     shard = None
     if stored_bytes is not None:
         shard = ShardReport(
-            epoch=1, attempt=1, next_event_us=None, next_clock_us=None, stored_bytes=stored_bytes
+            epoch=1,
+            attempt=1,
+            next_event_us=None,
+            next_clock_us=None,
+            stored_bytes=stored_bytes,
+            group_bytes=group_bytes,
         )
     return Report(
         level=level,
@@ -212,6 +218,15 @@ def test_tasks_in_several_waves_do_not_take_more_than_their_job() -> None:
     parts_us = after(report(0, {}, spent_us=9_000)).parts_us
     assert (parts_us[EpochPart.TASKS], parts_us[EpochPart.SPARK]) == (700, 0)
     assert sum(parts_us.values()) == TOOK.total_us
+
+
+def test_of_groups_the_largest_one_counts() -> None:
+    status = after(
+        report(0, {}, level=1, stored_bytes=1, group_bytes=7),
+        report(1, {}, level=1, stored_bytes=1, group_bytes=5),
+        report(0, {}, level=2, stored_bytes=1),
+    )
+    assert [*status.group_bytes.values()] == [7]
 
 
 def test_what_is_stored_is_summed_up_by_level() -> None:

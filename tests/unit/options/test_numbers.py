@@ -17,7 +17,7 @@ from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.server_options import ServerConfig, parse_server_options
 from beam_spark_runner.options.values import MAX_BYTES
 
-UNITS = {"SECONDS", "MILLISECONDS", "BYTES", "SIZE", "TIMERS", "PORT"}
+UNITS = {"SECONDS", "MILLISECONDS", "BYTES", "MEGABYTES", "SIZE", "TIMERS", "PORT"}
 BEAMS = [
     *("parallelism", "max_parallelism", "max_cache_memory_usage_mb"),
     *("sdk_worker_parallelism", "environment_cache_millis"),
@@ -27,6 +27,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "sdk_worker_parallelism": {"environment_type": "PROCESS"},
     "environment_cache_millis": {"environment_type": "PROCESS"},
     "timer_fire_batch_size": {"unaligned_splittable_timers": True},
+    "state_store_cache_mb": {"state_store": "unix://s"},
     "async_state_total_buffer_size": {"state_store": "unix://s"},
     "async_state_active_buffer_size": {"state_store": "unix://s"},
     "async_state_active_buffer_timeout_millis": {"state_store": "unix://s"},

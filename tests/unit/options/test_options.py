@@ -37,6 +37,13 @@ def test_the_folder_of_class_archives(monkeypatch: pytest.MonkeyPatch) -> None:
             7,
         ),
         (["--parallel_test_streams"], "parallel_test_streams", True),
+        ([], "state_store_cache_bytes", 64 << 20),
+        (["--state_store=unix://s", "--state_store_cache_mb=0"], "state_store_cache_bytes", 0),
+        (
+            ["--state_store=unix://s", "--state_store_cache_mb=5"],
+            "state_store_cache_bytes",
+            5 << 20,
+        ),
         ([], "in_flight", FLIGHT_LIMITS),
         (
             [

@@ -28,6 +28,7 @@ from beam_spark_runner.scheduling.attempts import (
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import OvertakenError
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.loaded_packs import PackCache
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 from tests.unit.simulation.elements import COUNTED, LEVELS, SOURCE, TaskInput, TaskOutput
@@ -38,6 +39,7 @@ from tests.unit.simulation.storage import Deltas, KilledError
 from tests.unit.state.sorted_records import count_values
 
 LINEAGE = "main"
+_CACHE_BYTES = 3_000  # of a few keys of the partitions of a host
 _PAGES, _PAGE_BYTES = 40, 4096  # of a small local copy
 
 
@@ -49,6 +51,7 @@ def places(*, has_store: bool) -> ShardLocations:
         local=None,
         key_groups=KEY_GROUPS,
         state_store=ADDRESS if has_store else None,
+        pack_cache_bytes=_CACHE_BYTES,
     )
 
 
@@ -59,10 +62,12 @@ class Host:
     Attributes:
         folder: of its local copies.
         boots: how often it was started anew.
+        packs: what tasks in its processes have read from the state store.
     """
 
     folder: Path
     boots: int = 0
+    packs: PackCache = field(default_factory=PackCache)
 
     def start_anew(self, disk: str, random: Random) -> None:
         """Start it after its processes have ended.
@@ -72,6 +77,7 @@ class Host:
             random: says which.
         """
         self.boots += 1
+        self.packs = PackCache()
         if disk == "lost":
             shutil.rmtree(self.folder, ignore_errors=True)
         elif disk == "torn":
@@ -81,6 +87,9 @@ class Host:
                         if random.random() < 0.3:
                             file.seek(page * _PAGE_BYTES)
                             file.write(bytes(_PAGE_BYTES))
+            for kept in self.folder.glob("*/*.keyed"):
+                if random.random() < 0.3:
+                    os.truncate(kept, random.randrange(kept.stat().st_size))
 
 
 @dataclass
@@ -188,7 +197,9 @@ class Attempt:
             head=None if head is None else ShardVersion(head.epoch, head.attempt),
         )
         self._shard = self._opened.enter_context(shard)
-        keyed = keyed_shards.open_keyed_shards(self._program(), self.epoch, self.task.partition)
+        keyed = keyed_shards.open_keyed_shards(
+            self._program(), self.epoch, self.task.partition, self.host.packs
+        )
         self._keyed = self._opened.enter_context(keyed)
 
     def _program(self) -> Any:
@@ -222,6 +233,7 @@ class Attempt:
             lists_holds=True,
             own_transform="counter" if stage == COUNTED else "",
             ask=keyed.records.ask,
+            ask_due=keyed.records.ask_values,
         )
 
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:

@@ -10,6 +10,7 @@ from beam_spark_runner.state.remote.key_store import (
     INDEXES,
     Change,
     Chunk,
+    Known,
     Names,
     Opened,
     Packs,
@@ -19,6 +20,7 @@ from beam_spark_runner.state.remote.key_store import (
     Structure,
     Values,
 )
+from beam_spark_runner.state.remote.pieces import first_piece, names_of_others
 
 
 class Group:
@@ -34,6 +36,8 @@ class Group:
 
     def change(self, changes: Sequence[Change]) -> None:
         for structure, name, value in changes:
+            if structure is Structure.OUTLYING:
+                self._remove_pieces(name, 0 if value is None else first_piece(value).others)
             entries = self.entries[structure]
             before = len(entries)
             if value is None:
@@ -41,6 +45,12 @@ class Group:
             else:
                 entries[name] = value
             self.counts[structure] += len(entries) - before
+
+    def _remove_pieces(self, name: bytes, kept: int) -> None:
+        old = self.entries[Structure.OUTLYING].get(name)
+        names = () if old is None else names_of_others(name, first_piece(old).others)
+        for each in names[kept:]:
+            self.change([Change(Structure.PIECES, each, None)])
 
     def sizes(self) -> dict[Structure, int]:
         return {each: len(entries) for each, entries in self.entries.items()}
@@ -127,8 +137,11 @@ class SimulatedStore:
         match read:
             case Packs(_, names):
                 return Reply(tag, [group.entries[Structure.PACKS].get(name) for name in names])
-            case Values(_, names):
-                return Reply(tag, [group.entries[Structure.OUTLYING].get(name) for name in names])
+            case Values(_, names, structure):
+                return Reply(tag, [group.entries[structure].get(name) for name in names])
+            case Known(_, names):
+                outlying = group.entries[Structure.OUTLYING]
+                return Reply(tag, [b"" if name in outlying else None for name in names])
             case Names(_, structure, start, end, limit):
                 found = [
                     member

@@ -16,7 +16,13 @@ from beam_spark_runner.recovery.sweep import keyed_delta_name
 from beam_spark_runner.state import chain
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.delta import CorruptDeltaError
-from beam_spark_runner.state.remote import keyed_delta, keyed_shard, stored_groups
+from beam_spark_runner.state.remote import (
+    keyed_delta,
+    keyed_shard,
+    pieces,
+    stored_entries,
+    stored_groups,
+)
 from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreError, Structure
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_keys import (
@@ -27,6 +33,7 @@ from beam_spark_runner.state.remote.keyed_keys import (
     user_key_in,
 )
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
+from beam_spark_runner.state.remote.loaded_packs import PackCache, PackPlace
 from beam_spark_runner.state.store_keys import StoreKeys, hash_of_owner, numbered
 from tests.examples import examples
 from tests.unit.state.simulated_store import Group, SimulatedStore
@@ -42,6 +49,7 @@ PREFIXES = [
     KEYS.holds(),
 ]
 RARE = ("lose", "harm", "resume", "rebuilt", "rebuilt from parts", "chains in a row")
+CACHE_BYTES = 5_000
 SIZES = (0, 1, 3, 100, 240, 2_000)
 
 
@@ -109,6 +117,7 @@ class Walk:
         self.attempts: dict[int, Attempt] = {}
         self.epoch = self.drawn = 0
         self.suspended: list[Attempt] = []
+        self.cache = PackCache()
         self.seen: Counter[str] = Counter()
         self.is_claimed = True
         self.store.is_known = lambda: self.is_claimed
@@ -148,7 +157,10 @@ class Walk:
             groups = groups_of(partition, KEY_GROUPS, self.partitions)
             head = as_tasks_know(self.heads.get((STORE, partition), KeyedHead()))
             deltas = KeyedDeltas(self.files, name_of, partition, head)
-            shard = KeyedShard(self.store, groups, KEY_GROUPS, deltas, self.scratch)
+            shard = KeyedShard(
+                *(self.store, groups, KEY_GROUPS, deltas, self.scratch),
+                cache=self.cache.at(PackPlace("store", "n", STORE, partition), CACHE_BYTES),
+            )
             self.seen["rebuilt"] += shard.was_rebuilt
             self.seen["rebuilt from parts"] += shard.was_rebuilt and bool(head.parts)
             self.seen["chains in a row"] += any(len(part.chains) > 1 for part in head.parts)
@@ -205,6 +217,9 @@ class Walk:
     def read(self) -> None:
         key = self._record()
         attempt = self._attempt_for(group_in(key))
+        if self.random.random() < 0.3:
+            keys = [each for each in USER_KEYS if group_in(KEYS.of_key(each)) in attempt.groups]
+            attempt.shard.records.ask_values(map(KEYS.user_key, keys))
         assert attempt.shard.records.get(key) == attempt.content.get(key)
         prefix = self.random.choice([each for each in PREFIXES if key.startswith(each)])
         found = list(attempt.shard.records.scan(prefix, key))
@@ -311,8 +326,10 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "LARGEST_BYTES", 4_000)
     monkeypatch.setattr(keyed_delta, "LARGEST_BYTES", 4_000)
     monkeypatch.setattr(keyed_shard, "_SENT_BYTES", 500)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 700)
+    monkeypatch.setattr(stored_groups, "_PIECES", 1)
     monkeypatch.setattr(stored_groups, "_PAGE", 3)
-    monkeypatch.setattr(stored_groups, "_AHEAD", 3)
+    monkeypatch.setattr(stored_entries, "_AHEAD", 3)
     monkeypatch.setattr(stored_groups, "LOADED_BYTES", 500)
 
 

@@ -86,7 +86,7 @@ def _unsafe() -> dict[str, tuple[str, Callable[..., Any]]]:
         "a class that it defines": ("CACHE", lambda s, c: _defines_badly),
         "a dict of a class": ("Config.cache", lambda s, c: lambda x: Config.cache[x]),
         "a dict of a module": ("captured.CACHE", lambda s, c: lambda x: captured.CACHE[x]),
-        "a list of a function": ("kept.found", lambda s, c: lambda x: kept.found.append(x)),
+        "a list of a function": ("kept.found", lambda s, c: lambda x: kept.found.append(x)),  # type: ignore[attr-defined]
         "eval": ("eval", lambda s, c: lambda x: eval(x)),
         "globals": ("globals", lambda s, c: lambda x: globals()[x]),
         "an attribute of a class that it sets": ("Config.limit", lambda s, c: _sets_class),
