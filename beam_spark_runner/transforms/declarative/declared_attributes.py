@@ -46,7 +46,7 @@ class DeclaredAttribute:
             bound._machine = running.machine
         return bound
 
-    def running_machine(self) -> ImmediateMachine:
+    def _running_machine(self) -> ImmediateMachine:
         """Return the machine that processes a record now.
 
         Raises:
@@ -76,7 +76,7 @@ class _DeclaredTimer(DeclaredAttribute):
         self._timer().clear(dynamic_timer_tag=tag)
 
     def _timer(self) -> Any:
-        return self.running_machine().record.timers[self.name]
+        return self._running_machine().record.timers[self.name]
 
 
 class EventTimer(_DeclaredTimer):

@@ -47,13 +47,13 @@ class DeclaredState(DeclaredAttribute):
         raise NotImplementedError
 
     def _change(self, access: Callable[[Any], Any]) -> StateFuture:
-        return self.running_machine().request(self.name, access)
+        return self._running_machine().request(self.name, access)
 
     def _get(
         self, access: Callable[[Any], Any], address: ReadAddress | None, *, is_lazy: bool = False
     ) -> StateFuture:
         read = Read(address, is_lazy=is_lazy)
-        return self.running_machine().request(self.name, access, read)
+        return self._running_machine().request(self.name, access, read)
 
 
 class ValueState(DeclaredState):
