@@ -1,14 +1,16 @@
 """Redis servers of tests: processes of their own, with a socket in a folder."""
 
 import contextlib
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import redis
 
-from tests.harness.processes import wait_for
+from tests.harness.processes import is_alive, wait_for
 
 
 class RedisServer:
@@ -48,9 +50,14 @@ class RedisServer:
         wait_for(self._answers, 60)
 
     def kill(self) -> None:
+        """Kill the server, also if this object is a copy in a task, of which it is no child."""
         assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            pid = self._process.pid
+            wait_for(lambda: not is_alive(pid))
 
     def stop(self) -> None:
         """End the server, also if a copy of this object has started it again in a task."""
