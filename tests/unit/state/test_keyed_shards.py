@@ -36,7 +36,7 @@ from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.remote.loaded_packs import PackCache, PackPlace
 from beam_spark_runner.state.store_keys import StoreKeys, hash_of_owner, numbered
 from tests.examples import examples
-from tests.unit.state.simulated_store import Group, SimulatedStore
+from tests.unit.state.simulated_store import SimulatedStore
 from tests.unit.state.sorted_records import SortedRecords
 
 KEY_GROUPS, STORE = 6, 1
@@ -351,28 +351,6 @@ def test_records_are_what_a_dict_would_be(
             raise AssertionError(f"SEED={seed}") from error
         seen += walk.seen
     assert not list(tmp_path.iterdir())
-
-
-def test_a_rebuild_of_which_the_store_loses_a_part_is_no_rebuild(tmp_path: Path) -> None:
-    files, store = Files(), SimulatedStore()
-
-    def opened(head: KeyedHead) -> KeyedShard:
-        return KeyedShard(store, [0], 1, KeyedDeltas(files, name_of, 0, head), tmp_path)
-
-    keys = [KEYS.of_window("step", b"w", b"key %d" % number) for number in range(2_000)]
-    version = ShardVersion(1, 1)
-    with opened(KeyedHead()) as shard:
-        for key in keys:
-            shard.records.put(key, b"value")
-        head = shard.seal(version)
-    store.groups[0] = Group()
-    store.groups[0].entries[Structure.PACKS][b"a harmed group"] = b""
-    store.loses_after = 3  # after the group was opened, and something was added
-    with pytest.raises(StateStoreError, match="it has lost what was just written"):
-        opened(head)
-    assert not store.installed
-    with opened(head) as shard:
-        assert all(shard.records.get(key) == b"value" for key in keys)
 
 
 def test_another_number_of_partitions_copies_nothing(tmp_path: Path) -> None:
