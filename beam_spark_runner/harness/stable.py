@@ -1,6 +1,6 @@
 """Stable input: elements are stored on arrival, and processed once they are committed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from apache_beam.coders import WindowedValueCoder
@@ -25,6 +25,7 @@ STABLE = "stable"
 _NOBODY = b""  # stands for the key and the window of the stored elements
 _BAG = Bag(Cell(STABLE, "elements", _NOBODY, _NOBODY))
 _PIECE_BYTES = 1 << 20
+_KEYS_AHEAD, _BYTES_AHEAD = 1_000, 4 << 20  # of elements whose keys are loaded together
 _ENDS_KEY, _HAS_HASH = 1, 2  # flags of a piece, its first byte
 
 
@@ -99,15 +100,27 @@ class StableElements:
         self._store.append(_BAG, header + coded)
         self._piece, self._size = [], 0
 
-    def release(self, bundle: BundleInput) -> None:
-        """Push the elements that an earlier epoch has stored, before this epoch stores any."""
+    def release(
+        self, bundle: BundleInput, ask: Callable[[Iterable[bytes]], None] | None = None
+    ) -> None:
+        """Push the elements that an earlier epoch has stored, before this epoch stores any.
+
+        Args:
+            bundle: Takes them.
+            ask: Loads what the next keys have stored, see ``StoredState.ask``. None: they are not
+                loaded before they are needed.
+        """
         chunks = Chunks(bundle)
-        for piece in _pieces(self._store):
-            for element in self._decode_all(piece.elements):
-                chunks.add(element.value, element, 0)
-            chunks.push()
-            if piece.ends_key:
-                bundle.advance_key()
+        for some in _read_ahead(_pieces(self._store), 1 if ask is None else _KEYS_AHEAD):
+            if ask is not None and self._encode_key is not None:
+                firsts = (next(iter(self._decode_all(each.elements)), None) for each in some)
+                ask([self._encode_key(each.value[0]) for each in firsts if each is not None])
+            for piece in some:
+                for element in self._decode_all(piece.elements):
+                    chunks.add(element.value, element, 0)
+                chunks.push()
+                if piece.ends_key:
+                    bundle.advance_key()
         self._store.clear(_BAG)
         self._store.set_timers(STABLE, _NOBODY, ())
 
@@ -139,6 +152,20 @@ class _Piece(NamedTuple):
     elements: bytes
     hashed: int | None
     ends_key: bool
+
+
+def _read_ahead(pieces: Iterator[_Piece], count: int) -> Iterator[list[_Piece]]:
+    """Divide pieces into lists of at most so many, and of some megabytes."""
+    some: list[_Piece] = []
+    size = 0
+    for piece in pieces:
+        some.append(piece)
+        size += len(piece.coded)
+        if len(some) == count or size >= _BYTES_AHEAD:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _pieces(store: StateBackend) -> Iterator[_Piece]:

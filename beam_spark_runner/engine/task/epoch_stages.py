@@ -134,7 +134,9 @@ class EpochStages(OpenStages):
         stores = [self.store_of(program)]
         shard = self._keyed.get(program.stage)
         if shard is not None:
-            groups = program.input.delivery is Delivery.GROUP_BY_KEY
+            reads_all = (
+                program.input.delivery is Delivery.GROUP_BY_KEY or program.input.is_time_sorted
+            )
             stores.append(
                 StoredState(
                     shard.records,
@@ -143,8 +145,8 @@ class EpochStages(OpenStages):
                     lists_holds=True,
                     own_transform=program.in_epochs.keyed_transform,
                     ask=shard.records.ask,
-                    # Of a window that is due, all values are read; of a timer, maybe none.
-                    ask_due=shard.records.ask_values if groups else None,
+                    # Of a window or elements that are due, all is read; of a timer, maybe nothing.
+                    ask_due=shard.records.ask_values if reads_all else None,
                     batches=shard.batches,
                 )
             )

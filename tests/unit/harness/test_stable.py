@@ -1,5 +1,6 @@
 """Input that waits for its commit, over records in memory."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -189,3 +190,42 @@ def test_the_hold_is_at_most_the_end_of_the_window() -> None:
     epochs, window = Epochs(), IntervalWindow(0, 10)
     epochs.epoch([WindowedValue("a", Timestamp(25), (window,))])
     assert epochs.store.least_hold() == window.max_timestamp().micros
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 100])
+@pytest.mark.parametrize("piece_bytes", [20, 1 << 20])
+def test_what_the_next_keys_have_stored_is_asked_for_together(
+    monkeypatch: pytest.MonkeyPatch, ahead: int, piece_bytes: int
+) -> None:
+    monkeypatch.setattr(stable, "_KEYS_AHEAD", ahead)
+    monkeypatch.setattr(stable, "_PIECE_BYTES", piece_bytes)
+    key_coder = StrUtf8Coder()
+    coder = WindowedValueCoder(TupleCoder((key_coder, VarIntCoder())), IntervalWindowCoder())
+    store, seen = StoredState(SortedRecords(), 1, count_values), Seen()
+    elements = StableElements(
+        store, coder, is_expired=lambda window: False, late=LateElements(), is_keyed=True
+    )
+    keys = [f"key {number}" for number in range(5)]
+    for key in keys:
+        for number in range(3):
+            elements.push([(key, number)], [element("").with_value((key, number))])
+        elements.advance_key()
+    assert elements.save()
+    coded = [key_coder.encode_nested(key) for key in keys]
+
+    def ask(asked: Iterable[bytes]) -> None:
+        seen.events.append({*asked})
+
+    elements.release(seen, ask)
+    asked = [each for each in seen.events if isinstance(each, set)]
+    assert set().union(*asked) == {*coded}
+    assert len(asked) == 1 or ahead < 100
+    known = set[bytes]()
+    for event in seen.events:
+        if isinstance(event, set):
+            known |= event
+        elif event != END:
+            assert key_coder.encode_nested(event[0]) in known
+    assert [each for each in seen.events if isinstance(each, tuple)] == [
+        (key, number) for key in keys for number in range(3)
+    ]

@@ -34,13 +34,15 @@ class AwaitCommit(Gate):
             late=task.late_of(program),
             is_keyed=self._is_keyed,
         )
+        self._keys = task.epoch_of(program).remote_store if self._is_keyed else None
         self._awaits = False
 
     @override
     def due(self) -> None:
         if self._is_keyed:
             self._operator.enter()
-            self.elements.release(self._operator.input)
+            ask = None if self._keys is None else self._keys.ask
+            self.elements.release(self._operator.input, ask)
         else:  # the stage may have been opened by another bundle, which is running
             self.elements.release(self._operator.from_within())
 
