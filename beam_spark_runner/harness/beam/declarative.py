@@ -79,6 +79,8 @@ class DeclarativeParDo(KeyedParDo):
                 lambda: time.monotonic_ns() // 1_000,
             )
         self._fn.machine.requests = self._keys
+        if policy.leaves_after_us is not None:
+            self._continuations()  # before records may change what its callbacks use
 
     @override
     def begin_key(self, key: bytes) -> None:

@@ -90,7 +90,7 @@ PARTS = [
     (_with_side_input, {}, ["OneBundle", "AwaitView"]),
     (_groups, {}, ["OneBundle", "DueGroups"]),
     (_groups_with_side_input, {}, ["OneBundle", "AwaitView", "DueGroups"]),
-    (_state, {}, ["OneBundle", "DueKeys"]),
+    (_state, {}, ["OneBundle", "DueKeys", "RecordsInFlight"]),
     (_send(beam.Map(print)), {"is_stable": True}, ["OneBundle", "AwaitCommit", "stable"]),
     (_state, {"is_stable": True}, ["OneBundle", "AwaitCommit", "DueKeys", "stable"]),
     (_state, {"is_sorted": True}, ["OneBundle", "SortByTime"]),
@@ -155,7 +155,7 @@ def test_the_parts_of_a_stage(
     # Its elements pass through the first gate if they wait there.
     takes = stage._reader._bundle._bundle
     if isinstance(stage._operator, OneBundle):
-        waits = not {"DueKeys", "DueGroups"}.issuperset(parts[1:])
+        waits = not {"DueKeys", "DueGroups", "RecordsInFlight"}.issuperset(parts[1:])
         assert (takes is not stage._operator.input) == waits
 
 

@@ -163,3 +163,40 @@ def test_timers_are_left_and_then_drop_their_window(tmp_path: Path) -> None:
     assert not any(
         each for group in epochs.store.groups.values() for each in group.entries.values()
     )
+
+
+class Remembers(KeyedProcess):
+    """A callback of the second of two reads uses a variable that the code of elements changes."""
+
+    first = MapState("first", VarIntCoder(), StrUtf8Coder())
+    second = MapState("second", VarIntCoder(), StrUtf8Coder())
+
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        last = ""
+        follow = ctx.declare("follow", lambda _: self.second.get(7))
+        emit = ctx.declare("emit", lambda found: ctx.output((ctx.key, last, len(found))))
+
+        def element(pair: tuple[int, int]) -> Any:
+            nonlocal last
+            if pair[1] >= 0:
+                last = "set"
+                return self.first.get(pair[1]).then_compose(follow).then_accept(emit)
+            for number in range(100):
+                self.first.put(number, "x" * 200)
+                self.second.put(number, "y" * 300)
+            return ctx.completed()
+
+        return element
+
+
+def test_a_read_whose_callback_uses_what_elements_change_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs = Epochs(Remembers(), tmp_path)
+    epochs.leaves_after_us = 0
+    epochs.run([(key, -1) for key in range(3)])
+    found = epochs.run([(key, 50) for key in range(3)])
+    assert sorted(found) == [(key, "set", 300) for key in range(3)]
+    assert not epochs.settled.left
+    assert "the callback 'emit' waits for" in caplog.text
+    assert "it uses last" in caplog.text
