@@ -96,14 +96,16 @@ class TaskReport(_message.Message):
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ..., stages: _Optional[_Mapping[int, StageStatus]] = ..., spent_us: _Optional[int] = ..., returned_rows: _Optional[bytes] = ..., unread_rows: _Optional[int] = ...) -> None: ...
 
 class StageStatus(_message.Message):
-    __slots__ = ("output_us", "hold_us", "waiting")
+    __slots__ = ("output_us", "hold_us", "waiting", "left")
     OUTPUT_US_FIELD_NUMBER: _ClassVar[int]
     HOLD_US_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     output_us: int
     hold_us: int
     waiting: Waiting
-    def __init__(self, output_us: _Optional[int] = ..., hold_us: _Optional[int] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    left: Residuals
+    def __init__(self, output_us: _Optional[int] = ..., hold_us: _Optional[int] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., left: _Optional[_Union[Residuals, _Mapping]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("hold_us", "window", "views")
@@ -116,7 +118,7 @@ class Waiting(_message.Message):
     def __init__(self, hold_us: _Optional[int] = ..., window: _Optional[bytes] = ..., views: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "keyed", "was_rebuilt", "stored_bytes", "group_bytes")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "keyed", "was_rebuilt", "stored_bytes", "needs", "group_bytes")
     class AwaitedUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +138,7 @@ class ShardReport(_message.Message):
     KEYED_FIELD_NUMBER: _ClassVar[int]
     WAS_REBUILT_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
     GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     attempt: int
@@ -149,8 +152,17 @@ class ShardReport(_message.Message):
     keyed: _containers.RepeatedCompositeFieldContainer[KeyedReport]
     was_rebuilt: bool
     stored_bytes: int
+    needs: _containers.RepeatedCompositeFieldContainer[StageNeeds]
     group_bytes: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., keyed: _Optional[_Iterable[_Union[KeyedReport, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ..., group_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., keyed: _Optional[_Iterable[_Union[KeyedReport, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ..., needs: _Optional[_Iterable[_Union[StageNeeds, _Mapping]]] = ..., group_bytes: _Optional[int] = ...) -> None: ...
+
+class StageNeeds(_message.Message):
+    __slots__ = ("stage", "declared")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    stage: int
+    declared: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, stage: _Optional[int] = ..., declared: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeyedReport(_message.Message):
     __slots__ = ("store", "epoch", "attempt", "older", "needs_parts")

@@ -22,6 +22,8 @@ FULL_WINDOW_PARTITION_BY_KEY = "beam_spark_runner:transform:full_window_partitio
 """The composites of ``transforms.full_window``, whose payload is that of a ParDo."""
 DECLARATIVE_KEYED_PROCESS = "beam_spark_runner:transform:declarative_keyed_process:v1"
 """The composite of ``transforms.declarative``, whose payload is that of a ParDo."""
+DECLARED = "beam_spark_runner:declared:v1"
+"""Its annotation with the descriptions of its callbacks and variables, a list in JSON."""
 
 COMBINE_PER_KEY = "beam:transform:combine_per_key:v1"
 COMBINE_PER_KEY_PRECOMBINE = "beam:transform:combine_per_key_precombine:v1"

@@ -1,12 +1,13 @@
 """Makes the manifest of an epoch from its reports, and the progress from a manifest."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.recovery.heads import DeltaId, Head, KeyedHead
 from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
-from beam_spark_runner.scheduling.attempts import KeyedReport, Report
+from beam_spark_runner.scheduling.attempts import KeyedReport, Report, ShardReport
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.semantics.watermarks import least
@@ -77,6 +78,7 @@ def manifest_after(
             for each in report.shard.keyed
             if each.epoch or each.needs_parts
         },
+        needs=_needs(last, shards),
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
         next_clock_us=min(clocks, default=None),
@@ -91,6 +93,19 @@ def manifest_after(
         is_final=not finishing.levels(finished),
         drains=epoch.drains,
     )
+
+
+def _needs(last: Manifest, shards: Sequence[ShardReport]) -> Mapping[str, tuple[str, ...]]:
+    """Return with what stored records continue, by the names of their stages."""
+    found: dict[int, set[str]] = defaultdict(set)
+    for shard in shards:
+        for stage, needs in shard.needs.items():
+            found[stage] |= needs
+    return {
+        name: tuple(sorted(found[place.stage]))
+        for name, place in last.plan.items()
+        if place.stage in found
+    }
 
 
 def _keyed_head(report: KeyedReport, last: Manifest, partition: int) -> KeyedHead:

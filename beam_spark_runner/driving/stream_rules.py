@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId
-from beam_spark_runner.plan.compatibility import stage_places, step_names
+from beam_spark_runner.plan.compatibility import declared_by_stages, stage_places, step_names
 from beam_spark_runner.plan.model import Plan, Stored
 from beam_spark_runner.plan.storing import lags, may_be_in_state_store
 from beam_spark_runner.portable.environment_facts import has_maps_in_bags
@@ -48,12 +48,14 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
         renamed: the earlier names of steps, by their names now.
     """
     first = plan.segments[0]
+    places = stage_places(plan, forms_of, has_maps_in_bags)
     return StreamRules(
         partitions=partitions,
         version=PipelineVersion(
-            plan=stage_places(plan, forms_of, has_maps_in_bags),
+            plan=places,
             steps=step_names(plan),
             renamed=renamed,
+            declared=declared_by_stages(plan, places),
         ),
         finishing=Finishing(plan, partitions),
         impulses=tuple(map(int, first.impulses)),

@@ -112,6 +112,7 @@ class Transform:
     element_coder: CoderId | None = None  # TestStream only: of its elements
     state_ids: tuple[str, ...] = ()
     timer_families: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()  # sorted; see ``urns.DECLARED``
     requires_stable_input: bool = False
     requires_time_sorted_input: bool = False
     finalizes_bundles: bool = False

@@ -111,10 +111,13 @@ class Settled(NamedTuple):
     Attributes:
         left: The records that it leaves, in the order of each key.
         is_finished: Whether no records are left, and all timers that were due have fired.
+        needs: The descriptions of the callbacks and variables with which records continue, see
+            ``transforms.declarative``: another version of the step must have declared them, too.
     """
 
     left: Sequence[RecordLeft] = ()
     is_finished: bool = True
+    needs: frozenset[str] = frozenset()
 
 
 class BundleInput(Protocol):

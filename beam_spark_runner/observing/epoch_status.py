@@ -26,6 +26,7 @@ class HoldReason(Enum):
     SIDE_INPUT = "side input"  # elements wait for a side input
     COMMIT = "commit"  # stable input waits for the commit
     ORDER = "order"  # elements wait to be processed in the order of event time
+    READ = "read"  # records of a declarative step wait for reads, or for their key
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class StepStatus:
         restrictions: The number of stored restrictions; None: the step is no splittable DoFn.
         backlog: The size of these, from the restriction provider; None: not known.
         blocked: The elements that wait for side inputs; None: there are none.
+        left: The number of elements and timers that are left for the next epoch, since they wait
+            for reads; None: the step is not declarative.
     """
 
     input_us: int
@@ -70,6 +73,7 @@ class StepStatus:
     restrictions: int | None = None
     backlog: float | None = None
     blocked: Blocked | None = None
+    left: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

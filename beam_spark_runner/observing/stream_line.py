@@ -66,6 +66,8 @@ class StreamLine:
             if backlogs and len(backlogs) == len(sizes):
                 text += f", backlog {sum(backlogs):,.0f}"
             parts.append(text)
+        if left := sum(step.left or 0 for step in steps):
+            parts.append(f"{left:,} wait for reads")
         if len(sources) > 1:
             by_name = {self._steps.get(name, name): rate for name, rate in sources.items()}
             parts.append(f"elements/s of each source: {rates_text(by_name)}")

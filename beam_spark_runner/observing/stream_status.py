@@ -21,7 +21,13 @@ from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Plan, Stage, Stored
 from beam_spark_runner.plan.storing import lags
-from beam_spark_runner.scheduling.attempts import Report, StageReport, Waiting, times_of_levels
+from beam_spark_runner.scheduling.attempts import (
+    Report,
+    Residuals,
+    StageReport,
+    Waiting,
+    times_of_levels,
+)
 from beam_spark_runner.scheduling.finish import Finished
 
 
@@ -104,7 +110,11 @@ class StreamStatus:
             producers = tuple(sorted({self._producers[view] for view in waiting.views}))
             blocked = Blocked(waiting.hold_us, waiting.window, producers)
         for name, is_first in steps.names.items():
+            left = None
+            if name in steps.declarative:
+                left = 0 if report.left is None else report.left.count
             status = StepStatus(
+                left=left,
                 input_us=input_us if is_first else report.output_us,
                 output_us=report.output_us,
                 hold=hold if is_first else None,
@@ -165,10 +175,12 @@ class _Steps:
         names: By name, in the order of the pipeline: whether the step reads the input of the
             stage, so that the stage's hold is shown there.
         waiting: The names of steps with side inputs.
+        declarative: The names of declarative steps.
     """
 
     names: Mapping[str, bool]
     waiting: frozenset[str]
+    declarative: frozenset[str]
 
     @staticmethod
     def of(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
@@ -185,7 +197,9 @@ class _Steps:
         waiting = {
             _name(plan.graph.transforms[side_input.transform]) for side_input in stage.side_inputs
         }
-        return _Steps(names, frozenset(waiting))
+        steps = (plan.graph.transforms[id_of_step] for id_of_step in stage.transforms)
+        declarative = {_name(step) for step in steps if step.declared}
+        return _Steps(names, frozenset(waiting), frozenset(declarative))
 
 
 def _name(transform: Transform) -> str:
@@ -218,6 +232,8 @@ def _hold(stage: Stage, input_us: int, report: StageReport) -> Hold | None:
         holder = HoldReason.DUE_TIMER
     elif waiting is not None and waiting.hold_us <= held_us:
         holder = HoldReason.SIDE_INPUT
+    elif report.left is not None and report.left.hold_us <= held_us:
+        holder = HoldReason.READ
     elif Stored.RESTRICTIONS in stage.stores:
         holder = HoldReason.RESTRICTION
     elif Stored.UNSORTED in stage.stores:
@@ -242,8 +258,14 @@ def _join(reports: Sequence[Report]) -> Mapping[int, StageReport]:
 def _both(one: StageReport, other: StageReport) -> StageReport:
     holds = [report.hold_us for report in (one, other) if report.hold_us is not None]
     waiting = [report.waiting for report in (one, other) if report.waiting is not None]
+    left = [report.left for report in (one, other) if report.left is not None]
     return StageReport(
-        min(one.output_us, other.output_us), min(holds, default=None), _earliest(waiting)
+        min(one.output_us, other.output_us),
+        min(holds, default=None),
+        _earliest(waiting),
+        Residuals(sum(each.count for each in left), min(each.hold_us for each in left))
+        if left
+        else None,
     )
 
 
@@ -259,4 +281,5 @@ def _merge(one: StepStatus, other: StepStatus) -> StepStatus:
         output_us=last.output_us,
         hold=last.hold or one.hold or other.hold,
         blocked=one.blocked or other.blocked,
+        left=one.left if other.left is None else (one.left or 0) + other.left,
     )

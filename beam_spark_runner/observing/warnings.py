@@ -119,6 +119,21 @@ def _text_of_due_work(status: EpochStatus, name: str, for_s: float) -> str:
     )
 
 
+def _leaves_reads(step: StepStatus) -> Hashable | None:
+    return True if step.left else None
+
+
+def _text_of_reads(status: EpochStatus, name: str, for_s: float) -> str:
+    step = status.steps[name]
+    return (
+        f"{name}: for {for_s:.0f} s, each epoch has left elements or timers to the next one, now "
+        f"{step.left or 0:,}, since their reads of the state store were not done. If this "
+        "continues, set more partitions (--parallelism), or use a state store that is nearer. "
+        "Elements of one key are processed one after another: fewer reads that depend on each "
+        "other, or smaller keys, help there"
+    )
+
+
 RULES = (
     # A source that has deferred itself holds the watermark on purpose while no epoch is due.
     Rule(_held_by_source, _text_of_source),
@@ -126,6 +141,7 @@ RULES = (
     Rule(_awaited_side_inputs, _text_of_side_inputs, holds_between_epochs=True),
     Rule(_fires_after_its_input, _text_of_endless_timers),
     Rule(_leaves_due_work, _text_of_due_work),
+    Rule(_leaves_reads, _text_of_reads),
 )
 """The rules about steps, in the order of their warnings."""
 

@@ -95,6 +95,22 @@ def stage_places(
     return places
 
 
+def declared_by_stages(
+    plan: Plan, places: Mapping[str, StoredStage]
+) -> Mapping[str, frozenset[str]]:
+    """Return what declarative steps declare (``Transform.declared``), by the names of stages.
+
+    Args:
+        plan: The plan of the pipeline.
+        places: What ``stage_places`` returns for it.
+    """
+    return {
+        name: frozenset(plan.graph.transforms[TransformId(place.transform)].declared)
+        for name, place in places.items()
+        if place.transform
+    }
+
+
 def step_names(plan: Plan) -> Mapping[str, str]:
     """Return the names of the plan's transforms by their ids, which are the labels of metrics."""
     return {str(id_): transform.name for id_, transform in plan.graph.transforms.items()}

@@ -1,6 +1,7 @@
 """Converts the pipeline proto to a Graph of primitive transforms."""
 
 import heapq
+import json
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 
@@ -260,12 +261,24 @@ def _transform(
         element_coder=facts.element_coder,
         state_ids=facts.state_ids,
         timer_families=facts.timer_families,
+        declared=_declared_in(proto, name),
         requires_stable_input=facts.requires_stable_input,
         requires_time_sorted_input=facts.requires_time_sorted_input,
         finalizes_bundles=facts.finalizes_bundles,
         needs_all_input=proto.spec.urn in _FULL_WINDOW,
         takes_partition=proto.spec.urn == urns.FULL_WINDOW_PARTITION,
     )
+
+
+def _declared_in(proto: beam_runner_api_pb2.PTransform, name: str) -> tuple[str, ...]:
+    """Return the annotation of a declarative step; empty: it has none."""
+    if urns.DECLARED not in proto.annotations:  # a protobuf map adds missing keys
+        return ()
+    try:
+        declared = json.loads(proto.annotations[urns.DECLARED])
+    except ValueError as error:
+        raise InvalidPipelineError(f"its annotation {urns.DECLARED} is no JSON", name) from error
+    return tuple(sorted(map(str, declared)))
 
 
 def _environment_of(

@@ -23,10 +23,11 @@ from beam_spark_runner.recovery.heads import (
     keyed_heads_of,
 )
 
-_FORMAT = 12
+_FORMAT = 13
 # 9: its views have no digests. 10: it knows no state store. 11: its keyed heads have no parts.
-# Versions that write these formats cannot read later ones.
-_READ_FORMATS = (9, 10, 11, 12)
+# 12: no records are left for the next epoch. Versions that write these formats cannot read later
+# ones.
+_READ_FORMATS = (9, 10, 11, 12, 13)
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -159,6 +160,8 @@ class Manifest:
         stores: The store numbers of stages, by their names in ``plan``.
         next_store: The least store number that no stage has had.
         keyed: The heads of keys that are in the state store, by store number and partition.
+        needs: The descriptions of the callbacks and variables with which stored records of
+            declarative steps continue, by the names of stages in ``plan``.
     """
 
     epoch: int
@@ -187,6 +190,7 @@ class Manifest:
     stores: Mapping[str, int] = field(default_factory=dict)
     next_store: int = 0
     keyed: KeyedHeads = field(default_factory=dict)
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -230,6 +234,7 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
     fields["plan"] = {name: StoredStage(*place) for name, place in fields["plan"].items()}
     fields["unfed"] = tuple(fields["unfed"])
+    fields["needs"] = {stage: tuple(each) for stage, each in fields.get("needs", {}).items()}
     return Manifest(**fields)
 
 

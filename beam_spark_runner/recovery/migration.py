@@ -20,6 +20,11 @@ _STAGE = re.compile(
 )
 _NUMBER = re.compile(r"~\d+$")
 _Value = TypeVar("_Value")
+_UNDECLARED = (
+    "has stored records that continue with {}, which it does not declare: declare it, or its new "
+    "name with was=; or run the earlier version once without --unaligned_state_requests, until "
+    "it has committed an epoch"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +36,14 @@ class PipelineVersion:
         steps: See ``plan.compatibility.step_names``.
         renamed: By the name of a step in an earlier version: its name now; empty: the step was
             removed, with its stored data. The name of a composite stands for all steps in it.
+        declared: The descriptions of the callbacks and variables of declarative steps, by the names
+            of their stages in ``plan``.
     """
 
     plan: Mapping[str, StoredStage]
     steps: Mapping[str, str]
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    declared: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
 
 class MovedStage(NamedTuple):
@@ -75,6 +83,10 @@ def differences(last: Manifest, now: PipelineVersion) -> tuple[str, ...]:
             found.append(f"{shown} was removed, but {why}")
         elif current.kept != place.kept:
             found.append(f"{shown} {_difference(place.kept, current.kept)}")
+        else:
+            needs = last.needs.get(name, ())
+            missing = [each for each in needs if each not in now.declared.get(current_name, ())]
+            found += (f"{shown} {_UNDECLARED.format(each)}" for each in missing)
     return tuple(found)
 
 
@@ -120,6 +132,11 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
             current: last.stores[name]
             for name, current in _current_names(last, now).items()
             if current is not None and current in now.plan and name in last.stores
+        },
+        needs={
+            current: last.needs[name]
+            for name, current in _current_names(last, now).items()
+            if current is not None and current in now.plan and name in last.needs
         },
         steps=now.steps,
         renamed=now.renamed,

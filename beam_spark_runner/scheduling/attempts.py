@@ -98,6 +98,8 @@ class ShardReport:
         was_rebuilt: Whether the shard was rebuilt, for lack of a local copy that could be used.
         stored_bytes: The size of the local copy's pages that are in use.
         keyed: Of each stage of the level whose keys are in the state store.
+        needs: The descriptions of the callbacks and variables with which records continue that were
+            left for the next epoch, by stage.
         group_bytes: The size of the largest group of keys that was read there as a whole.
     """
 
@@ -113,6 +115,7 @@ class ShardReport:
     was_rebuilt: bool = False
     stored_bytes: int = 0
     keyed: tuple[KeyedReport, ...] = ()
+    needs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     group_bytes: int = 0
 
 
@@ -132,6 +135,7 @@ class StageReport:
     output_us: int  # output watermark
     hold_us: int | None = None  # the least watermark hold in the shard, event time
     waiting: Waiting | None = None
+    left: Residuals | None = None  # records of a declarative step, for the next epoch
 
 
 @dataclass(frozen=True, slots=True)

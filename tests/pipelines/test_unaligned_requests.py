@@ -7,6 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import StrUtf8Coder, VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
@@ -14,7 +15,13 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.engine.stages import opening
 from beam_spark_runner.harness.beam.declarative import DeclarativeParDo
-from beam_spark_runner.transforms import DeclarativeKeyedProcess
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+from beam_spark_runner.transforms import (
+    DeclarationContext,
+    DeclarativeKeyedProcess,
+    KeyedProcess,
+    MapState,
+)
 from tests.declared import Lookups
 from tests.declared_programs import expected
 from tests.harvest import harvest, harvest_on
@@ -161,6 +168,91 @@ def test_the_next_run_may_have_no_state_store(
     assert sorted(found["found"]) == EXPECTED
     assert max(restored) > 10
     assert sum(continued) > 10
+
+
+class Process(KeyedProcess):
+    """Looks up two entries, in some version of its code."""
+
+    first = MapState("first", VarIntCoder(), StrUtf8Coder())
+    second = MapState("second", VarIntCoder(), StrUtf8Coder())
+
+    def __init__(self, version: str) -> None:
+        super().__init__()
+        self.version = version
+
+
+class Declared(Process):
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        version = self.version
+        coder = StrUtf8Coder() if version == "another coder" else VarIntCoder()
+        number = ctx.declare_variable(coder, "number", lambda: 0)
+        if version == "another order":
+            ctx.declare(lambda _: None)
+        follow = ctx.declare("follow", lambda _: self.second.get(number.get()))
+        length = ctx.declare(len)
+        name = "renamed" if version in ("renamed", "was") else "emit"
+        was = ("emit",) if version == "was" else ()
+        emit = ctx.declare(name, lambda found: ctx.output((ctx.key, version, found)), was=was)
+
+        def element(pair: tuple[str, int]) -> Any:
+            if pair[1] >= 0:
+                number.set(pair[1])
+                found = self.first.get(pair[1]).then_compose(follow)
+                return found.then_apply(length).then_accept(emit)
+            for each in range(100):
+                self.first.put(each, "x" * 200)
+                self.second.put(each, "y" * 300)
+            return ctx.completed()
+
+        return element
+
+
+class Undeclared(Process):
+    def process(self, ctx: DeclarationContext, element: tuple[str, int]) -> None:
+        self.first.get(element[1]).then_compose(lambda _: self.second.get(element[1])).then_accept(
+            lambda found: ctx.output((ctx.key, self.version, len(found)))
+        )
+
+
+def in_version(version: str) -> Any:
+    process = (Undeclared if version == "undeclared" else Declared)(version)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream()
+        for time, value in ((0, -1), (1, 50), (2, 7)):
+            events.add_elements([TimestampedValue((f"{key}", value), time) for key in range(KEYS)])
+            events.advance_watermark_to(time + 1)
+        played = p | events.advance_watermark_to_infinity()
+        pairs = played | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
+        return {"found": pairs | "Step" >> DeclarativeKeyedProcess(process)}
+
+    return build
+
+
+REFUSED = {
+    "renamed": "the callback 'emit', which it does not declare",
+    "another order": "callback 1 of 1 without a name, which it does not declare",
+    "another coder": "the variable 'number' with the coder VarIntCoder, which it does not",
+    "undeclared": "the callback 'emit', which it does not declare",
+}
+
+
+@pytest.mark.usefixtures("restored")
+def test_another_version_must_declare_what_is_stored(
+    server: RedisServer, spark_session: Any, tmp_path: Path
+) -> None:
+    """It is refused before anything runs, and the earlier version continues."""
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={tmp_path / 'checkpoint'}", FLAG)
+    with stopping_after(3), pytest.raises(StoppedError):
+        harvest(spark_session, in_version("first"), *flags)
+    for version, message in REFUSED.items():
+        with pytest.raises(IncompatibleCheckpointError) as raised:
+            harvest(spark_session, in_version(version), *flags)
+        assert message in str(raised.value), version
+        assert "was=" in str(raised.value)
+    found = harvest(spark_session, in_version("was"), *flags)["found"]
+    assert {version for _, version, _ in found} == {"was"}
+    assert {key for key, _, _ in found} == {f"{key}" for key in range(KEYS)}
 
 
 def test_without_a_store_it_is_refused(spark_session: Any) -> None:

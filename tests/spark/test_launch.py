@@ -152,6 +152,7 @@ def test_a_signal_while_the_jvm_starts_ends_the_jvm(
     real = subprocess.Popen
     monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", slow_start)
     monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(launch, "end_jvm", lambda: pytest.fail("it ends the JVM of other tests"))
     # Tests that run in the background of a script ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -147,7 +147,8 @@ def _stage_of(proto: reports_pb2.StageStatus) -> StageReport:
         found = proto.waiting
         waiting = Waiting(found.hold_us, found.window, tuple(found.views))
     hold_us = proto.hold_us if proto.HasField("hold_us") else None
-    return StageReport(proto.output_us, hold_us, waiting)
+    left = Residuals(proto.left.count, proto.left.hold_us) if proto.HasField("left") else None
+    return StageReport(proto.output_us, hold_us, waiting, left)
 
 
 def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
@@ -171,6 +172,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
             )
             for each in proto.keyed
         ),
+        needs={each.stage: frozenset(each.declared) for each in proto.needs},
         group_bytes=proto.group_bytes,
     )
 

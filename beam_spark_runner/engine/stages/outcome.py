@@ -16,6 +16,8 @@ class Outcome:
         was_interrupted: timers or panes that are due have not fired.
         awaited_us: the earliest end of the windows of side inputs that elements wait for, by
             destination that gathers the side input; empty: no elements wait.
+        needs: see ``Settled``, of the records that are left.
+        left: how many records are left, and their least hold; None: none are.
         waiting: describes elements that wait for side inputs; None: there are none.
         views: the windows of a side input that have new content.
         monitoring_infos: those of bundles in which the SDK has helped the stage.
@@ -26,5 +28,7 @@ class Outcome:
     was_interrupted: bool = False
     awaited_us: Mapping[int, int] = field(default_factory=dict)
     waiting: reports_pb2.Waiting | None = None
+    needs: frozenset[str] = frozenset()
+    left: reports_pb2.Residuals | None = None
     views: Sequence[reports_pb2.View] = ()
     monitoring_infos: list[bytes] = field(default_factory=list)

@@ -22,6 +22,7 @@ from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.side_inputs.views import EpochView
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.opening import open_storing_stage
+from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.side_windows import looked_up_from_us
 from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
@@ -53,6 +54,7 @@ class EpochStages(OpenStages):
         watermarks: the watermarks of all stages.
         was_cut_off, awaits_commit, was_interrupted, awaited_us, views: those of all stages, see
             ``Outcome``.
+        needs: those of each stage that has any, likewise.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class EpochStages(OpenStages):
         self._view_files: dict[int, dict[bytes, tuple[str, ...]]] = defaultdict(dict)
         self.was_cut_off = self.was_interrupted = self.awaits_commit = False
         self.awaited_us: Mapping[int, int] = {}
+        self.needs: Mapping[StageId, frozenset[str]] = {}
         self.views: list[reports_pb2.View] = []
 
     def begin(
@@ -235,6 +238,7 @@ class EpochStages(OpenStages):
             self.was_interrupted |= stage.outcome.was_interrupted
             self.views += stage.outcome.views
         interrupted = {each.program.stage for each in self._made if each.outcome.was_interrupted}
+        self.needs = {each.program.stage: each.outcome.needs for each in self._made}
         self.awaited_us = least(stage.outcome.awaited_us for stage in self._made)
         self.watermarks.advance(self._level.stages, self._least_hold, self._next_due, interrupted)
         self._look_back()
@@ -314,15 +318,18 @@ class EpochStages(OpenStages):
 
     def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
         """Return the status of each stage by its input destination; ``finish`` has run."""
-        waiting = {stage.program.stage: stage.outcome.waiting for stage in self._made}
+        made = {stage.program.stage: stage.outcome for stage in self._made}
+        nothing = Outcome()
         return {
             dest: reports_pb2.StageStatus(
                 output_us=self.watermarks.sent_us[dest],
                 hold_us=self.watermarks.holds_us.get(dest),
-                waiting=waiting.get(program.stage),
+                waiting=outcome.waiting,
+                left=outcome.left,
             )
             for program in self._level.stages
             for dest in (int(program.input.dest),)
+            for outcome in (made.get(program.stage, nothing),)
         }
 
     def next_due(self) -> tuple[int | None, int | None]:

@@ -91,6 +91,11 @@ def seal(
         was_rebuilt=was_rebuilt,
         stored_bytes=stored_bytes,
         keyed=keyed_reports,
+        needs=[
+            reports_pb2.StageNeeds(stage=stage, declared=sorted(needs))
+            for stage, needs in stages.needs.items()
+            if needs
+        ],
         group_bytes=max((each.largest_group_bytes for each in keyed.values()), default=0),
     )
 

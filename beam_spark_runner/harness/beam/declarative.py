@@ -32,6 +32,7 @@ from beam_spark_runner.transforms.declarative.continuations import (
     Continuations,
     decoded,
     encoded,
+    names_in_tree,
 )
 from beam_spark_runner.transforms.declarative.processed import ReadAddress
 
@@ -197,7 +198,10 @@ class DeclarativeParDo(KeyedParDo):
             if tree is None:
                 return None
             address = request.read.address
-            return Request(request.name, address.method, address.arguments, encoded(tree))
+            callbacks = frozenset(names_in_tree(tree))
+            return Request(
+                *(request.name, address.method, address.arguments), encoded(tree), callbacks
+            )
 
         return left
 
@@ -205,6 +209,17 @@ class DeclarativeParDo(KeyedParDo):
         """See ``Step``."""
         variables: Mapping[str, bytes] = self._fn.declared.coded_variables(record)
         return variables
+
+    def described(self, left: Sequence[Begun]) -> frozenset[str]:
+        """See ``Step``."""
+        callbacks, variables = self._fn.declared.descriptions
+        found = {variables[name] for each in left for name in each.variables}
+        for each in left:
+            for request in each.requests:
+                # Those of a request that was left before have not been read yet.
+                names = request.callbacks or names_in_tree(decoded(request.continuation))
+                found |= {callbacks[name] for name in names}
+        return frozenset(found)
 
     def _continuations(self) -> Continuations:
         if self._made_continuations is None:

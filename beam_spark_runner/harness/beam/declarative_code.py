@@ -89,6 +89,10 @@ class Step(Protocol):
         """Complete the future of a request, and run the callbacks that follow."""
         ...
 
+    def described(self, left: Sequence[Begun]) -> frozenset[str]:
+        """Return the descriptions of the callbacks and variables with which records continue."""
+        ...
+
     def charged(self, key: KeyInFlight) -> AbstractContextManager[None]:
         """Return what assigns exceptions of its block to the record of a key."""
         ...

@@ -60,12 +60,14 @@ class Request(NamedTuple):
         method: See ``transforms.declarative.processed.ReadAddress``.
         arguments: Likewise.
         continuation: The callbacks that wait for it, see ``transforms.declarative.continuations``.
+        callbacks: Their names.
     """
 
     state: str
     method: str
     arguments: tuple[Any, ...]
     continuation: bytes
+    callbacks: frozenset[str] = frozenset()
 
 
 class Begun(NamedTuple):

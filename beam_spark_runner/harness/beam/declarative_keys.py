@@ -120,7 +120,7 @@ class KeysInFlight:
         self._run()
         while not self._flights.is_empty:
             if self._leaves(since_us):
-                return Settled(self._left(), is_finished=False)
+                return self._left()
             self._execute_batch()
         return Settled()
 
@@ -134,7 +134,7 @@ class KeysInFlight:
             and self._flights.size <= self._limits.left_size
         )
 
-    def _left(self) -> Sequence[RecordLeft]:
+    def _left(self) -> Settled:
         """Take out all records, once those of their requests were executed that must be."""
         flights = self._flights
         self._code.is_leaving = True
@@ -154,18 +154,20 @@ class KeysInFlight:
             assert left is not None
             requests_left[request.key.coded].append(left)
             records[request.key.coded] = request.record
-        found = []
+        found: list[RecordLeft] = []
+        begun: list[Begun] = []
         with ChargedTo(self._name):
             for coded, _, waiting in flights.left():
                 if coded in records:
-                    item = self._begun(coded, records[coded], requests_left[coded])
-                    found.append(self._codec.encode(coded, item))
+                    begun.append(self._begun(coded, records[coded], requests_left[coded]))
+                    found.append(self._codec.encode(coded, begun[-1]))
                 # Time advances in a later epoch.
-                elements = (item for item in waiting if not isinstance(item, Advance))
+                elements = [item for item in waiting if not isinstance(item, Advance)]
+                begun += (item for item in elements if isinstance(item, Begun))
                 found += (self._codec.encode(coded, element) for element in elements)
             self._write_all()
         self._keys.clear()
-        return found
+        return Settled(found, is_finished=False, needs=self._step.described(begun))
 
     def _begun(self, coded: bytes, record: Any, requests: Sequence[Request]) -> Begun:
         key = self._keys[coded]

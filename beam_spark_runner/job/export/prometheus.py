@@ -133,6 +133,11 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
     backlog = _gauge(
         "backlog", "Their size, in the unit of their provider: often bytes, or offsets.", "step"
     )
+    left = _gauge(
+        "pending_records",
+        "Elements and timers of a declarative step that wait for reads in the next epoch.",
+        "step",
+    )
     for each, status in streams:
         for name, step in status.steps.items():
             labels = (*each.labels, name)
@@ -145,7 +150,9 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
                 restrictions.add_metric(labels, step.restrictions)
                 if step.backlog is not None:
                     backlog.add_metric(labels, step.backlog)
-    yield from (arriving, leaving, hold, restrictions, backlog)
+            if step.left is not None:
+                left.add_metric(labels, step.left)
+    yield from (arriving, leaving, hold, restrictions, backlog, left)
 
 
 def _elements(jobs: Sequence[JobMetrics]) -> Metric:

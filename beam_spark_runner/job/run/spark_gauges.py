@@ -64,6 +64,8 @@ def _values(name: str, status: EpochStatus) -> Mapping[tuple[str, ...], float]:
             values["pending_restrictions", step] = each.restrictions
             # A gauge keeps its last value, which would look like the present backlog.
             values["backlog", step] = math.nan if each.backlog is None else each.backlog
+        if each.left is not None:
+            values["pending_records", step] = each.left
     for steps, size in status.stored_bytes.items():
         values["state_bytes", steps] = size
     return {("beam", name, *path): value for path, value in values.items()}

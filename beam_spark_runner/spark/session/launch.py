@@ -104,9 +104,11 @@ def start_classic(
         if master is not None:
             builder = builder.master(master)
         own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
+        was_started = False
         try:
             if launches_jvm:
                 start_jvm(_conf_of_jvm(master, settings), folder)
+                was_started = True
             left_out: dict[str, str] = {}
             if serves_many:
                 pyspark_internals.start_jvm()  # unless there is one
@@ -122,7 +124,7 @@ def start_classic(
             finally:  # also if Ctrl-C has come
                 pyspark_internals.have_socket_removed()
         except BaseException as error:
-            if launches_jvm:
+            if was_started:
                 end_jvm()  # the next attempt may have other settings for it
             if not isinstance(error, Exception):
                 raise

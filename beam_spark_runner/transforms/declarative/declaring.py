@@ -4,7 +4,7 @@ Pickled by value (see ``declarative``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from apache_beam.coders import Coder
 from apache_beam.utils.timestamp import Timestamp
@@ -18,6 +18,7 @@ from beam_spark_runner.transforms.declarative.named import (
     Named,
     check_takes,
     checked_name,
+    is_automatic,
     names_in,
 )
 from beam_spark_runner.transforms.declarative.returned import check_result
@@ -263,14 +264,40 @@ def seal(context: DeclarationContext) -> None:
     context._is_sealed = True
 
 
+class Descriptions(NamedTuple):
+    """How the checkpoint describes what stored records continue with, by name.
+
+    A later version of the pipeline must declare the same: see ``declared_texts``.
+
+    Attributes:
+        callbacks: Of all callbacks, also by earlier names.
+        variables: Of all variables.
+    """
+
+    callbacks: Mapping[str, str]
+    variables: Mapping[str, str]
+
+
+def descriptions_of(context: DeclarationContext) -> Descriptions:
+    """Return the descriptions of all callbacks and variables. No method, likewise."""
+    count = context._automatic
+    callbacks = {
+        # Their numbers are their order: another number of them may mean other callbacks.
+        name: f"{name} of {count} without a name"
+        if is_automatic(name)
+        else f"the callback {name!r}"
+        for name in callbacks_of(context)
+    }
+    variables = {
+        name: f"the variable {name!r} with the coder {variable.coder!r}"
+        for name, variable in context._variables.items()
+    }
+    return Descriptions(callbacks, variables)
+
+
 def coders_of_variables(context: DeclarationContext) -> Mapping[str, Coder]:
     """Return the coders of all variables, by name. No method, likewise."""
     return {name: variable.coder for name, variable in context._variables.items()}
-
-
-def names_of(context: DeclarationContext) -> Sequence[str]:
-    """Return the names of all declared callbacks, in the order in which they were declared."""
-    return [*context._callbacks]
 
 
 def callbacks_of(context: DeclarationContext) -> Mapping[str, Named]:

@@ -15,9 +15,10 @@ from beam_spark_runner.transforms.declarative.declared_attributes import (
 from beam_spark_runner.transforms.declarative.declared_states import DeclaredState, read_again
 from beam_spark_runner.transforms.declarative.declaring import (
     DeclarationContext,
+    Descriptions,
     callbacks_of,
     coders_of_variables,
-    names_of,
+    descriptions_of,
     seal,
 )
 from beam_spark_runner.transforms.declarative.futures import ImmediateMachine, StateFuture
@@ -200,9 +201,9 @@ class DeclaredProcess:
             raise
 
     @property
-    def names(self) -> Sequence[str]:
-        """The names of all declared callbacks, in the order in which they were declared."""
-        return names_of(self.context)
+    def descriptions(self) -> Descriptions:
+        """The descriptions of all declared callbacks and variables."""
+        return descriptions_of(self.context)
 
     @property
     def callbacks(self) -> Mapping[str, Named]:

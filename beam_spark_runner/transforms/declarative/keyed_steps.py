@@ -20,7 +20,7 @@ from apache_beam.typehints.typehints import TupleConstraint, is_consistent_with
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvalidPipelineError
-from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS
+from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS, DECLARED
 from beam_spark_runner.transforms.declarative.keyed_do_fn import (
     SIDE_INPUT,
     KeyedProcessDoFn,
@@ -29,8 +29,6 @@ from beam_spark_runner.transforms.declarative.keyed_do_fn import (
 from beam_spark_runner.transforms.declarative.keyed_process import EXPIRATION_TIMER, KeyedProcess
 from beam_spark_runner.transforms.declarative.named import DeclarationError
 
-CALLBACKS = "beam_spark_runner:callbacks"
-"""The annotation of a step's proto that has the names of its callbacks, as JSON."""
 _RESERVED = ("declare_all", "declared_attributes")  # methods that DoFns call
 _MAIN = "None"  # the local name of the main output in protos
 
@@ -81,7 +79,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
         declared = process.declare_all()
         declared.close()
         self._inputs = len(declared.inputs)
-        self._names = declared.names
+        self._declared = [text for each in declared.descriptions for text in each.values()]
 
     def with_outputs(self, *tags: str, main: str | None = None) -> "DeclarativeKeyedProcess":
         """Return a transform with tagged outputs, as ``ParDo.with_outputs`` does.
@@ -129,7 +127,7 @@ class DeclarativeKeyedProcess(beam.PTransform):  # type: ignore[misc]
             self._process,
             value_coders,
             self._sides,
-            self._names,
+            self._declared,
             hints.simple_output_type(label) or typehints.Any,
             {tag: hints.tagged_output_types().get(tag, typehints.Any) for tag in self._tags},
         )
@@ -167,7 +165,7 @@ class _Step(_KeyedParDo):
         process: The process.
         value_coders: See ``KeyedProcessDoFn``.
         sides: The side inputs, by name.
-        names: The names of all declared callbacks.
+        declared: The descriptions of all declared callbacks and variables.
         type_: The type of the main output.
         tagged_types: The types of the tagged outputs.
     """
@@ -177,14 +175,14 @@ class _Step(_KeyedParDo):
         process: KeyedProcess,
         value_coders: Sequence[Any],
         sides: Mapping[str, AsSideInput],
-        names: Sequence[str],
+        declared: Sequence[str],
         type_: Any,
         tagged_types: Mapping[str, Any],
     ) -> None:
         self._given_sides = {SIDE_INPUT + name: side for name, side in sides.items()}
         fn = KeyedProcessDoFn(process, value_coders, tags=[*tagged_types])
         super().__init__(fn, **self._given_sides)
-        self._process, self._value_coders, self._names = process, value_coders, names
+        self._process, self._value_coders, self._declared = process, value_coders, declared
         self._type, self._tagged_types = type_, tagged_types
         self.payload: Any = None  # set if the step was read from a proto
 
@@ -194,8 +192,8 @@ class _Step(_KeyedParDo):
 
     @override
     def annotations(self) -> dict[str, Any]:
-        """Add the names of the callbacks, which the proto then has."""
-        own = {CALLBACKS: json.dumps(self._names).encode()} if self._names else {}
+        """Add the descriptions of what is declared, which the proto then has."""
+        own = {DECLARED: json.dumps(self._declared).encode()} if self._declared else {}
         return {**super().annotations(), **own}
 
     @override

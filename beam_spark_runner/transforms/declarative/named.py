@@ -64,6 +64,11 @@ def name_of(callback: Callable[..., Any]) -> str:
     return str(getattr(callback, "__qualname__", callback))
 
 
+def is_automatic(name: str) -> bool:
+    """Whether a callback has this name because it was given none."""
+    return _AUTOMATIC_NAME.fullmatch(name) is not None
+
+
 def _add_note(error: Exception, note: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(note)
@@ -98,7 +103,7 @@ def checked_name(name: Any, what: str) -> str:
         raise DeclarationError(f"the name of {what} must be a string, not {name!r}")
     if not name:
         raise DeclarationError(f"the name of {what} must not be empty")
-    if what == CALLBACK and _AUTOMATIC_NAME.fullmatch(name):
+    if what == CALLBACK and is_automatic(name):
         raise DeclarationError(
             f"the name {name!r} must not be given to {what}: names of this form are those of "
             "callbacks that are declared without a name"

@@ -55,6 +55,11 @@ def test_what_waits_at_sources(steps: dict[str, StepStatus], said: str) -> None:
     assert text(EpochStatus(epoch=1, steps=steps)).endswith(f"end of time · {said}")
 
 
+def test_what_waits_for_reads() -> None:
+    steps = {name: StepStatus(input_us=MAX_US, output_us=MAX_US, left=600) for name in "ab"}
+    assert text(EpochStatus(epoch=1, steps=steps)).endswith("end of time · 1,200 wait for reads")
+
+
 def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     line, status = StreamLine(), EpochStatus(epoch=1)
     said = [

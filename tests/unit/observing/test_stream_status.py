@@ -1,5 +1,6 @@
 """The status of a pipeline's steps, from what the tasks of an epoch report."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import cache
 
@@ -94,8 +95,9 @@ def after(
     *reports: Report,
     watermarks_us: Mapping[str, int] | None = None,
     finished: Finished | None = None,
+    given: Plan | None = None,
 ) -> EpochStatus:
-    return StreamStatus(plan()).after(
+    return StreamStatus(given or plan()).after(
         7,
         reports,
         clock_us=9,
@@ -154,6 +156,30 @@ def test_elements_that_wait_are_those_of_the_step_that_looks_up() -> None:
     assert count.hold == Hold(HoldReason.SIDE_INPUT, 2_000)
     assert count.blocked == Blocked(2_000, b"w", ("Make",))
     assert not [name for name in status.steps if name.endswith("/Wait")]
+
+
+def test_records_that_are_left_for_the_next_epoch() -> None:
+    given = plan()
+    (step,) = (id_ for id_, each in given.graph.transforms.items() if each.name == "Count")
+    declared = dataclasses.replace(given.graph.transforms[step], declared=("a",))
+    transforms = {**given.graph.transforms, step: declared}
+    declarative = dataclasses.replace(
+        given, graph=dataclasses.replace(given.graph, transforms=transforms)
+    )
+    status = after(
+        report(0, {"Count": StageReport(2_000, 2_000, None, Residuals(3, 2_000))}),
+        report(1, {"Count": StageReport(3_000, 3_000, None, Residuals(4, 3_000))}),
+        report(2, {"Count": StageReport(8_000)}),
+        watermarks_us={"Count": 8_000},
+        given=declarative,
+    )
+    assert status.steps["Count"].left == 7
+    assert status.steps["Count"].hold == Hold(HoldReason.READ, 2_000)
+    assert status.steps["Show"].left is None
+    assert after(given=declarative).steps["Count"].left == 0
+    held_by_timer = StageReport(1_000, 1_000, None, Residuals(3, 2_000))
+    status = after(report(0, {"Count": held_by_timer}), watermarks_us={"Count": 8_000})
+    assert status.steps["Count"].hold == Hold(HoldReason.TIMER, 1_000)
 
 
 def test_restrictions_and_their_backlog() -> None:

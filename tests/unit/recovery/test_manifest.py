@@ -55,6 +55,7 @@ MANIFEST = Manifest(
         ),
         (1, 2): KeyedHead(None, (Part(4, 6, (EarlierHead(1, Head(DeltaId(3, 7))),)),)),
     },
+    needs={"step Count": ("the callback 'emit'", "the variable 'number' with the coder X")},
 )
 
 

@@ -95,6 +95,37 @@ def test_a_new_source_begins() -> None:
     assert migrated(found, PipelineVersion(plan=moved, steps=STEPS)).unfed == (111,)
 
 
+def test_what_stored_records_need_must_be_declared() -> None:
+    stage = "step Stats/Count"
+    last = dataclasses.replace(LAST, needs={stage: ("the callback 'a'", "the callback 'b'")})
+    now = PipelineVersion(
+        plan=PLAN, steps=STEPS, declared={stage: frozenset({"the callback 'a'", "another"})}
+    )
+    (found,) = differences(last, now)
+    assert found.startswith(
+        "step Stats/Count has stored records that continue with the callback 'b', which it does "
+        "not declare: declare it, or its new name with was=; or "
+    )
+    assert len(differences(last, SAME)) == 2
+    all_declared = {stage: frozenset(last.needs[stage])}
+    now = dataclasses.replace(now, declared=all_declared)
+    assert differences(last, now) == ()
+    assert migrated(last, now).needs == last.needs
+
+
+def test_needs_move_with_the_name_of_their_stage() -> None:
+    needs = {"step Stats/Count": ("the callback 'a'",)}
+    last = dataclasses.replace(LAST, needs=needs)
+    plan = {name.replace("Stats", "New"): place for name, place in PLAN.items()}
+    declared = {"step New/Count": frozenset({"the callback 'a'"})}
+    now = PipelineVersion(plan=plan, steps=STEPS, renamed={"Stats": "New"}, declared=declared)
+    assert differences(last, now) == ()
+    assert migrated(last, now).needs == {"step New/Count": ("the callback 'a'",)}
+    del plan["step New/Count"]
+    now = PipelineVersion(plan=plan, steps=STEPS, renamed={"Stats/Count": "", "Stats": "New"})
+    assert migrated(last, now).needs == {}
+
+
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [

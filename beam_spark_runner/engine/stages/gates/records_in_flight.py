@@ -2,6 +2,7 @@
 
 from typing_extensions import override
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.gates.gate import Gate
 from beam_spark_runner.engine.stages.operator import OneBundle
@@ -34,4 +35,9 @@ class RecordsInFlight(Gate):
 
     @override
     def report(self, outcome: Outcome) -> None:
-        outcome.was_interrupted |= not self._operator.settled.is_finished
+        settled = self._operator.settled
+        outcome.was_interrupted |= not settled.is_finished
+        outcome.needs = settled.needs
+        if settled.left:
+            hold_us = min(each.hold_us for each in settled.left)
+            outcome.left = reports_pb2.Residuals(count=len(settled.left), hold_us=hold_us)

@@ -34,6 +34,7 @@ STATUS = EpochStatus(
             backlog=12.0,
         ),
         "Many": StepStatus(input_us=MIN_US, output_us=MIN_US, restrictions=200),
+        "Look up": StepStatus(input_us=MAX_US, output_us=MAX_US, left=12),
     },
     stored_bytes={"Read, Group": 8_192},
 )
@@ -88,6 +89,8 @@ def test_a_streaming_pipeline() -> None:
     assert found["beam_spark_elements_per_second", of("Read")] == 12.5
     assert found["beam_spark_pending_restrictions", of("Many")] == 200
     assert found["beam_spark_backlog", of("Read")] == 12
+    assert found["beam_spark_pending_records", of("Look up")] == 12
+    assert ("beam_spark_pending_records", of("Read")) not in found
     assert ("beam_spark_backlog", of("Many")) not in found
     stored = frozenset({("steps", "Read, Group")})
     assert found["beam_spark_state_bytes", stored] == 8_192

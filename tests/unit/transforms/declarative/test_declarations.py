@@ -11,7 +11,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.pvalue import AsList
 from apache_beam.transforms.window import FixedWindows
 
-from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS
+from beam_spark_runner.core.urns import DECLARATIVE_KEYED_PROCESS, DECLARED
 from beam_spark_runner.transforms import (
     DeclarationContext,
     DeclarationError,
@@ -20,7 +20,6 @@ from beam_spark_runner.transforms import (
     KeyedProcess,
     ProcessingTimer,
 )
-from beam_spark_runner.transforms.declarative.keyed_steps import CALLBACKS
 from tests.unit.transforms.declarative.running import nothing, process_of
 
 INT = VarIntCoder()
@@ -261,10 +260,10 @@ def test_names_of_callbacks() -> None:
         )
 
     declared = process_of(declare_process=declare).declare_all()
-    assert declared.names == [
+    assert {each.name for each in declared.callbacks.values()} == {
         *("callback 1", "one"),
         *("callback 2", "two", "two/true", "two/false", "three", "three/true", "four"),
-    ]
+    }
 
 
 def test_a_stage_may_have_declared_and_other_callbacks() -> None:
@@ -280,9 +279,9 @@ def test_a_stage_may_have_declared_and_other_callbacks() -> None:
         )
 
     declared = process_of(declare_process=declare).declare_all()
-    assert declared.names == [
+    assert {each.name for each in declared.callbacks.values()} == {
         *("holds", "one/true", "one/false", "yes", "two", "two/false", "it", "callback 1"),
-    ]
+    }
 
 
 def test_a_stage_whose_callbacks_are_all_declared_has_its_names() -> None:
@@ -313,11 +312,11 @@ def test_the_proto_has_the_names() -> None:
     step = DeclarativeKeyedProcess(process_of(lambda ctx: ctx.declare("only", nothing)))
     _ = p | beam.Create([("a", 1)]) | step
     found = [
-        transform.annotations[CALLBACKS]
+        transform.annotations[DECLARED]
         for transform in p.to_runner_api().components.transforms.values()
-        if CALLBACKS in transform.annotations
+        if DECLARED in transform.annotations
     ]
-    assert found == [b'["only"]']
+    assert found == [b"[\"the callback 'only'\"]"]
 
 
 def test_timers_have_the_coders_of_the_main_input() -> None:
