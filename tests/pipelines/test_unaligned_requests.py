@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner import SparkPortableRunner, savepoint
 from beam_spark_runner.engine.stages import opening
 from beam_spark_runner.harness.beam.declarative import DeclarativeParDo
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
@@ -138,7 +138,11 @@ class WithFlags(SparkPortableRunner):
         for each in first:
             with stopping_after(2), pytest.raises(StoppedError):
                 self._run(pipeline, each).wait_until_finish()
+        self.before_last()
         return self._run(pipeline, last)
+
+    def before_last(self) -> None:
+        """Is called once the last run but one has stopped."""
 
     def _run(self, pipeline: Any, options: PipelineOptions) -> Any:
         return self._runner.run_portable_pipeline(copy.deepcopy(pipeline), options)
@@ -168,6 +172,28 @@ def test_the_next_run_may_have_no_state_store(
     assert sorted(found["found"]) == EXPECTED
     assert max(restored) > 10
     assert sum(continued) > 10
+
+
+def test_a_savepoint_has_what_is_left(
+    server: RedisServer, spark_session: Any, tmp_path: Path, restored: list[int]
+) -> None:
+    store = f"--state_store={server.url}"
+    first, copied, second = (f"{tmp_path / name}" for name in ("first", "copy", "second"))
+    runner = WithFlags(
+        spark_session,
+        *[(store, FLAG, f"--checkpoint_dir={first}")] * 2,
+        (store, f"--checkpoint_dir={second}", f"--savepoint_path={copied}"),
+    )
+    counts = []
+
+    def copies() -> None:
+        counts.append(len(restored))
+        assert savepoint.main([f"--checkpoint_dir={first}", f"--savepoint_path={copied}"]) == 0
+
+    runner.before_last = copies  # type: ignore[method-assign]
+    found = harvest_on(runner, lookups)
+    assert sorted(found["found"]) == EXPECTED
+    assert restored[counts[0]] > 10  # at the start from the savepoint
 
 
 class Process(KeyedProcess):
