@@ -9,18 +9,18 @@ from typing import Any
 from pyspark import SparkConf
 
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.session.jvm_folder import JvmFolder
 from beam_spark_runner.spark.session.jvm_output import JvmErrors
 from beam_spark_runner.spark.session.signals import signals_deferred
+from beam_spark_runner.state.locked_folder import LockedFolder
 
 _ENDS_WITHIN_S = 10.0
 _running: "subprocess.Popen[bytes] | None" = None
 """The JVM that this process has started, if any."""
-_folder: JvmFolder | None = None
+_folder: LockedFolder | None = None
 """Its temporary files, unless they are where the machine has them."""
 
 
-def start_jvm(conf: SparkConf, folder: JvmFolder | None = None) -> None:
+def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
     """Start the JVM of this process; if that fails or is interrupted, end the JVM.
 
     A handler of a signal, as that of Ctrl-C, may raise an exception meanwhile, after which PySpark

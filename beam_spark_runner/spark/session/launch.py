@@ -20,13 +20,14 @@ import pyspark
 from pyspark import SparkConf
 
 from beam_spark_runner.core.errors import SparkSetupError
+from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.class_archive import flags_with_archive
-from beam_spark_runner.spark.session.jvm_folder import JvmFolder
 from beam_spark_runner.spark.session.jvm_process import end_jvm, start_jvm
 from beam_spark_runner.spark.versions import SparkVersion
+from beam_spark_runner.state.locked_folder import LockedFolder
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
@@ -250,14 +251,19 @@ def _settings(
     return settings
 
 
-def _jvm_folder() -> JvmFolder:
-    """Return a folder for Spark's temporary files that only this user can access.
+def _jvm_folder() -> LockedFolder:
+    """Make a folder for Spark's temporary files that only this user can access.
+
+    A JVM that ends by itself empties its folder and removes it. One that is killed, or ends while
+    Spark starts in it, leaves files; then whoever waits for its end removes them, or the next start
+    does. So the JVM inherits the lock.
 
     Raises:
         SparkSetupError: It cannot be made.
     """
     try:
-        return JvmFolder()
+        root = private_folder(Path(tempfile.gettempdir()) / f"beam-spark-{os.geteuid()}")
+        return LockedFolder(root, "jvm-")
     except OSError as error:
         raise SparkSetupError(
             f"Spark's temporary files cannot be in {error.filename}: {error.strerror}.",

@@ -1,16 +1,12 @@
 """The changes of one attempt to keyed records, on disk, in the order of their keys."""
 
-import contextlib
-import fcntl
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
 
 from beam_spark_runner.state.local_copy import DiskSpaceCheck, scratch_environment
+from beam_spark_runner.state.locked_folder import LockedFolder
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _REMOVED, _PUT = b"\0", b"\1"
@@ -119,51 +115,21 @@ class _OverlayFile:
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
-        _remove_left_ones(parent)
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self._folder = LockedFolder(parent, _PREFIX)
         try:
-            self._lock = _locked(self._folder, waits=True)  # until another one has looked at it
-            self._env = scratch_environment(self._folder)
+            self._env = scratch_environment(self._folder.path)
             self.txn = self._env.begin(write=True)
-            self.room = DiskSpaceCheck(self._folder)
+            self.room = DiskSpaceCheck(self._folder.path)
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
             raise
 
     def close(self) -> None:
         """Remove the file."""
         self.txn.abort()  # LMDB would wait for it forever if another thread has begun it
         self._env.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
+        self._folder.remove()
 
 
 def _value_of(coded: bytes) -> bytes | None:
     return coded[1:] if coded[:1] == _PUT else None
-
-
-def _locked(folder: Path, *, waits: bool) -> int:
-    """Lock a folder as long as this process lives and has it open; return the open folder.
-
-    Raises:
-        BlockingIOError: Another process uses the folder, and this one does not wait for it.
-        OSError: The folder is gone, or the disk does not work.
-    """
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _remove_left_ones(folder: Path) -> None:
-    """Remove the folders of processes that have died."""
-    for left in folder.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is in use, or another process has removed it
-            lock = _locked(left, waits=False)
-            # Without content, it may have just been made by a process that has yet to lock it.
-            if any(left.iterdir()):
-                shutil.rmtree(left, ignore_errors=True)
-            os.close(lock)

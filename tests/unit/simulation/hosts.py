@@ -159,7 +159,7 @@ class Attempt:
         for each in self._keyed.values():
             if (file := each._overlay._file) is not None:
                 file._env.close()
-                os.close(file._lock)
+                os.close(file._folder.lock)
                 each._overlay._file = None
 
     def bury(self) -> None:

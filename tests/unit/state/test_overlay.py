@@ -44,11 +44,11 @@ def test_what_killed_processes_have_left_is_removed(tmp_path: Path) -> None:
 
     used, left = begun(), begun()
     assert left._file is not None
-    os.close(left._file._lock)  # as when its process has died
+    os.close(left._file._folder.lock)  # as when its process has died
     new = begun()
-    assert not left._file._folder.exists()
+    assert not left._file._folder.path.exists()
     assert used.get(b"begun") == (True, b"")
-    left._file._lock = os.open(tmp_path, os.O_RDONLY)
+    left._file._folder.lock = os.open(tmp_path, os.O_RDONLY)
     for each in (used, new, left):
         each.close()
     assert not list(tmp_path.iterdir())
