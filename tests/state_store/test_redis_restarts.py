@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,26 +38,44 @@ class LoggedWalk(RedisWalk):
         self._server.start()
 
 
-def test_a_log_that_is_cut_at_any_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_small(monkeypatch)
+def run_walks(
+    folder: Path,
+    run: Callable[[int, Path, Path], Counter[str]],
+    event: str,
+) -> None:
+    """Run walks with random seeds, until there are enough and something has happened in one.
+
+    Args:
+        folder: Gets a folder of the server, and one of local files, for each walk.
+        run: Runs a walk, with its seed and these folders; returns what has happened in it.
+        event: What has to happen.
+    """
     seen: Counter[str] = Counter()
     walks = 0
-    while walks < examples(20) or not seen["cut"]:
+    while walks < examples(20) or not seen[event]:
         walks += 1
         assert walks < 100, seen
         seed = random.randrange(1 << 32)
-        folder, scratch = tmp_path / str(seed), tmp_path / f"{seed}s"
-        folder.mkdir()
+        of_server, scratch = folder / str(seed), folder / f"{seed}s"
+        of_server.mkdir()
         scratch.mkdir()
-        with redis_server(folder, *_PERSISTENT) as server:
-            walk = LoggedWalk(seed, scratch, server, folder)
-            try:
-                walk.run(80)
-            except BaseException as error:
-                raise AssertionError(f"seed {seed}") from error
-        seen += walk.seen
+        try:
+            seen += run(seed, of_server, scratch)
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}") from error
         assert not list(scratch.iterdir())
     assert {"write", "read", "seal", "resume"} <= seen.keys()
+
+
+def test_a_log_that_is_cut_at_any_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int, folder: Path, scratch: Path) -> Counter[str]:
+        with redis_server(folder, *_PERSISTENT) as server:
+            walk = LoggedWalk(seed, scratch, server, folder)
+            walk.run(80)
+        return walk.seen
+
+    make_small(monkeypatch)
+    run_walks(tmp_path, run, "cut")
 
 
 class ReplicatedWalk(RedisWalk):
@@ -84,22 +103,11 @@ class ReplicatedWalk(RedisWalk):
 
 
 def test_a_replica_that_lags_is_promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_small(monkeypatch)
-    seen: Counter[str] = Counter()
-    walks = 0
-    while walks < examples(20) or not seen["promoted"]:
-        walks += 1
-        assert walks < 100, seen
-        seed = random.randrange(1 << 32)
-        folder, scratch = tmp_path / str(seed), tmp_path / f"{seed}s"
-        folder.mkdir()
-        scratch.mkdir()
+    def run(seed: int, folder: Path, scratch: Path) -> Counter[str]:
         with replicated_server(folder) as servers:
             walk = ReplicatedWalk(seed, scratch, servers)
-            try:
-                walk.run(100)
-            except BaseException as error:
-                raise AssertionError(f"seed {seed}") from error
-        seen += walk.seen
-        assert not list(scratch.iterdir())
-    assert {"write", "read", "seal", "resume"} <= seen.keys()
+            walk.run(100)
+        return walk.seen
+
+    make_small(monkeypatch)
+    run_walks(tmp_path, run, "promoted")
