@@ -1,7 +1,7 @@
 """The pipelines that are measured. Each runs unchanged on every runner."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,19 @@ class SumByKey(beam.DoFn):  # type: ignore[misc]
         yield total.read() + count.read()
 
 
-def _numbers(pipeline: beam.Pipeline, count: int) -> beam.PCollection:
-    """Return a collection of ``count`` numbers, which 64 elements generate after a Reshuffle."""
+def bounds_of(count: int) -> list[tuple[int, int]]:
+    """Return 64 ranges that cover ``count`` numbers."""
     step = -(-count // 64)
-    bounds = [(start, min(start + step, count)) for start in range(0, count, step)]
-    return pipeline | beam.Create(bounds) | beam.Reshuffle() | beam.ParDo(_Expand())
+    return [(start, min(start + step, count)) for start in range(0, count, step)]
 
 
-def _key_and_value(number: int, size: int) -> tuple[bytes, bytes]:
+def _numbers(pipeline: beam.Pipeline, count: int, name: str = "") -> beam.PCollection:
+    """Return a collection of ``count`` numbers, which 64 elements generate after a Reshuffle."""
+    bounds = pipeline | f"Bounds {name}" >> beam.Create(bounds_of(count))
+    return bounds | f"Spread {name}" >> beam.Reshuffle() | f"Expand {name}" >> beam.ParDo(_Expand())
+
+
+def key_and_value(number: int, size: int) -> tuple[bytes, bytes]:
     """Return a pair of 100 bytes in all; four of ``size`` numbers have the same key."""
     key = (number * 2654435761 % (1 << 32)) * (-(-size // 4)) >> 32
     return key.to_bytes(4, "big"), number.to_bytes(8, "big") + _PADDING[4:]
@@ -102,12 +107,27 @@ def group_by_key(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     """Group ``size`` elements of 100 bytes."""
     (
         _numbers(pipeline, size)
-        | beam.Map(_key_and_value, size).with_output_types(tuple[bytes, bytes])
+        | beam.Map(key_and_value, size).with_output_types(tuple[bytes, bytes])
         | beam.GroupByKey()
         | beam.ParDo(_CountValues())
         | beam.CombineGlobally(sum)
         | "Check" >> beam.Map(check, size)
     )
+
+
+def co_group_by_key(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """Join two collections of ``size`` elements of 100 bytes each."""
+    sides = [
+        _numbers(pipeline, size, name)
+        | f"Key {name}" >> beam.Map(key_and_value, size).with_output_types(tuple[bytes, bytes])
+        for name in ("left", "right")
+    ]
+    _check_sum(sides | beam.CoGroupByKey() | beam.MapTuple(count_both), 2 * size)
+
+
+def count_both(key: bytes, sides: tuple[Iterable[bytes], Iterable[bytes]]) -> int:
+    """Return the number of values of both sides of a key."""
+    return sum(1 for side in sides for _ in side)
 
 
 def ten_maps(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
@@ -257,6 +277,9 @@ class Case:
 CASES = {
     "word_count": Case(build=word_count, size=200, unit="MB of text", goal=0.9),
     "group_by_key": Case(build=group_by_key, size=5_000_000, unit="x 100 B", goal=0.95),
+    "co_group_by_key": Case(
+        build=co_group_by_key, size=2_000_000, unit="x 100 B on each side", goal=None
+    ),
     "ten_maps": Case(build=ten_maps, size=5_000_000, unit="elements", goal=0.65),
     "as_dict": Case(build=as_dict, size=5_000_000, unit="elements", goal=0.6),
     "sliding_sum": Case(build=sliding_sum, size=1_000_000, unit="elements", goal=0.7),

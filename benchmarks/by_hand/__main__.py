@@ -1,0 +1,138 @@
+"""Compare pipelines with RDD programs and with FnApiRunner: ``python -m benchmarks.by_hand``.
+
+    python -m benchmarks.by_hand [CASE …] [--size N] [--rounds N] [--no-peer]
+
+Each round runs each program in a process of its own, in turns, so that none carries the objects of
+another one. A process runs its case three times; the first run warms it up, and is not counted. The
+figures are the best of all rounds: wall seconds, and the CPU seconds of the process with its JVM
+and its Python workers. Word counts are compared line by line.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from benchmarks.by_hand.programs import PROGRAMS
+from benchmarks.cases import CASES
+
+BY_HAND, OURS = "RDD by hand", "ours"
+PEERS = {
+    "FnApiRunner, 1 process": ["--direct_num_workers=1"],
+    "FnApiRunner, 2 processes": [
+        "--direct_num_workers=2",
+        "--direct_running_mode=multi_processing",
+    ],
+}
+_MASTER = "local[2]"
+_WARM_RUNS = 2
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process, its descendants, and those of them that ended."""
+    this = psutil.Process()
+    total = 0.0
+    for process in [this, *this.children(recursive=True)]:
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return total
+
+
+def _run(program: str, case: str, size: int, folder: Path) -> None:
+    if program == BY_HAND:
+        from pyspark.sql import SparkSession
+
+        PROGRAMS[case](
+            SparkSession.builder.master(_MASTER).getOrCreate().sparkContext, size, folder
+        )
+        return
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    if program == OURS:
+        flags = ["--runner=SparkPortableRunner", f"--spark_master_url={_MASTER}", "--progress=off"]
+    else:
+        flags = ["--runner=FnApiRunner", *PEERS[program]]
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        CASES[case].build(pipeline, size, folder)
+
+
+def _child(program: str, case: str, size: int, folder: Path, runs: int) -> None:
+    """Run a case and print the wall and CPU seconds of each run as JSON."""
+    figures = []
+    for _ in range(runs):
+        cpu_s, began_s = _cpu_s(), time.perf_counter()
+        _run(program, case, size, folder)
+        figures.append((time.perf_counter() - began_s, _cpu_s() - cpu_s))
+    print(json.dumps(figures))
+
+
+def _measured(program: str, case: str, size: int, folder: Path) -> tuple[float, float]:
+    """Return the best wall and CPU seconds of a program in a process of its own."""
+    runs = 1 if program in PEERS else 1 + _WARM_RUNS
+    command = [sys.executable, "-m", "benchmarks.by_hand", "--child", program, case]
+    command += ["--size", str(size), "--folder", str(folder), "--runs", str(runs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    figures = json.loads(done.stdout.splitlines()[-1])
+    walls, cpus = zip(*(figures[1:] or figures), strict=True)
+    return min(walls), min(cpus)
+
+
+def _lines(folder: Path, names: str) -> "Counter[str]":
+    return Counter(line for file in folder.glob(names) for line in file.read_text().splitlines())
+
+
+def _report(case: str, arguments: argparse.Namespace, folder: Path) -> None:
+    size = arguments.size or CASES[case].size
+    programs = [BY_HAND, OURS, *(() if arguments.no_peer else PEERS)]
+    best: dict[str, tuple[float, float]] = {}
+    for _ in range(arguments.rounds):
+        for program in programs:
+            walls, cpus = _measured(program, case, size, folder)
+            before = best.get(program, (walls, cpus))
+            best[program] = min(before[0], walls), min(before[1], cpus)
+    if case == "word_count" and _lines(folder, "counts-0*") != _lines(
+        folder, "counts-by-hand/part-*"
+    ):
+        raise SystemExit("the word counts differ: the run is void")
+    print(f"\n{case}: {size:,} {CASES[case].unit}")
+    wall_s, cpu_s = best[OURS]
+    for program, (wall, cpu) in best.items():
+        ratios = f"   ours / this {wall_s / wall:5.2f} wall {cpu_s / cpu:5.2f} CPU"
+        shown = "" if program == OURS else ratios
+        print(f"  {program:26} {wall:7.2f} s wall {cpu:7.2f} s CPU{shown}", flush=True)
+
+
+def main() -> None:
+    """Measure the cases of the command line, and print their figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.by_hand", description=__doc__)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(PROGRAMS)}; all if none is named")
+    parser.add_argument("--size", type=int, help="instead of each case's own")
+    parser.add_argument("--rounds", type=int, default=1, help="of all programs")
+    parser.add_argument("--no-peer", action="store_true", help="without FnApiRunner")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    unknown = set(arguments.cases) - set(PROGRAMS)
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if arguments.child:
+        (case,) = arguments.cases
+        _child(arguments.child, case, arguments.size, arguments.folder, arguments.runs)
+        return
+    with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
+        for case in arguments.cases or PROGRAMS:
+            _report(case, arguments, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()
