@@ -1,6 +1,7 @@
 """Beam's private names: the files that use them, and what this project takes them for."""
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.io import (
     avroio,
+    filebasedsource,
     fileio,
     iobase,
     parquetio,
+    range_trackers,
     textio,
     tfrecordio,
     unbounded_source,
@@ -137,6 +140,18 @@ PROOFS: dict[str, Callable[[], object]] = {
     ),
     "_OutputHandler": lambda: issubclass(common._OutputHandler, common.OutputHandler),
     "_ParquetSink": lambda: issubclass(parquetio._ParquetSink, FileBasedSink),
+    **{
+        name: functools.partial(_is_set_by, kind, name)
+        for kind, names in {
+            core.CallableWrapperCombineFn: ("_buffer_size", "_fn"),
+            filebasedsource._SingleFileSource: ("_file_name", "_file_based_source"),
+            filebasedsource._ReadRange: ("_source_from_file", "_with_filename"),
+            range_trackers.UnsplittableRangeTracker: ("_range_tracker",),
+            range_trackers.OffsetRangeTracker: ("_last_attempted_record_start",),
+            textio._TextSource: ("_delimiter", "_escapechar", "_strip_trailing_newlines"),
+        }.items()
+        for name in names
+    },
     "_RUNNER_MAP": lambda: runner._RUNNER_MAP["directrunner"],
     "_ReadFromUnboundedSourceDoFn": lambda: issubclass(
         unbounded_source._ReadFromUnboundedSourceDoFn, beam.DoFn
@@ -149,6 +164,15 @@ PROOFS: dict[str, Callable[[], object]] = {
     ),
     "_TaggedReceivers": lambda: issubclass(operations._TaggedReceivers, dict),
     "_TestStreamFormatter": lambda: test_stream._TestStreamFormatter.PREV_SAMPLE_TIME_STATE,
+    "_TextSource": lambda: _parameters_of(textio._TextSource.ReadBuffer) == ["data", "position"],
+    "_create_sdf_bounded_source_dofn": lambda: (
+        _parameters_of(iobase.SDFBoundedSourceReader()._create_sdf_bounded_source_dofn().process)
+        == ["unused_element", "restriction_tracker"]
+    ),
+    "_process_header": lambda: (
+        _parameters_of(textio._TextSource._process_header)
+        == ["self", "file_to_read", "read_buffer"]
+    ),
     "_TextSink": lambda: issubclass(textio._TextSink, FileBasedSink),
     "_TimingEventGenerator": lambda: issubclass(test_stream._TimingEventGenerator, beam.DoFn),
     "_add_argparse_args": lambda: _parameters_of(PipelineOptions._add_argparse_args) == ["parser"],

@@ -65,6 +65,7 @@ class Accumulators:
         does_nothing = getattr(compact, "__func__", None) is core.CombineFn.compact
         self._compact = None if does_nothing else compact
         self._makes_new_lists = makes_new_lists(combine_fn)
+        self._lists = _lists_of(combine_fn)
         self._size_of = size_of
         self._emit = emit
         self._places = places
@@ -84,7 +85,9 @@ class Accumulators:
 
     def add(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
         """Add each value of KVs to the accumulators of its key, one for each of its windows."""
-        if self._is_global:
+        if self._is_global and self._lists is not None:
+            self._append_global(values, *self._lists)
+        elif self._is_global:
             self._add_global(values)
         elif self._combine_timestamps is None:
             self._add_windowed(values, origins)
@@ -116,6 +119,28 @@ class Accumulators:
             result = add_input(accumulator, value)
             if result is not accumulator:
                 table[key] = result
+        self._entries = len(table)
+
+    def _append_global(
+        self, values: list[Any], function: Callable[[list[Any]], Any], most: int
+    ) -> None:
+        """Do what ``_add_global`` does, for accumulators that are lists of values.
+
+        Source: ``NoSideInputsCallableWrapperCombineFn.add_input``, without calling it.
+        """
+        kind, place = self._places.kind(values), self._places.place
+        table = self._tables[None]
+        get = table.get
+        for key, value in self.current_element.iterate(values):
+            if type(key) is not kind:
+                key = place(key)
+            accumulator = get(key)
+            if accumulator is None:
+                table[key] = [value]
+                continue
+            accumulator.append(value)
+            if len(accumulator) > most:
+                table[key] = [function(accumulator)]
         self._entries = len(table)
 
     def _add_windowed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
@@ -249,3 +274,13 @@ class Accumulators:
                     self._emit([(key, compacted)], [entry_origin])
             if batch:
                 self._emit(batch, batch_origins)
+
+
+def _lists_of(combine_fn: core.CombineFn) -> tuple[Callable[[list[Any]], Any], int] | None:
+    """Return what a CombineFn makes of lists: its function, and the values that wait for it.
+
+    None: its accumulators are not lists of values, as they are in ``CombinePerKey(sum)``.
+    """
+    if type(combine_fn) is not core.NoSideInputsCallableWrapperCombineFn:
+        return None
+    return combine_fn._fn, combine_fn._buffer_size

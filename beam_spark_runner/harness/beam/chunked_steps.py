@@ -18,6 +18,7 @@ from apache_beam.transforms.combiners import PhasedCombineFnExecutor
 from apache_beam.transforms.window import GlobalWindow
 from typing_extensions import override
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.harness.beam.chunks import (
@@ -35,6 +36,7 @@ PAR_DO_URN = "beam_spark_runner:par_do:v1"
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
 CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
 CHUNKED_PRECOMBINE_URN = "beam_spark_runner:chunked_precombine:v1"
+CHUNKED_RESTRICTIONS_URN = "beam_spark_runner:chunked_restrictions:v1"
 MERGE_URN = "beam_spark_runner:combine_merge:v1"
 
 
@@ -78,6 +80,7 @@ _CHUNKED = {
     **{urn: _chunked_combine_urn(phase) for urn, phase in _COMBINE_PHASES.items()},
     common_urns.primitives.ASSIGN_WINDOWS.urn: CHUNKED_ASSIGN_WINDOWS_URN,
     common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn: CHUNKED_PRECOMBINE_URN,
+    urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS: CHUNKED_RESTRICTIONS_URN,
 }
 _ONE_BY_ONE = {common_urns.combine_components.COMBINE_PER_KEY_MERGE_ACCUMULATORS.urn: MERGE_URN}
 

@@ -6,8 +6,10 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 import apache_beam as beam
+from apache_beam.io.filebasedsource import _ReadRange
 from apache_beam.transforms import core
 
+from beam_spark_runner.harness.beam.grouped_reads import RangesLoop
 from beam_spark_runner.harness.beam.process_loop import ProcessLoop
 from beam_spark_runner.harness.beam.step_loops import (
     Filtering,
@@ -32,6 +34,8 @@ def step_for(
     keywords = kwargs or {}
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
+    if type(fn) is _ReadRange and not args and not keywords:
+        return RangesLoop(fn)
     if getattr(fn, "makes_new_results", False) is True:  # only DoFns of this package have it
         return NewResultsLoop(_bind(process, args, keywords))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):

@@ -9,7 +9,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.combiners import ToListCombineFn
-from apache_beam.transforms.core import CallableWrapperCombineFn
+from apache_beam.transforms.core import (
+    CallableWrapperCombineFn,
+    NoSideInputsCallableWrapperCombineFn,
+)
 from apache_beam.transforms.window import (
     GlobalWindow,
     GlobalWindows,
@@ -88,7 +91,15 @@ class Plus(beam.CombineFn):  # type: ignore[misc]
 
 @given(elements=VALUES, chunk=st.integers(1, 7), most=st.sampled_from([0, 700, 3_000, 1 << 20]))
 @pytest.mark.parametrize("at", ["end", "earliest", "latest"])
-@pytest.mark.parametrize("combine_fn", [ToListCombineFn(), CallableWrapperCombineFn(sum), Plus()])
+@pytest.mark.parametrize(
+    "combine_fn",
+    [
+        ToListCombineFn(),
+        CallableWrapperCombineFn(sum),
+        NoSideInputsCallableWrapperCombineFn(sum),
+        Plus(),
+    ],
+)
 def test_all_values_are_there_once(
     combine_fn: Any, at: str, elements: Any, chunk: int, most: int
 ) -> None:
@@ -149,7 +160,10 @@ def test_global_windows() -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"combine_timestamps": EARLIEST}], ids=["windows", "timestamps"]
 )
-@pytest.mark.parametrize("combine_fn", [Plus(), CallableWrapperCombineFn(sum)])
+@pytest.mark.parametrize(
+    "combine_fn",
+    [Plus(), CallableWrapperCombineFn(sum), NoSideInputsCallableWrapperCombineFn(sum)],
+)
 def test_a_key_in_a_window_has_one_accumulator(combine_fn: Any, options: dict[str, Any]) -> None:
     held, emitted = accumulators(combine_fn, lambda _: 1, **options)
     held.add([("a", 1), ("a", 2), ("b", 4), ("a", 8)], origins(4, WINDOWS[0]))
