@@ -41,6 +41,7 @@ class Orders(NamedTuple):
         notes: that of readers, see ``Log``.
         checkpoints: the checkpoint folder.
         is_declared: whether the pipeline has a declarative step.
+        left: see ``KnowsNumbers``.
     """
 
     moment: str
@@ -52,6 +53,7 @@ class Orders(NamedTuple):
     notes: str
     checkpoints: str
     is_declared: bool = False
+    left: str = ""
 
 
 def main(options: Sequence[str], orders: Orders) -> None:
@@ -79,6 +81,7 @@ def main(options: Sequence[str], orders: Orders) -> None:
         strikes,
         pairs=_pairs(orders),
         is_declared=orders.is_declared,
+        left=orders.left,
     )
     result = pipeline.run()
     result.wait_until_finish()

@@ -149,6 +149,7 @@ def sources_to_files(
     pairs: Callable[[beam.Pipeline], Any] | None = None,
     is_changed: bool = False,
     is_declared: bool = False,
+    left: str = "",
 ) -> None:
     """Sources, a windowed side input, state with timers, a grouping, and a sink.
 
@@ -162,6 +163,7 @@ def sources_to_files(
         is_changed: a later version of the pipeline: other steps come first, the one with state
             has the name ``RENAMED``, and there is one more.
         is_declared: whether there is a declarative step, too.
+        left: see ``KnowsNumbers``.
     """
     after_sources, after_state, in_sink = strikes
     counts = beam.ParDo(Counts()).with_output_types(tuple[str, int])
@@ -191,7 +193,7 @@ def sources_to_files(
     rated = read | beam.Map(_plus, beam.pvalue.AsList(rates)).with_output_types(tuple[str, int])
     gathered = rated | beam.ParDo(Counted("elements")).with_output_types(tuple[str, int])
     if is_declared:
-        known = DeclarativeKeyedProcess(KnowsNumbers()).with_output_types(tuple[str, int])
+        known = DeclarativeKeyedProcess(KnowsNumbers(left)).with_output_types(tuple[str, int])
         counted = beam.ParDo(Counted("known")).with_output_types(tuple[str, int])
         gathered = gathered | "Known" >> known | "Count known" >> counted
     gathers = beam.ParDo(Gathers()).with_output_types(tuple[str, list[int]])

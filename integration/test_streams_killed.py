@@ -10,6 +10,7 @@ import pytest
 
 from integration.driver_programs import start_driver
 from integration.killed_driver import PLACES, Kind, Orders
+from integration.left_reads import continued
 from integration.stream_kills import IN_TASKS, Driving, check_leftovers
 from integration.streams import check_files, expected_counters
 from integration.waiting import newest_epoch
@@ -37,10 +38,16 @@ class Runs:
         kind: of the pipeline.
         state_store: the URL of its state store. None: it has none. With one, the pipeline has a
             declarative step, too.
+        leaves: whether epochs leave reads of this step for the next one.
     """
 
-    def __init__(self, folder: Path, kind: Kind, state_store: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, kind: Kind, state_store: str | None = None, *, leaves: bool = False
+    ) -> None:
         self._folder, self._kind, self._state_store = folder, kind, state_store
+        self._left = folder / "left" if leaves else None
+        if self._left is not None:
+            self._left.mkdir(parents=True)
         self._checkpoints, self._out, self._notes = (
             folder / name for name in ("checkpoints", "out", "notes")
         )
@@ -70,6 +77,7 @@ class Runs:
         assert ended.out.splitlines()[-1] == str(counters)
         check_files(self._out, COUNT)
         check_leftovers(self._checkpoints)
+        assert self._left is None or continued(self._left)
         # Callbacks are best effort; none comes before its commit.
         log = Log(folder=str(self._notes), checkpoints=str(self._checkpoints))
         finalized = log.finalized()
@@ -87,11 +95,16 @@ class Runs:
             str(self._notes),
             str(self._checkpoints),
             is_declared=self._state_store is not None,
+            left="" if self._left is None else str(self._left),
         )
         parallelism = PARALLELISMS[self._count % len(PARALLELISMS)]
         more: tuple[str, ...] = ()
         if self._state_store is not None:
-            parallelism, more = PARALLELISMS[0], (f"--state_store={self._state_store}",)
+            more = (f"--state_store={self._state_store}",)
+            if self._left is not None:
+                more += ("--unaligned_state_requests",)
+            else:
+                parallelism = PARALLELISMS[0]
         self._count += 1
         return start_driver(
             self._folder / f"run-{self._count}",
@@ -121,8 +134,24 @@ def test_kills_of_the_driver_change_nothing_in_a_state_store(
         assert server.client().keys("*") == []
 
 
+@pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH * len(Kind)))))
+@pytest.mark.parametrize(("place", "kind"), [*enumerate(Kind)], ids=[each.name for each in Kind])
+def test_kills_of_the_driver_change_nothing_while_reads_are_left(
+    tmp_path: Path, place: int, kind: Kind, number: int
+) -> None:
+    """The server is killed, too, and most runs have another number of partitions."""
+    with redis_server(tmp_path) as server:
+        run_with_kills(tmp_path, number * len(Kind) + place, kind, server, leaves=True)
+        assert server.client().keys("*") == []
+
+
 def run_with_kills(
-    tmp_path: Path, turn: int, kind: Kind, server: RedisServer | None = None
+    tmp_path: Path,
+    turn: int,
+    kind: Kind,
+    server: RedisServer | None = None,
+    *,
+    leaves: bool = False,
 ) -> None:
     """Run pipelines that are killed; moments come in turn, elements and epochs by chance."""
     chance = random.Random(turn)
@@ -130,7 +159,8 @@ def run_with_kills(
     chance.shuffle(moments)
     jobs = 0
     while moments:
-        runs = Runs(tmp_path / f"job-{jobs}", kind, None if server is None else server.url)
+        url = None if server is None else server.url
+        runs = Runs(tmp_path / f"job-{jobs}", kind, url, leaves=leaves)
         jobs += 1
         ended = runs.killed_at(moments[-1], chance)
         while ended.code and moments:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from integration.cluster import QUICK, Cluster, wait_for_executors
+from integration.left_reads import continued
 from integration.pipelines import counters
 from integration.running import run_on
 from integration.stream_kills import IN_TASKS, StreamStrikes, check_leftovers
@@ -77,6 +78,26 @@ def test_kills_cost_nothing_in_a_state_store(
         assert server.client().keys("*") == []
 
 
+@pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH))))
+def test_kills_cost_nothing_while_reads_are_left(
+    cluster: Cluster,
+    session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    """Epochs leave reads of the declarative step for the next one; the server is killed, too."""
+    if number % 2:
+        cut_at_each_exchange(monkeypatch)
+    left = tmp_path / "left"
+    left.mkdir()
+    with redis_server(tmp_path) as server:
+        run_with_kills(cluster, session, tmp_path, caplog, number, server, left)
+        assert server.client().keys("*") == []
+    assert continued(left)
+
+
 def run_with_kills(
     cluster: Cluster,
     session: Any,
@@ -84,6 +105,7 @@ def run_with_kills(
     caplog: pytest.LogCaptureFixture,
     number: int,
     server: RedisServer | None = None,
+    left: Path | None = None,
 ) -> None:
     """Run a pipeline that loses processes.
 
@@ -94,6 +116,7 @@ def run_with_kills(
         caplog: what the runner logs, which is printed.
         number: chooses.
         server: the state store. None: there is none. With one, the pipeline has a declarative step.
+        left: see ``KnowsNumbers``. None: epochs leave no reads.
     """
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
@@ -118,11 +141,19 @@ def run_with_kills(
     killer.start()
     result = run_on(
         Asking(session, stable=[SINK]),
-        lambda p: sources_to_files(p, COUNT, str(out), strikes, is_declared=server is not None),
+        lambda p: sources_to_files(
+            p,
+            COUNT,
+            str(out),
+            strikes,
+            is_declared=server is not None,
+            left="" if left is None else str(left),
+        ),
         f"--checkpoint_dir={checkpoints}",
         f"--temp_location={tmp_path / 'temp'}",
         "--batch_interval_millis=100",
         *([] if server is None else [f"--state_store={server.url}"]),
+        *([] if left is None else ["--unaligned_state_requests"]),
     )
     killer.join(60)
     for text in caplog.messages:

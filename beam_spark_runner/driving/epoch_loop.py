@@ -195,6 +195,7 @@ class EpochLoop:
             self._outlasting(functools.partial(self._start.commit, mine))
         if own := self._outlasting(self._start.in_own_namespace):
             self._commit_namespace(own)
+        self._outlasting(self._start.remove_left_namespaces)
         if self._last.is_final:
             _LOGGER.warning(
                 "nothing is left to do: an earlier run has completed this pipeline, with epoch %d. "
@@ -207,11 +208,7 @@ class EpochLoop:
 
     def _leave_namespace(self) -> None:
         """Continue in another namespace of the state store."""
-        mine, left = self._outlasting(self._start.in_new_namespace), self._last.namespace
-        self._commit_namespace(mine)
-        if self._last.namespace == left:  # an earlier start has committed another manifest
-            left = mine.namespace
-        self._outlasting(lambda: self._start.leave(left))
+        self._commit_namespace(self._outlasting(self._start.in_new_namespace))
         self._adapt()
 
     def _commit_namespace(self, mine: Manifest) -> None:

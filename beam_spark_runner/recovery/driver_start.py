@@ -228,29 +228,40 @@ class DriverStart:
             return None  # nothing is committed, or it has no keys and is done
         self._claim(last.namespace)
         if self._claimed != last.namespace and not last.is_final:
-            return self.in_new_namespace()
+            return self._in_namespace(self._namespaces.new(), last.left_namespaces)
         self._sweep_state_store()
         return None
 
     def in_new_namespace(self) -> Manifest:
         """Return the manifest of an empty epoch in a new namespace of the state store.
 
-        All keys are then copied there, from the keyed deltas.
+        All keys are then copied there, from the keyed deltas. It names the namespace that it
+        leaves, so that this start or a later one removes what is there.
         """
         if self._namespaces is None:
             raise InvariantError("there is no state store")
-        last, namespace = self.manifest, self._namespaces.new()
-        if not last.epoch:
-            return dataclasses.replace(last, namespace=namespace)
-        return dataclasses.replace(
-            last, epoch=last.epoch + 1, parent=last.epoch, namespace=namespace
-        )
+        last = self.manifest
+        return self._in_namespace(self._namespaces.new(), (*last.left_namespaces, last.namespace))
 
-    def leave(self, namespace: str) -> None:
-        """Remove all that is in an earlier namespace of this checkpoint."""
-        if self._namespaces is not None:
-            self._namespaces.drop(namespace, range(self.manifest.next_store))
-            self._namespaces.forget(namespace)
+    def _in_namespace(self, namespace: str, left: tuple[str, ...]) -> Manifest:
+        last = dataclasses.replace(self.manifest, namespace=namespace, left_namespaces=left)
+        if not last.epoch:
+            return last
+        return dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch)
+
+    def remove_left_namespaces(self) -> None:
+        """Remove all that is in earlier namespaces of this checkpoint; see ``Manifest``.
+
+        The next manifest names them no more.
+        """
+        left = self.manifest.left_namespaces
+        if self._namespaces is None or not left:
+            return
+        for namespace in left:
+            if self._namespaces.claim(namespace):  # else this checkpoint is a copy
+                self._namespaces.drop(namespace, range(self.manifest.next_store))
+                self._namespaces.forget(namespace)
+        self.manifest = dataclasses.replace(self.manifest, left_namespaces=())
 
     def sweep(self) -> None:
         """Delete files that no kept manifest needs, unfinished files, and rows of ended epochs.

@@ -23,11 +23,11 @@ from beam_spark_runner.recovery.heads import (
     keyed_heads_of,
 )
 
-_FORMAT = 13
+_FORMAT = 14
 # 9: its views have no digests. 10: it knows no state store. 11: its keyed heads have no parts.
-# 12: no records are left for the next epoch. Versions that write these formats cannot read later
-# ones.
-_READ_FORMATS = (9, 10, 11, 12, 13)
+# 12: no records are left for the next epoch. 13: it names no namespaces that were left. Versions
+# that write these formats cannot read later ones.
+_READ_FORMATS = (9, 10, 11, 12, 13, 14)
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -157,6 +157,8 @@ class Manifest:
         is_final: Whether the pipeline is done.
         drains: Whether the pipeline is being drained.
         namespace: The namespace of the checkpoint in the state store; empty: keys are in shards.
+        left_namespaces: Earlier namespaces of the checkpoint in the state store, in which something
+            may be left: a start removes it.
         stores: The store numbers of stages, by their names in ``plan``.
         next_store: The least store number that no stage has had.
         keyed: The heads of keys that are in the state store, by store number and partition.
@@ -187,6 +189,7 @@ class Manifest:
     is_final: bool = False
     drains: bool = False
     namespace: str = ""
+    left_namespaces: tuple[str, ...] = ()
     stores: Mapping[str, int] = field(default_factory=dict)
     next_store: int = 0
     keyed: KeyedHeads = field(default_factory=dict)
@@ -234,6 +237,7 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
     fields["plan"] = {name: StoredStage(*place) for name, place in fields["plan"].items()}
     fields["unfed"] = tuple(fields["unfed"])
+    fields["left_namespaces"] = tuple(fields.get("left_namespaces", ()))
     fields["needs"] = {stage: tuple(each) for stage, each in fields.get("needs", {}).items()}
     return Manifest(**fields)
 

@@ -13,6 +13,7 @@ from apache_beam.transforms.window import TimestampedValue
 
 from beam_spark_runner import savepoint, state_store
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from tests.counting_streams import EPOCHS, KEYS, Count, failing, pipeline
 from tests.harvest import harvest
 from tests.state_store.servers import RedisServer, redis_server
@@ -94,11 +95,9 @@ def test_a_checkpoint_that_was_moved(
     assert server.client().keys("*") == []
 
 
-def test_a_checkpoint_that_was_set_back(
-    server: RedisServer, spark_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
-    flags = (f"--state_store={server.url}", f"--checkpoint_dir={checkpoint}")
+def set_back(spark_session: Any, checkpoint: Path, *flags: str) -> None:
+    """Run a pipeline for some epochs, and set its checkpoint back to the first ones."""
+    older = checkpoint.with_name("older")
 
     def stop_at(epoch: int) -> Callable[[beam.Pipeline], dict[str, Any]]:
         def stop() -> None:
@@ -113,10 +112,47 @@ def test_a_checkpoint_that_was_set_back(
         harvest(spark_session, stop_at(4), *flags)
     shutil.rmtree(checkpoint)
     older.rename(checkpoint)
+
+
+def test_a_checkpoint_that_was_set_back(
+    server: RedisServer, spark_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={checkpoint}")
+    set_back(spark_session, checkpoint, *flags)
     with caplog.at_level(logging.WARNING):
         found = harvest(spark_session, pipeline(lambda: None, None), *flags)
     assert "is ahead of the checkpoint" in caplog.text
     assert caplog.text.count("is ahead of the checkpoint") == 1
+    assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
+    assert server.client().keys("*") == []
+
+
+def test_a_driver_that_dies_while_it_leaves_a_namespace(
+    server: RedisServer, spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start removes what is there, and continues in the other one."""
+    checkpoint = tmp_path / "checkpoint"
+    flags = (f"--state_store={server.url}", f"--checkpoint_dir={checkpoint}")
+    set_back(spark_session, checkpoint, *flags)
+    (left,) = namespaces(server)
+
+    def die(*_: object) -> None:
+        raise ValueError("died")
+
+    with monkeypatch.context() as m:
+        m.setattr(RedisNamespaces, "drop", die)
+        with pytest.raises(ValueError, match="died"):
+            harvest(spark_session, pipeline(lambda: None, None), *flags)
+    assert namespaces(server) == {left}
+
+    def stop() -> None:
+        raise ValueError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        harvest(spark_session, pipeline(stop, 4), *flags)
+    assert left not in namespaces(server)
+    found = harvest(spark_session, pipeline(lambda: None, None), *flags)
     assert ("key 1", EPOCHS, -EPOCHS) in found["counts"]
     assert server.client().keys("*") == []
 

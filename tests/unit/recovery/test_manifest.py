@@ -46,6 +46,7 @@ MANIFEST = Manifest(
     partitions=2,
     key_groups=128,
     namespace="5d41402a",
+    left_namespaces=("4b2a76b9",),
     stores={"step Count": 1},
     next_store=3,
     keyed={

@@ -107,7 +107,7 @@ class SimulatedCluster:
         driver = self._driver
         driver.doing, driver.answers.doing = "job", ""
         submitted_ns = self._world.time_us() * 1_000
-        mark, fed = _read(source)
+        mark, fed = _read(source, self._world.pipeline.sources.dests)
         driver.tasks = {}
         levels = [program.level for program in job.programs]
         for level in levels:
@@ -207,10 +207,10 @@ class _Fed:
     has_impulse: bool
 
 
-def _read(source: Rows) -> tuple[reports_pb2.AttemptMark, _Fed]:
+def _read(source: Rows, dests: Sequence[int]) -> tuple[reports_pb2.AttemptMark, _Fed]:
     (_, coded), *rest = source
     elements = [value for dest, value in rest if dest == SOURCE | schema.WINDOWED]
-    rows = [row for each in decoded_events(elements) for row in rows_of_event(*each)]
+    rows = [row for each in decoded_events(elements) for row in rows_of_event(*each, dests)]
     mark = reports_pb2.AttemptMark.FromString(coded)
     return mark, _Fed(rows, (SOURCE, b"") in rest)
 

@@ -21,9 +21,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.routing import KEY_GROUPS, partitions_of_keys
 
 SECOND_US = 1_000_000
-SOURCE, GROUPED, COUNTED, TOTALS = range(4)
+SOURCE, GROUPED, COUNTED, TOTALS, LOOKED = range(5)
 """Destinations, which number the stages, too: the level of each is below."""
-LEVELS: Mapping[int, tuple[int, ...]] = {0: (SOURCE,), 1: (GROUPED, COUNTED), 2: (TOTALS,)}
+LEVELS: Mapping[int, tuple[int, ...]] = {
+    0: (SOURCE,),
+    1: (GROUPED, COUNTED, LOOKED),
+    2: (TOTALS,),
+}
 
 
 class Row(NamedTuple):
@@ -100,6 +104,8 @@ class TaskOutput:
         next_clock_us: the same in processing time.
         was_interrupted: something that is due has not fired.
         finished: stages to which nothing comes any more, and that have nothing left.
+        done: records of the declarative step that are done, with their keys, in their order.
+        left: those that are left for the next epoch, likewise.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -111,6 +117,8 @@ class TaskOutput:
     next_clock_us: int | None = None
     was_interrupted: bool = False
     finished: set[int] = field(default_factory=set)
+    done: list[tuple[str, Any]] = field(default_factory=list)
+    left: list[tuple[str, Any]] = field(default_factory=list)
 
     def send(self, stage: int, element: WindowedValue, key: str, values: Sequence[int]) -> None:
         """Take an element out of a stage of level 1 or 2."""
@@ -154,10 +162,10 @@ def decoded_events(coded: Sequence[bytes]) -> list[tuple[bytes, int]]:
     return [(each.value, each.timestamp.micros) for each in elements]
 
 
-def rows_of_event(coded: bytes, time_us: int) -> list[Row]:
+def rows_of_event(coded: bytes, time_us: int, dests: Sequence[int]) -> list[Row]:
     """Return the rows that an element of a TestStream becomes."""
     key, value = coded.decode().split(":")
-    return [Row(dest, key, int(value), time_us) for dest in (GROUPED, COUNTED)]
+    return [Row(dest, key, int(value), time_us) for dest in dests]
 
 
 KEY_CODER = StrUtf8Coder()

@@ -31,7 +31,8 @@ from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.remote.loaded_packs import PackCache
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
-from tests.unit.simulation.elements import COUNTED, LEVELS, SOURCE, TaskInput, TaskOutput
+from tests.unit.simulation import looked
+from tests.unit.simulation.elements import LEVELS, LOOKED, SOURCE, TaskInput, TaskOutput
 from tests.unit.simulation.pipeline import Pipeline, run_task, stores
 from tests.unit.simulation.state_stores import ADDRESS
 from tests.unit.simulation.steps import Steps, pause
@@ -176,7 +177,7 @@ class Attempt:
         if stores(self.pipeline, self.level):
             self._open()
             pause()
-            self.output = self._processed(self._store_of)
+            self.output = self._processed(self._stores_of)
         else:
             self.output = self._processed(None)
         pause()
@@ -218,23 +219,27 @@ class Attempt:
             limits=SimpleNamespace(harnesses=None),
         )
 
-    def _processed(self, store_of: Callable[[int], StoredState] | None) -> TaskOutput:
-        return run_task(self.pipeline, self.level, store_of, self.task, self.number)
+    def _processed(self, stores_of: Callable[[int], Sequence[StoredState]] | None) -> TaskOutput:
+        return run_task(self.pipeline, self.level, stores_of, self.task, self.number)
 
-    def _store_of(self, stage: int) -> StoredState:
-        keyed = self._keyed.get(StageId(stage))
-        if keyed is None:
-            assert self._shard is not None
-            return StoredState(self._shard, stage, count_values)
-        return StoredState(
-            keyed.records,
-            0,
-            count_values,
-            lists_holds=True,
-            own_transform="counter" if stage == COUNTED else "",
-            ask=keyed.records.ask,
-            ask_due=keyed.records.ask_values,
-        )
+    def _stores_of(self, stage: int) -> list[StoredState]:
+        """Return what is stored of a stage; that of its keys is the last."""
+        counts = looked.counts() if stage == LOOKED and self.pipeline.looks_up else count_values
+        assert self._shard is not None
+        stores = [StoredState(self._shard, stage, counts)]
+        if (keyed := self._keyed.get(StageId(stage))) is not None:
+            state = StoredState(
+                keyed.records,
+                0,
+                counts,
+                lists_holds=True,
+                own_transform=self.pipeline.transforms.get(stage, ""),
+                ask=keyed.records.ask,
+                ask_due=None if stage == LOOKED else keyed.records.ask_values,
+                batches=keyed.batches if stage == LOOKED else None,
+            )
+            stores.append(state)
+        return stores
 
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:
         version = ShardVersion(self.task.number, self.number)

@@ -20,21 +20,23 @@ from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.store import StoredState
 from tests.golden.notation import parse
+from tests.unit.simulation import looked
 from tests.unit.simulation.elements import (
     COUNTED,
     GROUPED,
     LEVELS,
+    LOOKED,
     SOURCE,
     TOTALS,
     TaskInput,
     TaskOutput,
 )
 from tests.unit.simulation.sources import Sources
-from tests.unit.simulation.stages import Grouping, run_counter, run_grouping, run_sources
+from tests.unit.simulation.stages import Grouping, by_key, run_counter, run_grouping, run_sources
 
 PARTITIONS = 2
 """At first."""
-_READS = {SOURCE: "nothing", GROUPED: "read", COUNTED: "read", TOTALS: "counted"}
+_READS = {SOURCE: "nothing", GROUPED: "read", COUNTED: "read", LOOKED: "read", TOTALS: "counted"}
 TAG = "main"
 BUDGET_US = 500_000
 
@@ -118,6 +120,16 @@ class Pipeline:
         return self.events is None and not self.sources.most_late_us
 
     @cached_property
+    def transforms(self) -> Mapping[int, str]:
+        """The ids of steps with state, by stage."""
+        return {COUNTED: "counter"} | ({LOOKED: looked.transform()} if self.looks_up else {})
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the declarative step has input."""
+        return LOOKED in self.sources.dests
+
+    @cached_property
     def groupings(self) -> Mapping[int, Grouping]:
         """By stage."""
         return {GROUPED: Grouping(GROUPED, self.grouping), TOTALS: Grouping(TOTALS, self.totals)}
@@ -133,7 +145,7 @@ class Pipeline:
                     is_exchanged=True,
                     dest=stage,
                     is_fed=stage == SOURCE,
-                    transform="counter" if stage == COUNTED else "",
+                    transform=self.transforms.get(stage, ""),
                     kept="something" if stores(self, level) else "",
                 )
                 for level, numbers in LEVELS.items()
@@ -163,7 +175,7 @@ def instants(task: TaskInput, dest: int) -> tuple[Instant, Instant]:
 def run_task(
     pipeline: Pipeline,
     level: int,
-    store_of: Callable[[int], StoredState] | None,
+    stores_of: Callable[[int], Sequence[StoredState]] | None,
     task: TaskInput,
     attempt: int,
 ) -> TaskOutput:
@@ -172,7 +184,8 @@ def run_task(
     Args:
         pipeline: which.
         level: of it.
-        store_of: returns what is stored of a stage; None: nothing of the level is stored.
+        stores_of: returns what is stored of a stage, that of its keys is the last; None: nothing of
+            the level is stored.
         task: its input.
         attempt: decides what one attempt does in another way than another one.
     """
@@ -181,33 +194,49 @@ def run_task(
         rows = [row for row in task.rows if row.dest == stage]
         before, now = instants(task, stage)
         output.inputs_us[stage] = now.watermark_us
-        if store_of is None:
+        if stores_of is None:
             output.rows += task.rows
             if now.watermark_us == MAX_US:
                 output.finished.add(stage)
             _send_watermark(output, level, now.watermark_us)
             continue
-        store = store_of(stage)
+        stored = stores_of(stage)
+        store, is_finished = stored[-1], True
         interruption = pipeline.interruption(random)
         if stage == SOURCE:
             run_sources(store, task, pipeline.sources, attempt, output)
         elif stage == COUNTED:
             output.advances[stage] = run_counter(store, before, now, rows, interruption, output)
+        elif stage == LOOKED:
+            if pipeline.looks_up:
+                is_finished = looked.run_looked(
+                    stored[0],
+                    store,
+                    before,
+                    now,
+                    by_key(rows),
+                    interruption,
+                    output,
+                    leaves=random.random() < 0.7,
+                )
         else:
             grouping = pipeline.groupings[stage]
             output.advances[stage] = run_grouping(
                 grouping, store, before, now, rows, interruption, output
             )
-        output.was_interrupted |= interruption.was_interrupted
-        if now.watermark_us == MAX_US and store.is_empty():
+        was_interrupted = interruption.was_interrupted or not is_finished
+        output.was_interrupted |= was_interrupted
+        if now.watermark_us == MAX_US and all(each.is_empty() for each in stored):
             output.finished.add(stage)
-        event_us, clock_us = store.next_due()
-        output.note_due(event_us, clock_us)
-        left_due_us = event_us if interruption.was_interrupted else None
+        events, clocks = zip(*(each.next_due() for each in stored), strict=True)
+        event_us = min((each for each in events if each is not None), default=None)
+        output.note_due(event_us, min((each for each in clocks if each is not None), default=None))
+        left_due_us = event_us if was_interrupted else None
+        holds = [hold for each in stored if (hold := each.least_hold()) is not None]
         _send_watermark(
             output,
             level,
-            watermarks.output_us(now.watermark_us, store.least_hold(), left_due_us),
+            watermarks.output_us(now.watermark_us, min(holds, default=None), left_due_us),
         )
     return output
 

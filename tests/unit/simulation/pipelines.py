@@ -30,7 +30,7 @@ from beam_spark_runner.scheduling.test_stream_events import (
     Event,
     TimedElement,
 )
-from tests.unit.simulation.elements import SECOND_US
+from tests.unit.simulation.elements import COUNTED, GROUPED, LOOKED, SECOND_US
 from tests.unit.simulation.pipeline import TAG, Pipeline
 from tests.unit.simulation.sources import KEYS, Sources
 
@@ -83,17 +83,19 @@ def events(random: Random, count: int) -> list[Event]:
     return found
 
 
-def pipeline(seed: int, length: int = 30) -> Pipeline:
+def pipeline(seed: int, length: int = 30, *, looks_up: bool = False) -> Pipeline:
     """Draw a pipeline.
 
     Args:
         seed: of what is drawn.
         length: about how many epochs it takes.
+        looks_up: whether its declarative step has input.
     """
+    dests = (GROUPED, COUNTED, LOOKED) if looks_up else (GROUPED, COUNTED)
     random = Random(seed)
     late_us = random.choice((0, 0, 4 * SECOND_US))
     return Pipeline(
-        sources=Sources(random.randrange(1, 4), length, late_us),
+        sources=Sources(random.randrange(1, 4), length, late_us, dests),
         grouping=windowing(random),
         totals=windowing(random),
         events=events(random, length) if random.random() < 0.3 else None,

@@ -15,6 +15,7 @@ from tests.unit.simulation.counter import CountedKey
 from tests.unit.simulation.elements import (
     COUNTED,
     LEVELS,
+    LOOKED,
     SOURCE,
     Advance,
     Row,
@@ -23,27 +24,13 @@ from tests.unit.simulation.elements import (
     partition_of,
     windowed,
 )
+from tests.unit.simulation.looked_reference import LookedStage
 from tests.unit.simulation.pipeline import PARTITIONS, Pipeline, stores
+from tests.unit.simulation.reference_stage import StageInMemory
 from tests.unit.simulation.sources import Slice
 
 
-class _Stage:
-    """What a stage of one task remembers. Times that are due are found by looking at all of it."""
-
-    def due(self) -> tuple[list[int], list[int]]:
-        """Return event and processing times."""
-        raise NotImplementedError
-
-    def holds(self) -> list[int]:
-        """Return the event times that the output must not pass."""
-        raise NotImplementedError
-
-    def is_empty(self) -> bool:
-        """Whether nothing is left."""
-        raise NotImplementedError
-
-
-class _SourceStage(_Stage):
+class _SourceStage(StageInMemory):
     def __init__(self, pipeline: Pipeline) -> None:
         self._sources = pipeline.sources
         self.left: list[Slice] = []
@@ -74,7 +61,7 @@ class _SourceStage(_Stage):
         return not self.left
 
 
-class _Group(_Stage):
+class _Group(StageInMemory):
     def __init__(self, pipeline: Pipeline, stage: int) -> None:
         self._stage = stage
         self._windowing = pipeline.groupings[stage].windowing
@@ -176,7 +163,7 @@ class _KeyInMemory(CountedKey):
         self.bags.pop(window, None)
 
 
-class _Counter(_Stage):
+class _Counter(StageInMemory):
     def __init__(self) -> None:
         self._keys: dict[str, _KeyInMemory] = {}
 
@@ -229,17 +216,19 @@ class Reference:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._stages: dict[tuple[int, int], _Stage] = {}
+        self._stages: dict[tuple[int, int], StageInMemory] = {}
         self._begin(PARTITIONS)
 
     def _begin(self, partitions: int) -> None:
         for partition in range(partitions):
             for stage in (stage for stages in LEVELS.values() for stage in stages):
-                made: _Stage
+                made: StageInMemory
                 if stage == SOURCE:
                     made = _SourceStage(self._pipeline)
                 elif stage == COUNTED:
                     made = _Counter()
+                elif stage == LOOKED:
+                    made = LookedStage()
                 else:
                     made = _Group(self._pipeline, stage)
                 self._stages[stage, partition] = made
@@ -264,7 +253,7 @@ class Reference:
             if isinstance(stage, _SourceStage):
                 left += stage.left
             else:
-                assert isinstance(stage, _Group | _Counter)
+                assert isinstance(stage, _Group | _Counter | LookedStage)
                 for key in stage.all_keys():
                     target = self._stages[number, partition_of(key, partitions)]
                     stage.give(key, target)  # type: ignore[arg-type]  # of the same kind
@@ -287,6 +276,8 @@ class Reference:
         attempt: int,
         advances: Mapping[int, Sequence[Advance]],
         interrupted: bool,
+        done: Sequence[tuple[str, Any]],
+        left: Sequence[tuple[str, Any]],
     ) -> TaskOutput:
         """Run what a task of an accepted attempt has run.
 
@@ -297,6 +288,8 @@ class Reference:
             advances: which keys it has advanced, by stage. Where it was not interrupted, further
                 ones would have changed nothing: that is checked.
             interrupted: whether any stage was.
+            done: see ``TaskOutput``.
+            left: see ``TaskOutput``.
         """
         output = TaskOutput(was_interrupted=interrupted)
         for stage_number in LEVELS[level]:
@@ -311,6 +304,12 @@ class Reference:
             stage = self._stages[stage_number, task.partition]
             if isinstance(stage, _SourceStage):
                 stage.run(task, attempt, output)
+            elif isinstance(stage, LookedStage):
+                before, now = _instants(task, stage_number)
+                rows = [row for row in task.rows if row.dest == stage_number]
+                stage.run(rows, before, now, done, left, output)
+                if not interrupted:
+                    stage.check_settled(now)
             else:
                 self._run_keys(stage_number, stage, task, advances[stage_number], output)
                 assert isinstance(stage, _Group | _Counter)
@@ -331,7 +330,7 @@ class Reference:
     def _run_keys(
         self,
         number: int,
-        stage: _Stage,
+        stage: StageInMemory,
         task: TaskInput,
         advances: Sequence[Advance],
         output: TaskOutput,

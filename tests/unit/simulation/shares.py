@@ -5,6 +5,7 @@ import os
 _ALL = int(os.environ.get("SIMULATION_STEPS", "50000"))
 
 SCHEDULES = _ALL * 14 // 50
+WITH_RECORDS_LEFT = _ALL * 4 // 50  # in addition
 DRAWN = _ALL * 6 // 50
 BATCH_SCHEDULES = _ALL * 17 // 50
 BATCH_DRAWN = _ALL * 3 // 50

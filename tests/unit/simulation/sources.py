@@ -31,11 +31,13 @@ class Sources:
         count: of them.
         length: elements of each.
         most_late_us: by which elements may be behind the watermark.
+        dests: the stages that read their elements.
     """
 
     count: int
     length: int
     most_late_us: int
+    dests: Sequence[int] = (GROUPED, COUNTED)
 
     def of_partition(self, partition: int, partitions: int) -> Sequence[int]:
         """Return which sources a task begins to read."""
@@ -60,7 +62,7 @@ class Sources:
         rows: list[Row] = []
         for each in range(position, until):
             key, value, time_us = self.element(source, each)
-            rows += [Row(dest, key, value, time_us) for dest in (GROUPED, COUNTED)]
+            rows += [Row(dest, key, value, time_us) for dest in self.dests]
         due_us = clock_us + random.choice((0, 100_000, SECOND_US, 5 * SECOND_US))
         return Slice(source, until, tuple(rows), due_us, self.hold_us(source, until))
 

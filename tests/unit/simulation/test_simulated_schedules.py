@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
-from tests.unit.simulation.shares import SCHEDULES, timeout_s
+from tests.unit.simulation.shares import SCHEDULES, WITH_RECORDS_LEFT, timeout_s
 from tests.unit.simulation.world import MAX_DRIVERS, MAX_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
@@ -76,17 +76,20 @@ def disturb(world: World, random: Random, *, migrates: bool) -> None:
             world.start(changes_store=True)
 
 
-def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> int:
-    """Run a schedule over a pipeline of that length; return how many steps it took.
+def run(
+    seed: int, folder: Path, length: int = 30, *, migrates: bool = True, looks_up: bool = False
+) -> World:
+    """Run a schedule over a pipeline of that length; return the world, which is closed.
 
     Args:
         seed: of both.
         folder: for files.
         length: of the pipeline.
         migrates: drivers may have different numbers of partitions.
+        looks_up: the pipeline's declarative step has input, and may leave records.
     """
     random = Random(seed)
-    world = World(pipeline(seed, length), seed, folder / str(seed))
+    world = World(pipeline(seed, length, looks_up=looks_up), seed, folder / str(seed))
     rate = random.choice((0.01, 0.03, 0.1))
     try:
         while not world.is_done and world.steps < _MAX_DISTURBED:
@@ -95,7 +98,7 @@ def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> 
             else:
                 world.step()
         world.finish()
-        return world.steps
+        return world
     finally:
         world.close()
 
@@ -105,8 +108,19 @@ def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> 
 def test_whatever_happens_an_epoch_counts_once(part: int, tmp_path: Path) -> None:
     seed, steps = part * 1_000_000, 0
     while steps < SCHEDULES / PARTS:
-        steps += run(seed, tmp_path)
+        steps += run(seed, tmp_path).steps
         seed += 1
+
+
+@pytest.mark.timeout(timeout_s(WITH_RECORDS_LEFT))
+def test_whatever_happens_a_record_that_is_left_counts_once(tmp_path: Path) -> None:
+    """Attempts at one task leave different records; those of the accepted one continue."""
+    seed, steps, left = 1, 0, 0  # odd ones begin with a state store
+    while steps < WITH_RECORDS_LEFT:
+        world = run(seed, tmp_path, 20, looks_up=True)
+        steps, left = steps + world.steps, left + world.left
+        seed += 2
+    assert left > steps // 100
 
 
 @pytest.mark.parametrize(("seed", "length"), FOUND)

@@ -55,6 +55,7 @@ class World:
         steps: how many were taken.
         chain: the manifests that were committed.
         ends: how many drivers have ended, by why.
+        left: how many records of the declarative step committed epochs have left.
     """
 
     def __init__(self, pipeline: Pipeline, seed: int, folder: Path, faults: float = 0.05) -> None:
@@ -73,6 +74,7 @@ class World:
         self._acting: Driver | None = None  # that asks for something now
         self._reference = Reference(pipeline)
         self._emitted = 0
+        self.left = 0
         self._at = self.hosts[0]  # where code runs now
         self._killed: list[Attempt] = []
         self.state_stores = StateStores(self._maybe_pause)
@@ -334,10 +336,13 @@ class World:
                     attempt.number,
                     attempt.output.advances,
                     attempt.output.was_interrupted,
+                    attempt.output.done,
+                    attempt.output.left,
                 )
                 assert attempt.output.comparable() == output.comparable()
                 outputs.append(output)
                 self._emitted += len(output.emitted)
+                self.left += len(output.left)
         assert manifest.metrics == (b"%d" % self._emitted,), "outputs are counted twice"
 
     def _input(
@@ -365,7 +370,11 @@ class World:
             played = played.after(event)
         for event in events[before : manifest.events]:
             if isinstance(event, Elements) and partition == 0:
-                rows += [row for element in event.elements for row in rows_of_event(*element)]
+                rows += [
+                    row
+                    for element in event.elements
+                    for row in rows_of_event(*element, self.pipeline.sources.dests)
+                ]
         return rows, {SOURCE: played.watermarks_us[TAG]}
 
     def _deleted(self, name: str) -> None:
