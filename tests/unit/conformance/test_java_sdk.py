@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from integration.go_sdk import ledger
 from integration.go_sdk.evidence import EndedJob
 from integration.go_sdk.run import Outcome, Verdict
-from integration.java_sdk.__main__ import chosen, table
+from integration.java_sdk.__main__ import EXPECTATIONS, chosen, table
 from integration.java_sdk.evidence import missing
 from integration.java_sdk.programs import (
     Answer,
@@ -22,6 +23,7 @@ from integration.java_sdk.programs import (
     TestJvm,
     check_tools,
 )
+from integration.java_sdk.suite import Suite, read_results
 
 SATISFIED = ("check", "org.apache.beam.sdk.testing.PAssert", "PAssertSuccess")
 
@@ -172,3 +174,42 @@ def test_a_test_without_an_answer_costs_its_jvm_and_the_next_test_starts_one(
     assert process_of(jvm.run("fails", options, 60.0)) == first
     assert jvm.run(test, options, 0.2 if test == "hangs" else 60.0) is None
     assert process_of(jvm.run("fails", options, 60.0)) != first
+
+
+class Jobs:
+    """A client of a job server that has no jobs."""
+
+    def jobs_with(self, experiment: str) -> list[str]:
+        return []
+
+
+def test_all_tests_of_a_suite_run_and_their_results_are_stored(
+    jvm: TestJvm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results.jsonl"
+    suite = Suite(tmp_path, "url", Jobs(), [], results)  # type: ignore[arg-type]
+    outcomes = suite.run(["one", "two", "three"], 2, 60.0)
+    assert {test: outcome.verdict for test, outcome in outcomes.items()} == dict.fromkeys(
+        ["one", "two", "three"], Verdict.FAILING
+    )
+    assert read_results(results) == outcomes
+    assert capsys.readouterr().out.count("failing: ") == 3
+
+
+def test_an_interrupt_ends_the_jvms_and_runs_no_more_tests(jvm: TestJvm, tmp_path: Path) -> None:
+    class Interrupted(Jobs):
+        def jobs_with(self, experiment: str) -> list[str]:
+            raise KeyboardInterrupt
+
+    results = tmp_path / "results.jsonl"
+    suite = Suite(tmp_path, "url", Interrupted(), [], results)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        suite.run(["one", "two", "three"], 1, 60.0)
+    assert not results.exists()
+
+
+def test_tests_of_the_ledger_that_are_slow_have_limits_in_seconds() -> None:
+    expected = ledger.load("2.65.0", EXPECTATIONS)
+    limits = ledger.slow(EXPECTATIONS)
+    assert min(limits.values()) > 180
+    assert not limits.keys() & expected.keys()
