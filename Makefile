@@ -22,7 +22,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit diagrams recording harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-kerberos integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
+.PHONY: help wordcount test fuzz lint format unit diagrams recording harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-kerberos integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-java java-tools conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -42,7 +42,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills conformance-quick: export SPARK_SUBMIT_OPTS = \
+test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills conformance-java conformance-quick: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -273,6 +273,13 @@ conformance-docker: $(READY_CONFORMANCE) ## Beam's PortableRunnerTest, through a
 # Go's module proxy has the SDK's sources, which Go builds here.
 conformance-go: $(READY_CONFORMANCE) ## Tests of Beam's Go SDK, submitted to the job server by Go programs
 	$(VENV_CONFORMANCE)/bin/python -m integration.go_sdk $(if $(RESUME),--resume) $(PACKAGES)
+
+# Maven Central has the SDK with its tests. What is missing is named before anything is downloaded.
+java-tools:
+	@for tool in java javac mvn; do command -v $$tool >/dev/null || \
+		{ echo "conformance-java needs java and javac (a JDK of 17 or newer) and mvn (Maven): no $$tool" >&2; exit 2; }; done
+conformance-java: java-tools $(READY) $(SPARK_CLASSES) ## Beam's ValidatesRunner tests of the Java SDK, submitted by a JVM. TESTS="ViewTest": only these
+	$(BIN)/python -m integration.java_sdk --jars $(abspath $(VENV))/java_sdk $(if $(RESUME),--resume) $(JAVA_FLAGS) $(TESTS:%='%')
 
 conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `make test` runs, on Spark and in the process
 	$(BIN)/python -m integration.validates_runner --quick --processes 2

@@ -98,6 +98,19 @@ def names_keys_of_multimaps(environment: beam_runner_api_pb2.Environment) -> boo
     return not sdk.startswith(_JAVA) or numbers >= _KEYS_OF_MULTIMAPS
 
 
+def ends_with_its_siblings(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether all SDK harnesses of an environment can run no more bundles once one has ended.
+
+    Those of Java that are threads of one process, such as a client's with LOOPBACK, share a pool of
+    threads, which the first that ends shuts down.
+
+    Source: Java ``FnHarness.main`` (2.65), which ends with ``executorService.shutdown()``;
+    ``ExternalWorkerService`` gives all of them the same options, which hold this pool.
+    """
+    is_pool = environment.urn == urns.ENVIRONMENT_EXTERNAL
+    return is_pool and sdk_of(environment).startswith(_JAVA)
+
+
 def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
     """Whether an environment is a Python process that this runner starts, with this package."""
     return bool(

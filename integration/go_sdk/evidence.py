@@ -20,12 +20,14 @@ class EndedJob:
         state: the final one.
         pipeline: as it was submitted.
         elements: of each collection that bundles have reported, by id.
+        counters: of users, that bundles have reported, by step, namespace and name.
         error: the last message of the job that is an error.
     """
 
     state: str
     pipeline: beam_runner_api_pb2.Pipeline
     elements: dict[str, int] = field(default_factory=dict)
+    counters: dict[tuple[str, str, str], int] = field(default_factory=dict)
     error: str = ""
 
 

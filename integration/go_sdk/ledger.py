@@ -47,6 +47,12 @@ def load(beam_version: str, path: Path = EXPECTATIONS) -> dict[str, Verdict]:
     return expected
 
 
+def slow(path: Path) -> dict[str, float]:
+    """Return the seconds that tests take whose time limit is longer than that of others."""
+    groups = tomllib.loads(path.read_text()).get("slow", ())
+    return {test: float(group["seconds"]) for group in groups for test in group["tests"]}
+
+
 def surprises(
     outcomes: Mapping[str, Outcome], expected: Mapping[str, Verdict], *, is_whole: bool
 ) -> Iterator[str]:

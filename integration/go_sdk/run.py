@@ -25,6 +25,7 @@ from integration.go_sdk.evidence import EndedJob, missing
 
 _EXPERIMENTS = "beam:option:experiments:v1"
 _ELEMENTS = "beam:metric:element_count:v1"
+_COUNTERS = "beam:metric:user:sum_int64:v1"
 _SERVER_ANSWERS_WITHIN_S = 60.0
 _SKIPPED = re.compile(r"^--- SKIP", re.MULTILINE)
 _LAST_LINES = 12
@@ -95,7 +96,11 @@ class Client:
             beam_job_api_pb2.GetJobMetricsRequest(job_id=job_id), **limit
         ).metrics
         return EndedJob(
-            state=state, pipeline=pipeline, elements=_elements(metrics.committed), error=error
+            state=state,
+            pipeline=pipeline,
+            elements=_elements(metrics.committed),
+            counters=_counters(metrics.committed),
+            error=error,
         )
 
 
@@ -104,6 +109,17 @@ def _elements(infos: list[metrics_pb2.MonitoringInfo]) -> dict[str, int]:
     for each in infos:
         if each.urn == _ELEMENTS:
             counted[each.labels["PCOLLECTION"]] += _varint(each.payload)
+    return dict(counted)
+
+
+def _counters(infos: list[metrics_pb2.MonitoringInfo]) -> dict[tuple[str, str, str], int]:
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for each in infos:
+        if each.urn == _COUNTERS:
+            labels = each.labels
+            counted[labels["PTRANSFORM"], labels["NAMESPACE"], labels["NAME"]] += _varint(
+                each.payload
+            )
     return dict(counted)
 
 

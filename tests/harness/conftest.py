@@ -125,6 +125,7 @@ def beam_pool() -> Iterator[str]:
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(bundle_messages, "_MAX_SILENCES", 2)
 
 
 @pytest.fixture

@@ -169,6 +169,7 @@ def fuzzed(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Message]], Pool]:
     monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(bundle_messages, "_MAX_SILENCES", 1)
     monkeypatch.setattr(remote_bundle, "_LAST_LINES_S", 0.01)
     return pool_for_examples(scripted, send)
 
@@ -220,6 +221,7 @@ def answered(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Any]], Pool]:
     monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(bundle_messages, "_MAX_SILENCES", 1)
     monkeypatch.setattr(remote_bundle, "_LAST_LINES_S", 0.01)
     monkeypatch.setattr(bundle_progress, "_TIMEOUT_S", 0.3)
     set_current = pool_for_examples(scripted, answer_requests)

@@ -17,7 +17,7 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.harness.bundle import IDLE
-from beam_spark_runner.harness.remote import remote_bundle
+from beam_spark_runner.harness.remote import bundle_messages, remote_bundle
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.harness.conftest import Collected, one_step, stage_on
 from tests.harness.faults import Scripted, echo, run_one, take_a_bundle_and_sleep
@@ -95,6 +95,35 @@ def set_up_for_long(sdk: ScriptedSdk) -> None:
 def test_a_harness_that_answers_may_set_up_for_long(scripted: Scripted) -> None:
     with pytest.raises(BundleFailedError, match="boom"):
         run_one(scripted(set_up_for_long), [b"a"], start_timeout_s=3)
+
+
+def test_outputs_may_come_long_after_the_answer(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large element takes a slow harness a while."""
+    monkeypatch.setattr(bundle_messages, "_SILENCE_S", 0.01)
+    monkeypatch.setattr(bundle_messages, "_MAX_SILENCES", 1_000_000)
+    silence = threading.Event()
+    note_silence = bundle_messages.Exchange._note_silence
+
+    def note(exchange: bundle_messages.Exchange) -> None:
+        note_silence(exchange)
+        if exchange._protocol.awaits_outputs_only:
+            silence.set()
+
+    monkeypatch.setattr(bundle_messages.Exchange, "_note_silence", note)
+
+    def send_late(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        instruction, descriptor = sdk.next_bundle()
+        (block,) = sdk.input_blocks(instruction)
+        sdk.respond(instruction)
+        assert silence.wait(60)
+        sdk.send(instruction, sink_of(descriptor), block)
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        list(sdk.instructions)
+
+    assert run_one(scripted(send_late), [b"a"]).values == [b"a"]
 
 
 def test_a_harness_that_does_not_come_holds_nobody_else_up(scripted: Scripted) -> None:

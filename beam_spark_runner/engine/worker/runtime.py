@@ -220,9 +220,14 @@ class JobRuntime:
             self._channel.offer(rows)
 
     @property
-    def holds_callbacks(self) -> bool:
-        """Whether callbacks of bundle finalization wait for the driver."""
-        return self._channel is not None and self._channel.holds
+    def must_stay(self) -> bool:
+        """Whether this job stays here until the driver ends it, however long it is idle.
+
+        Callbacks of bundle finalization may wait for the driver, or other processes for this one.
+        """
+        if self._channel is None:  # the driver cannot be heard
+            return False
+        return self._channel.holds or sdk_harnesses.must_stay(self.job_id)
 
     def wait_for_end(self) -> None:
         """Wait until the driver has ended the job, unless it cannot be heard."""
@@ -327,9 +332,7 @@ class WorkerRuntime:
         idle = [
             job
             for job in list(self._jobs.values())
-            if job.job_id != keep
-            and not job.holds_callbacks
-            and not self._tasks.work_for(job.job_id)
+            if job.job_id != keep and not job.must_stay and not self._tasks.work_for(job.job_id)
         ]
         idle.sort(key=lambda job: job.idle_since_s, reverse=True)
         latest_s = self._now_s() - self._most_idle_s

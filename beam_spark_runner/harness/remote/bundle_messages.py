@@ -38,6 +38,9 @@ from beam_spark_runner.portable.stage_description import StageDescription
 _LOGGER = logging.getLogger(__name__)
 
 _SILENCE_S = 10.0
+_MAX_SILENCES = 12
+"""How many times in a row nothing comes before outputs count as lost: gRPC shows no part of a
+message, and an element of 100 MB takes a busy or distant harness a while."""
 
 
 class Exchange:
@@ -88,6 +91,7 @@ class Exchange:
         self._state = state
         self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
         self._events = 0
+        self._silences = 0  # since the last event
         self._waits = False  # whether the thread waits for the harness
         self._data_due = time.monotonic() + worker.start_timeout_s
         self.instruction, self._inbox = self._connection.start_bundle(
@@ -207,10 +211,12 @@ class Exchange:
         if event is None:
             return False
         self._events += 1
+        self._silences = 0
         self._act(event)
         return True
 
     def _note_silence(self) -> None:
+        self._silences += 1
         if self._protocol.awaits_outputs_only:
             _LOGGER.warning(
                 "%s: the SDK harness has sent nothing for %.0f s. Its status:\n%s",
@@ -220,7 +226,8 @@ class Exchange:
             )
         else:
             self._require_data_stream()
-        self._act(Silent(_SILENCE_S))
+        if self._silences >= _MAX_SILENCES:
+            self._act(Silent(self._silences * _SILENCE_S))
 
     def _require_data_stream(self) -> None:
         """Lose a harness that has neither opened its data stream in time nor answers requests.

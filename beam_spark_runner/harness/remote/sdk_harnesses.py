@@ -21,7 +21,10 @@ from beam_spark_runner.harness.program_folders import working_folder
 from beam_spark_runner.harness.remote.sdk_harness import TEARDOWN_S, ConnectedHarness
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import artifacts_of
-from beam_spark_runner.portable.environment_facts import has_our_package
+from beam_spark_runner.portable.environment_facts import (
+    ends_with_its_siblings,
+    has_our_package,
+)
 
 MAX_IDLE_S = 30.0
 """How long an idle harness is kept for the next task, without --environment_cache_millis."""
@@ -33,7 +36,7 @@ class SdkHarnesses:
     """All SDK harnesses of this process, and the port that they connect to.
 
     Threads: any. A harness that starts does not block calls for others; idle harnesses expire in
-    their own thread.
+    their own thread, except those whose end would end others of their job.
     """
 
     def __init__(self) -> None:
@@ -94,7 +97,10 @@ class SdkHarnesses:
                 if server is not self._server:
                     worker.stop()
                     raise EnvironmentStartError("all SDK harnesses here are being stopped")
-                self._entries[key] = _Entry(worker, settings)
+                environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
+                self._entries[key] = _Entry(
+                    worker, settings, has_siblings=ends_with_its_siblings(environment)
+                )
                 return self._use(key, settings, log_sink)
 
     def _use(self, key: "_Key", settings: HarnessSettings, log_sink: LogSink) -> ConnectedHarness:
@@ -124,6 +130,19 @@ class SdkHarnesses:
                     self._wake.notify_all()
                     return
 
+    def must_stay(self, job_id: str | None = None) -> bool:
+        """Whether this process must stay, since its end would end harnesses of other processes.
+
+        Args:
+            job_id: Only harnesses of this job matter; None: those of all jobs.
+        """
+        with self._lock:
+            return any(
+                entry.stays and entry.worker.connection.error is None
+                for entry in self._entries.values()
+                if job_id in (None, entry.settings.job_id)
+            )
+
     def end_job(self, job_id: str) -> None:
         """End the idle harnesses of a job, and wait while they tear DoFns down.
 
@@ -131,6 +150,9 @@ class SdkHarnesses:
         does not report the end of its harness, so that one is not waited for.
         """
         with self._lock:
+            for entry in self._entries.values():
+                if entry.settings.job_id == job_id:
+                    entry.has_siblings = False
             ending = [
                 self._entries.pop(key).worker.stop(orderly=True)
                 for key, entry in list(self._entries.items())
@@ -176,7 +198,7 @@ class SdkHarnesses:
         idle = [
             key
             for key, entry in self._entries.items()
-            if entry.settings.job_id != job_id and not entry.users
+            if entry.settings.job_id != job_id and not entry.users and not entry.stays
         ]
         idle.sort(key=lambda key: self._entries[key].idle_since, reverse=True)
         return idle[MAX_OF_OTHER_JOBS:]
@@ -198,7 +220,7 @@ class SdkHarnesses:
             due = {
                 key: entry.idle_since + (entry.settings.cache_s or MAX_IDLE_S)
                 for key, entry in self._entries.items()
-                if not entry.users
+                if not entry.users and not entry.stays
             }
             self._drop([key for key, at in due.items() if at <= now])
             # Any time, but no longer than a thread can wait.
@@ -220,11 +242,19 @@ class _Key(NamedTuple):
 class _Entry:
     """A harness, the number of its users, and the time since which it is idle."""
 
-    def __init__(self, worker: ConnectedHarness, settings: HarnessSettings) -> None:
+    def __init__(
+        self, worker: ConnectedHarness, settings: HarnessSettings, *, has_siblings: bool = False
+    ) -> None:
         self.worker = worker
         self.settings = settings  # of the job that used it last
         self.users = 0
         self.idle_since = time.monotonic()
+        self.has_siblings = has_siblings  # which its end would end, while the job runs
+
+    @property
+    def stays(self) -> bool:
+        """Whether it stays until its job has ended, even if it is idle."""
+        return self.has_siblings and not self.settings.cache_s
 
 
 sdk_harnesses = SdkHarnesses()

@@ -9,6 +9,7 @@ from typing import IO, Any
 from pyspark import worker as pyspark_worker
 
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 
 Main = Callable[[IO[bytes], IO[bytes]], Any]
 
@@ -29,7 +30,7 @@ def staying(main: Main, wait_for_ends: Callable[[], None]) -> Main:
         try:
             return main(infile, outfile)
         except BaseException:
-            if hosts_shared_objects():
+            if hosts_shared_objects() or sdk_harnesses.must_stay():
                 with contextlib.suppress(OSError, ValueError):
                     outfile.flush()  # Spark waits for the error
                 wait_for_ends()

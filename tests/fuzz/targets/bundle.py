@@ -41,6 +41,7 @@ class Bundles(Target):
         harnesses = _Harnesses()
         for module in (remote_bundle, remote_stage):
             vars(module)["sdk_harnesses"] = harnesses
+        bundle_messages._MAX_SILENCES = 1
         bundle_messages._SILENCE_S = 0.0  # what is missing then comes never
         self._harnesses = harnesses
         self._remote: dict[int, RemoteStage] = {}

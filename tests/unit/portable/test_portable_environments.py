@@ -7,7 +7,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 
-from beam_spark_runner.portable.environment_facts import names_keys_of_multimaps
+from beam_spark_runner.portable.environment_facts import (
+    ends_with_its_siblings,
+    names_keys_of_multimaps,
+)
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.placing import merge_environments
 from tests.unit.portable.graphs import of, transform_named
@@ -63,6 +66,20 @@ def test_environments_that_run_the_same_code_are_one(change: Any) -> None:
 )
 def test_environments_that_may_run_other_code_stay_apart(change: Any) -> None:
     assert len(with_two_environments(proto_of(two_maps), change)) == 2
+
+
+@pytest.mark.parametrize(
+    ("urn", "sdk", "ends"),
+    [
+        ("beam:env:external:v1", "apache/beam_java17_sdk:2.65.0", True),
+        ("beam:env:process:v1", "apache/beam_java17_sdk:2.65.0", False),
+        ("beam:env:external:v1", "apache/beam_go_sdk:2.65.0", False),
+        ("beam:env:external:v1", "apache/beam_python3.11_sdk:2.77.0", False),
+    ],
+)
+def test_harnesses_that_end_with_the_first_of_them(urn: str, sdk: str, ends: bool) -> None:
+    environment = pb.Environment(urn=urn, capabilities=[f"beam:version:sdk_base:{sdk}"])
+    assert ends_with_its_siblings(environment) is ends
 
 
 @pytest.mark.parametrize(

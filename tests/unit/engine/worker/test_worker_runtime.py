@@ -23,6 +23,7 @@ from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.worker.runtime import WorkerRuntime, process_log
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from tests.compiled import compile_pipeline
 from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
@@ -267,3 +268,28 @@ def test_callbacks_that_wait_keep_their_job(tmp_path: Path) -> None:
     assert not waiting.dropped.is_set()
     worker.release("held")
     assert waiting.dropped.wait(60)
+
+
+def test_a_harness_that_must_stay_keeps_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / FOLDER).mkdir()
+    clock = Clock()
+    worker = WorkerRuntime(clock, most_idle_s=10)
+    monkeypatch.setattr(sdk_harnesses, "must_stay", lambda job_id: job_id == "java")
+
+    def work(name: str) -> Any:
+        route = Route(job_id=name, folder=str(tmp_path))
+        limits = dataclasses.replace(LIMITS, route=route)
+        with worker.working_for(
+            dataclasses.replace(program(name), limits=limits), lambda: None
+        ) as job:
+            return job
+
+    java, python = work("java"), work("python")
+    clock.now_s = 1000
+    work("other")
+    assert work("java") is java
+    assert work("python") is not python
+    for name in ("java", "python", "other"):
+        worker.release(name)

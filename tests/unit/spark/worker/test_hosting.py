@@ -17,6 +17,7 @@ from beam_spark_runner.engine.program import BatchPart
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.worker.runtime import WorkerRuntime, worker
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
+from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.spark.worker import level_tasks
 from beam_spark_runner.spark.worker.hosting import stay_while_hosting, staying
 from tests.unit.engine.task.epochs_of_tasks import Tells, programs_in, rows_of
@@ -28,9 +29,12 @@ def is_told_to_end(infile: Any, outfile: Any) -> None:
     raise SystemExit(-1)
 
 
-@pytest.fixture
-def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process hosts an object."""
+@pytest.fixture(params=["an object", "a harness"])
+def hosts(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """This process hosts an object, or a harness with whose end others would end."""
+    if request.param == "a harness":
+        monkeypatch.setattr(sdk_harnesses, "must_stay", lambda job_id=None: True)
+        return
     manager = multi_process_shared._SingletonManager()
     manager.entries = {"model": object()}
     monkeypatch.setattr(multi_process_shared, "_process_level_singleton_manager", manager)
