@@ -21,6 +21,8 @@ REFUSED_BY_US = ("beam-spark-runner", "refused")
 other job servers, use the same status codes."""
 SPARK_UI_URL = "beam-spark-ui-url"
 """Trailing metadata of ``DescribePipelineOptions``: the URL of the Spark UI, where there is one."""
+CONTINUES_STREAMS = ("beam-spark-continues-streams", "yes")
+"""Trailing metadata of ``DescribePipelineOptions`` if the server has a ``--jobs_dir``."""
 KEEPALIVE_TIMEOUT_MS = 60_000
 """The longest wait for the answer to a ping; a connection without an answer is regarded as lost."""
 _CHANNEL_OPTIONS = [

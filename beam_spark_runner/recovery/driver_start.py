@@ -10,6 +10,7 @@ from beam_spark_runner.recovery.commit import (
     check_fence,
     claim,
     commit,
+    last_owner,
     newest,
     superseded,
 )
@@ -59,6 +60,8 @@ class Checkpoints:
         namespaces: Those of the state store. None: keys are in shards.
         savepoint: Opens the savepoint from which the pipeline starts if it has committed nothing
             itself; returns None if there is no savepoint.
+        owner: Whose starts these are: the id of a job that a job server continues; see
+            ``commit.claim``. "fresh" allows what the same owner has committed.
     """
 
     storage: DeletingStorage
@@ -70,6 +73,7 @@ class Checkpoints:
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     namespaces: Namespaces | None = None
     savepoint: Callable[[], Savepoint | None] = _no_savepoint
+    owner: bytes = b""
 
 
 def _no_problem(last: Manifest) -> tuple[str, ...]:
@@ -118,7 +122,7 @@ class DriverStart:
         self._contradictions = contradictions
         self._has_swept = False
         self._find_beginning()  # before the claim: a start that fails must not fence off another
-        fence = claim(self._storage)
+        fence = claim(self._storage, checkpoints.owner)
         # The oldest first. An earlier start may have ended before it deleted superseded files.
         self._kept = self._found(KEPT, fence)
         nothing = Manifest(
@@ -314,7 +318,8 @@ class DriverStart:
     def _find_beginning(self) -> None:
         """Check that ``restart`` fits the checkpoint; copy a savepoint if nothing is committed."""
         checkpoints, found = self._checkpoints, self._found(1)
-        if found and checkpoints.restart == "fresh":
+        is_mine = bool(checkpoints.owner) and last_owner(self._storage) == checkpoints.owner
+        if found and checkpoints.restart == "fresh" and not is_mine:
             raise OptionsError(
                 "restart",
                 f"an earlier run has committed {found[-1].epoch} epochs in --checkpoint_dir; "

@@ -109,7 +109,17 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         renamed=dict(config.renamed_steps),
         namespaces=_namespaces(places, config),
         savepoint=savepoint,
+        owner=b"" if config.server_folder is None else owner_of(config.server_folder),
     )
+
+
+def owner_of(server_folder: str) -> bytes:
+    """Return what the fences of a job have that a job server continues; see ``commit.claim``.
+
+    Args:
+        server_folder: The folder of the job, which is named by its id.
+    """
+    return server_folder.rpartition("/")[2].encode()
 
 
 def _namespaces(places: ShardLocations, config: RunnerConfig) -> Namespaces | None:

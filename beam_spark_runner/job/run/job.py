@@ -83,8 +83,8 @@ class Job:
             close_session: Is called at the end of the job.
             line: Where its progress is shown. None: nowhere.
             record: The record of a job in state STARTING. None: a new one.
-            recovery: Of a job in batch that a later start can continue. None: it cannot. A job
-                that is not over leaves the record open.
+            recovery: Of a job that a later start can continue. None: it cannot, or it is a stream
+                that the same command continues. A job that is not over leaves the record open.
             control: Requests that may have been made already. None: there are none.
 
         Raises:
@@ -305,6 +305,8 @@ class Job:
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
         checkpoints = commits_in(self._session, self.job_id, shards, self._config)
+        if self._recovery is not None:
+            settings = self._recovery.in_stream(settings, self._session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
             was_drained = run_epochs(
                 self.plan,
@@ -325,13 +327,7 @@ class Job:
             return
         self._began = self._recovery.began_s
         self._recovery.run(
-            self.plan,
-            settings,
-            cluster,
-            self.tally,
-            clock,
-            self._control,
-            self._session,
+            self.plan, settings, cluster, self.tally, clock, self._control, self._session
         )
 
     def _end_recovery(self) -> None:
@@ -357,7 +353,8 @@ class Job:
             self._telemetry.close()
 
     def _report_last_commit(self) -> None:
-        if self._final_state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
+        is_cancelled = self.is_over and self._final_state == PipelineState.CANCELLED
+        if is_cancelled or (self.is_over and isinstance(self._error, SparkJobError)):
             warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
 
     def _report_error(self) -> None:

@@ -81,7 +81,13 @@ class JobApi:
         self.url = self._listen("job_port", config, config.job_port)
         self.artifact_url = self._listen("artifact_port", config, config.artifact_port)
         beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(
-            JobService(jobs, self.artifact_url, spark_ui_url), self._server
+            JobService(
+                jobs,
+                self.artifact_url,
+                spark_ui_url,
+                continues_streams=config.jobs_dir is not None,
+            ),
+            self._server,
         )
         beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(
             StagingService(jobs.files_of), self._server
