@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from beam_spark_runner.core.errors import InvariantError, OptionsError
+from beam_spark_runner.core.errors import CheckpointStorageError, InvariantError, OptionsError
 from beam_spark_runner.recovery.commit import (
     DeletingStorage,
     check_fence,
@@ -42,7 +42,7 @@ KEPT = 3
 """The number of newest manifests that are not deleted."""
 
 
-def _no_savepoint() -> None: ...
+def _nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,7 @@ class Checkpoints:
             itself; returns None if there is no savepoint.
         owner: Whose starts these are: the id of a job that a job server continues; see
             ``commit.claim``. "fresh" allows what the same owner has committed.
+        on_failed_commit: Is called when the storage refuses a commit, which may be tried again.
     """
 
     storage: DeletingStorage
@@ -72,8 +73,9 @@ class Checkpoints:
     tasks_sync: bool = True
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     namespaces: Namespaces | None = None
-    savepoint: Callable[[], Savepoint | None] = _no_savepoint
+    savepoint: Callable[[], Savepoint | None] = _nothing
     owner: bytes = b""
+    on_failed_commit: Callable[[], None] = _nothing
 
 
 def _no_problem(last: Manifest) -> tuple[str, ...]:
@@ -159,7 +161,11 @@ class DriverStart:
         new: frozenset[str] = frozenset()
         if not self._checkpoints.tasks_sync:
             new = named_by(mine) - named_by(self.manifest)
-        committed = commit(self._storage, self._form, mine, new)
+        try:
+            committed = commit(self._storage, self._form, mine, new)
+        except CheckpointStorageError:
+            self._checkpoints.on_failed_commit()
+            raise
         if not committed.is_final:
             self._claim(committed.namespace)
         # The fence remains that of this start, whoever has committed the epoch.

@@ -30,6 +30,7 @@ class MetricsPort:
         address: The host and port to listen at.
         jobs: Returns the jobs that run.
         health: What the probes say. None: always that the server lives and is ready.
+        queue: See ``JobsCollector``.
 
     Attributes:
         url: The URL of the metrics.
@@ -43,9 +44,10 @@ class MetricsPort:
         address: MetricsAddress,
         jobs: Callable[[], Iterable[JobMetrics]],
         health: Health | None = None,
+        queue: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         registry = CollectorRegistry()
-        registry.register(JobsCollector(jobs))
+        registry.register(JobsCollector(jobs, queue))
         server = _Server6 if ":" in address.host else _Server
         application = _with_probes(make_wsgi_app(registry), health or Health())
         try:

@@ -305,6 +305,7 @@ class Job:
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
         checkpoints = commits_in(self._session, self.job_id, shards, self._config)
+        checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
         if self._recovery is not None:
             settings = self._recovery.in_stream(settings, self._session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:

@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import message_of
@@ -14,6 +15,7 @@ from beam_spark_runner.job.export.metrics_port import MetricsPort
 from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.stored_submission import versions_of
 from beam_spark_runner.job.server.api import JobApi
+from beam_spark_runner.job.server.job_queue import states_of
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.refusals import LostSparkError
 from beam_spark_runner.options import RunnerConfig
@@ -64,7 +66,7 @@ class JobServer:
         self._jobs: Jobs | None = None
         self._metrics: MetricsPort | None = None
         if config.metrics is not None:
-            self._metrics = MetricsPort(config.metrics, self._measured, self._health)
+            self._metrics = MetricsPort(config.metrics, self._measured, self._health, self._states)
         try:
             _LOGGER.info("starting Spark%s …", of)
             with starting or contextlib.nullcontext():
@@ -124,6 +126,9 @@ class JobServer:
 
     def _measured(self) -> list[JobMetrics]:
         return [] if self._jobs is None else self._jobs.measured()
+
+    def _states(self) -> Mapping[str, int]:
+        return Counter() if self._jobs is None else states_of(self._jobs.all())
 
     def _close_metrics(self) -> None:
         if self._metrics is not None:
