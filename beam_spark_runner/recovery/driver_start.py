@@ -336,7 +336,7 @@ class DriverStart:
             if not found:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
             self._check(found[-1])
-            if (missing := savepoint.copy(found[-1])) is not None:
+            if (missing := savepoint.begin_with(found[-1])) is not None:
                 raise OptionsError(
                     "savepoint_path", f"the file {missing} of the savepoint is missing"
                 )

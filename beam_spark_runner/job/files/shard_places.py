@@ -1,5 +1,6 @@
 """Decides where a streaming job stores its state, commits its epochs, and makes savepoints."""
 
+import hashlib
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +98,9 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         if config.savepoint_path is None:
             return None
         source = existing_storage(config.savepoint_path, "savepoint_path", places.store)
-        return Savepoint(check_file, source, storage)
+        # The same after a restart, which then removes a pin that has stayed.
+        reader = hashlib.sha256(places.deltas.encode()).hexdigest()[:16]
+        return Savepoint(check_file, source, storage, reader)
 
     return Checkpoints(
         storage=storage,

@@ -33,6 +33,7 @@ from beam_spark_runner.job.run.last_steps import taking_at_end
 from beam_spark_runner.job.run.program_end import finish_before_end
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.run.run_settings import run_settings_of
+from beam_spark_runner.job.run.scheduled_savepoints import saving
 from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
 from beam_spark_runner.job.run.system_clock import SystemClock
@@ -306,6 +307,7 @@ class Job:
             self.messages.warn(warning)
         checkpoints = commits_in(self._session, self.job_id, shards, self._config)
         checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
+        settings = saving(settings, self._config, shards, self.messages)
         if self._recovery is not None:
             settings = self._recovery.in_stream(settings, self._session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
