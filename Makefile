@@ -22,7 +22,8 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test fuzz lint format unit diagrams recording harness-tests pipeline-tests spark-tests install-tests integration integration-3.5 integration-kerberos integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-java java-tools conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka kafka-broker clean
+# All targets with a description, as `make help` shows them, and some that only others need.
+.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -231,6 +232,16 @@ conformance: conformance-suites random-pipelines ## Beam's suites on this runner
 
 conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Beam's suites alone; hours. SUITES="io yaml": only these; RESUME=1: continue the last run
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)
+
+# Prometheus's tool, from the source of a Go module: `go install` refuses modules with replacements.
+PROMTOOL = $(abspath $(VENV))/bin/promtool
+$(PROMTOOL):
+	cd "$$(go mod download -json github.com/prometheus/prometheus@v0.54.1 | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')" \
+		&& go build -o $@ ./cmd/promtool
+
+alerts-test: $(PROMTOOL) ## The rules of deploy/alerts.yaml on series of faults and of a quiet day; needs Go
+	$(PROMTOOL) check rules deploy/alerts.yaml
+	$(PROMTOOL) test rules deploy/alerts_test.yaml
 
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) --on-spark tests/pipelines/test_random_pipelines.py

@@ -69,6 +69,9 @@ from beam_spark_runner.recovery.savepoint_copy import (
     NothingCommittedError,
     SavepointExistsError,
 )
+from beam_spark_runner.recovery.stream_start import (
+    StreamCrashLoopError,
+)
 from beam_spark_runner.state.checked_blocks import (
     DamagedFileError,
 )
@@ -133,6 +136,7 @@ __all__ = [
     "StagingError",
     "StateStoreError",
     "StoredDataError",
+    "StreamCrashLoopError",
     "StuckBundleError",
     "SuspendedJobError",
     "TableError",

@@ -2,13 +2,16 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
+from beam_spark_runner.job.files.savepoint_folder import Made, SavepointFolder
 from beam_spark_runner.job.files.shard_places import existing_storage, save, storage_at, verify
 from beam_spark_runner.options.declared import DECLARED
+from beam_spark_runner.options.savepoint_schedule import MOST_KEPT
 from beam_spark_runner.options.store_settings import hdfs_settings
-from beam_spark_runner.options.values import required_folder
+from beam_spark_runner.options.values import positive, required_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,18 +27,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _verify(_verify_parser().parse_args(arguments[1:]))
     given = _parser().parse_args(arguments)
     try:
-        checkpoints, path = (
-            required_folder(option, getattr(given, option))
-            for option in ("checkpoint_dir", "savepoint_path")
-        )
-        settings = hdfs_settings(given)
-        source = existing_storage(checkpoints, "checkpoint_dir", settings)
-        epoch = save(source, storage_at(path, "savepoint_path", settings))
+        made, removed = _make(given)
     except RunnerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, OptionsError) else 1
-    print(f"{path} has the state of the pipeline after epoch {epoch}")
+    print(f"{made.path} has the state of the pipeline after epoch {made.epoch}")
+    for each in removed:
+        print(f"{each} is removed")
     return 0
+
+
+def _make(given: argparse.Namespace) -> tuple[Made, Sequence[str]]:
+    """Make a savepoint; return it, and the paths of those that were removed instead."""
+    settings = hdfs_settings(given)
+    checkpoints = required_folder("checkpoint_dir", given.checkpoint_dir)
+    source = existing_storage(checkpoints, "checkpoint_dir", settings)
+    if given.savepoint_dir is None:
+        if given.savepoint_keep is not None:
+            raise OptionsError("savepoint_keep", "has no effect without --savepoint_dir")
+        path = required_folder("savepoint_path", given.savepoint_path)
+        return Made(path, save(source, storage_at(path, "savepoint_path", settings))), ()
+    keep = positive("savepoint_keep", given.savepoint_keep, MOST_KEPT)
+    folder = SavepointFolder(required_folder("savepoint_dir", given.savepoint_dir), settings)
+    made = folder.make(source, time.time())
+    return made, () if keep is None else folder.retain(keep, (), time.time())
 
 
 def _verify(given: argparse.Namespace) -> int:
@@ -94,12 +109,25 @@ def _parser() -> argparse.ArgumentParser:
         "object store. Endpoint and credentials of an object store come from the environment "
         "(AWS_ENDPOINT_URL and so on).",
     )
-    parser.add_argument(
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument(
         "--savepoint_path",
-        required=True,
         metavar="FOLDER",
         help="The folder for the copy. A pipeline that is started with the same option begins from "
         "it.",
+    )
+    target.add_argument(
+        "--savepoint_dir",
+        metavar="FOLDER",
+        help="A folder of savepoints of this pipeline, in which the copy has its own folder, named "
+        "by its time.",
+    )
+    parser.add_argument(
+        "--savepoint_keep",
+        type=int,
+        metavar="NUMBER",
+        help="With --savepoint_dir: how many savepoints stay there. Older ones are removed, but "
+        "none from which a pipeline begins just now. Default: all.",
     )
     _add_options_of_hdfs(parser)
     return parser

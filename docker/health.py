@@ -1,12 +1,14 @@
 """The health checks of the containers: exit status 0, or the reason on stderr.
 
-``health.py HOST:PORT`` connects to a port. ``health.py worker`` asks the Spark master whether the
+``health.py HOST:PORT`` connects to a port. ``health.py URL`` asks a server whether it is ready, and
+shows what it says. ``health.py worker`` asks the Spark master whether the
 Spark Worker of this container is alive.
 """
 
 import json
 import socket
 import sys
+import urllib.error
 import urllib.request
 
 _ANSWERS_WITHIN_S = 5.0
@@ -14,9 +16,15 @@ _MASTER = "http://spark-master:8080/json/"
 
 
 def main(what: str) -> None:
-    """Check once; ``what`` is HOST:PORT or ``worker``."""
+    """Check once; ``what`` is HOST:PORT, a URL or ``worker``."""
     if what == "worker":
         _look_for_worker()
+        return
+    if what.startswith("http://"):
+        try:
+            urllib.request.urlopen(what, timeout=_ANSWERS_WITHIN_S).close()
+        except urllib.error.HTTPError as error:
+            sys.exit(error.read().decode())
         return
     host, _, port = what.rpartition(":")
     socket.create_connection((host, int(port)), _ANSWERS_WITHIN_S).close()

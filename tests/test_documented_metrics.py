@@ -1,5 +1,6 @@
 """The metrics and alerts of docs/monitoring.md, and the metrics that there are."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,19 +9,29 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from beam_spark_runner.job.export.prometheus import JobsCollector
+from beam_spark_runner.job.server.job_queue import states_of
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason
 from beam_spark_runner.portable.monitoring import DROPPED_DUE_TO_LATENESS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "monitoring.md").read_text()
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 METRIC = re.compile(r"\b(beam_(?:spark|user)_\w+)(?:\{([^}]*)\})?")
-SUFFIXES = {"counter": ["_total"], "gauge": [""], "summary": ["_count", "_sum"]}
+SUFFIXES = {
+    "counter": ["_total"],
+    "gauge": [""],
+    "summary": ["_count", "_sum"],
+    "histogram": ["_bucket"],
+}
+OF_BUCKETS = {"histogram": {"le"}}
+OF_ALL = {"job_name", "job_id"}
 
 
 def served() -> dict[str, set[str]]:
     """Return the labels of all metrics that the exporter serves, by name."""
     families: Iterator[Any] = JobsCollector(lambda: ()).collect()
     return {
-        family.name + suffix: set(family._labelnames)
+        family.name + suffix: {*family._labelnames, *OF_BUCKETS.get(family.type, ())}
         for family in families
         for suffix in SUFFIXES[family.type]
     }
@@ -28,8 +39,8 @@ def served() -> dict[str, set[str]]:
 
 def alerts() -> list[dict[str, Any]]:
     """Return the alert rules."""
-    (block,) = (each for each in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
-    return [rule for group in yaml.safe_load(block)["groups"] for rule in group["rules"]]
+    groups = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
 
 
 def conditions() -> Iterator[tuple[str, str, str]]:
@@ -43,7 +54,7 @@ def conditions() -> Iterator[tuple[str, str, str]]:
 def test_the_table_has_all_metrics_with_their_labels() -> None:
     rows = [line.split("|") for line in PAGE.splitlines() if line.startswith("| `beam_")]
     documented = {
-        metric: {"job_name", "job_id", *re.findall(r"`(\w+)`", labels)}
+        metric: {*re.findall(r"`(\w+)`", labels), *(OF_ALL if "alone" not in labels else ())}
         for _, metrics, labels, *_ in rows
         for metric in re.findall(r"`(\w+)`", metrics)
     }
@@ -68,11 +79,38 @@ def test_alerts_have_labels_that_there_are() -> None:
         "held_by": {each.value for each in HoldReason},
         "name": {DROPPED_DUE_TO_LATENESS},
     }
+    values["state"] = set(states_of([]))
     found = list(conditions())
     assert {label for _, label, _ in found} == {"job_name", *values}
     for metric, label, value in found:
         assert label in served()[metric]
         assert value in values.get(label, {value})
+
+
+def test_alerts_say_what_to_do() -> None:
+    """Each has a section of its own, and there is no other."""
+    wanted = [rule["annotations"]["runbook"] for rule in alerts()]
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
+    assert wanted == [f"docs/alerts.md#{name.lower()}" for name in sections]
+    assert [rule["alert"] for rule in alerts()] == sections
+
+
+def test_each_alert_fires_in_a_test() -> None:
+    text = (DEPLOY / "alerts_test.yaml").read_text()
+    assert [rule["alert"] for rule in alerts() if rule["alert"] not in text] == []
+
+
+def test_the_dashboard_shows_metrics_that_are_served() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "streams.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    names = {name for each in shown for name, _ in METRIC.findall(each)}
+    assert len(names) > 10
+    assert names <= set(served())
+    for each in shown:
+        for metric, conditions_ in METRIC.findall(each):
+            assert set(re.findall(r"(\w+)=~?\"", conditions_)) <= served()[metric]
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
 
 
 def test_all_values_of_labels_are_described() -> None:

@@ -76,6 +76,7 @@ MAY_IMPORT = {
     "py4j": {"spark"},
     "pyarrow": {"spark", "in_process", "driving", "engine", "transforms"},
     "grpc": {"harness", "job"},
+    "grpc_health": {"job"},
     "prometheus_client": {"job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
     "numpy": {"core", "driving", "engine", "harness", "in_process", "spark", "transforms"},

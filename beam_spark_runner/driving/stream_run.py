@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.driving.clock import Clock
@@ -97,7 +98,7 @@ class _Reporting:
             finished=manifest.finished,
             took=took,
         )
-        self._settings.on_epoch(status)
+        self._settings.on_epoch(replace(status, start=manifest.fence))
 
 
 def _playback(plan: Plan, settings: RunSettings, events: Events | None) -> Playback | None:

@@ -21,6 +21,8 @@ REFUSED_BY_US = ("beam-spark-runner", "refused")
 other job servers, use the same status codes."""
 SPARK_UI_URL = "beam-spark-ui-url"
 """Trailing metadata of ``DescribePipelineOptions``: the URL of the Spark UI, where there is one."""
+CONTINUES_STREAMS = ("beam-spark-continues-streams", "yes")
+"""Trailing metadata of ``DescribePipelineOptions`` if the server has a ``--jobs_dir``."""
 KEEPALIVE_TIMEOUT_MS = 60_000
 """The longest wait for the answer to a ping; a connection without an answer is regarded as lost."""
 _CHANNEL_OPTIONS = [
@@ -34,6 +36,9 @@ _CHANNEL_OPTIONS = [
 ]
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"
+_OPEN_TO_ALL = "/grpc.health.v1.Health/Check"
+"""Probes send no token. The answer is one word; ``Watch``, which occupies a call for as long as the
+client likes, needs the token."""
 _MIN_TOKEN = 16  # characters
 _IS_MISSING = (
     "the job server demands a token with each call, in the metadata 'authorization: Bearer TOKEN'; "
@@ -152,6 +157,8 @@ class _TokenWanted(grpc.ServerInterceptor):  # type: ignore[misc]
 
     @override
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        if details.method == _OPEN_TO_ALL:
+            return continuation(details)
         shown = [value for name, value in details.invocation_metadata if name == _HEADER]
         if len(shown) == 1 and hmac.compare_digest(shown[0].encode(), self._wanted):
             return continuation(details)

@@ -99,6 +99,7 @@ class EpochStatus:
 
     Attributes:
         epoch: The number of the epoch.
+        start: Which start of the pipeline on its checkpoint has committed it; the first one is 1.
         clock_us: The processing time of the epoch, microseconds since the Unix epoch.
         took_us: How long the epoch took.
         parts_us: The parts of ``took_us``, which is their sum.
@@ -113,6 +114,7 @@ class EpochStatus:
     """
 
     epoch: int
+    start: int = 1
     clock_us: int = 0
     took_us: int = 0
     parts_us: Mapping[EpochPart, int] = field(default_factory=dict)

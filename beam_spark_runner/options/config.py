@@ -33,6 +33,7 @@ from beam_spark_runner.options.environment import (
 )
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
+from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
 from beam_spark_runner.options.state_store_options import (
     DEFAULT_STORE_CACHE_MB,
@@ -132,6 +133,7 @@ class RunnerConfig:
     in_flight: FlightLimits = FLIGHT_LIMITS  # --async_state_…
     leaves_requests: bool = False  # --unaligned_state_requests
     savepoint_path: str | None = None  # from which a streaming pipeline starts
+    savepoint_schedule: SavepointSchedule | None = None  # --savepoint_every. None: makes none
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart = "auto"
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
@@ -250,6 +252,7 @@ class RunnerConfig:
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(values, "savepoint_path", None)
             ),
+            savepoint_schedule=savepoint_schedule(values),
             batch_interval_s=milliseconds(
                 "batch_interval_millis",
                 getattr(values, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),

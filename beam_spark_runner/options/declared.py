@@ -190,6 +190,22 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "A savepoint from which a streaming pipeline begins if nothing has been committed "
         "in --checkpoint_dir yet. It is copied there.",
     },
+    "savepoint_every": {
+        "metavar": "SECONDS",
+        "help": "How often a streaming pipeline makes a savepoint of itself in --savepoint_dir, "
+        "after an epoch. Default: never.",
+    },
+    "savepoint_dir": {
+        "metavar": "FOLDER",
+        "help": "With --savepoint_every: where each savepoint has its own folder, which is named "
+        "by its time. Each pipeline needs its own.",
+    },
+    "savepoint_keep": {
+        "type": int,
+        "metavar": "NUMBER",
+        "help": "With --savepoint_every: how many savepoints stay in --savepoint_dir. Older ones "
+        "are removed, but none from which a pipeline begins. Default: 3.",
+    },
     "state_store": {
         "metavar": "URL",
         "help": "A Redis or Valkey server in which a streaming pipeline has the state, timers and "

@@ -40,7 +40,7 @@ class ServerConfig:
     job_port: int = DEFAULT_JOB_PORT  # 0: any free port
     artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any free port
     artifacts_dir: str | None = None  # for staged files; may be a URL. None: a temporary folder
-    jobs_dir: str | None = None  # of jobs with --batch_job_recovery; may be a URL. None: refused
+    jobs_dir: str | None = None  # of jobs that continue; may be a URL. None: none do
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
     max_concurrent_jobs: int = DEFAULT_MAX_JOBS
     max_waiting_jobs: int = DEFAULT_MAX_WAITING  # prepared pipelines included
@@ -165,9 +165,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs_dir",
         metavar="FOLDER",
-        help="Where jobs with --batch_job_recovery are stored until they end, so that the next "
-        "server with this folder continues them: a folder that the server and all executors share, "
-        "or a URL of an object store (s3://, gs://, abfss://). Default: such jobs are refused.",
+        help="Where streams, and jobs with --batch_job_recovery, are stored until they end, so "
+        "that the next server with this folder continues them: a folder that the server and all "
+        "executors share, or a URL of an object store (s3://, gs://, abfss://). Default: nowhere; "
+        "jobs with --batch_job_recovery are refused.",
     )
     parser.add_argument(
         "--max_artifact_bytes",

@@ -52,13 +52,27 @@ class DeletingStorage(Storage, Protocol):
         ...
 
 
-def claim(storage: Storage) -> int:
-    """Claim a fence that is higher than all others, and return it."""
+def claim(storage: Storage, owner: bytes = b"") -> int:
+    """Claim a fence that is higher than all others, and return it.
+
+    Args:
+        storage: The storage of the pipeline.
+        owner: Tells whose fence it is, to the same owner; see ``last_owner``.
+    """
     fence = highest_fence(storage)
     while True:
         fence += 1
-        if storage.create(fence_name(fence), b""):
+        if storage.create(fence_name(fence), owner):
             return fence
+
+
+def last_owner(storage: Storage) -> bytes | None:
+    """Return who has claimed the highest fence; None: nobody has claimed one.
+
+    It is empty for a program, and the id of the job for a job server that continues it.
+    """
+    highest = highest_fence(storage)
+    return storage.read(fence_name(highest)) if highest else None
 
 
 def newest(

@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from beam_spark_runner.core.errors import InvariantError, OptionsError
+from beam_spark_runner.core.errors import CheckpointStorageError, InvariantError, OptionsError
 from beam_spark_runner.recovery.commit import (
     DeletingStorage,
     check_fence,
     claim,
     commit,
+    last_owner,
     newest,
     superseded,
 )
@@ -41,7 +42,7 @@ KEPT = 3
 """The number of newest manifests that are not deleted."""
 
 
-def _no_savepoint() -> None: ...
+def _nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,9 @@ class Checkpoints:
         namespaces: Those of the state store. None: keys are in shards.
         savepoint: Opens the savepoint from which the pipeline starts if it has committed nothing
             itself; returns None if there is no savepoint.
+        owner: Whose starts these are: the id of a job that a job server continues; see
+            ``commit.claim``. "fresh" allows what the same owner has committed.
+        on_failed_commit: Is called when the storage refuses a commit, which may be tried again.
     """
 
     storage: DeletingStorage
@@ -69,7 +73,9 @@ class Checkpoints:
     tasks_sync: bool = True
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     namespaces: Namespaces | None = None
-    savepoint: Callable[[], Savepoint | None] = _no_savepoint
+    savepoint: Callable[[], Savepoint | None] = _nothing
+    owner: bytes = b""
+    on_failed_commit: Callable[[], None] = _nothing
 
 
 def _no_problem(last: Manifest) -> tuple[str, ...]:
@@ -118,7 +124,7 @@ class DriverStart:
         self._contradictions = contradictions
         self._has_swept = False
         self._find_beginning()  # before the claim: a start that fails must not fence off another
-        fence = claim(self._storage)
+        fence = claim(self._storage, checkpoints.owner)
         # The oldest first. An earlier start may have ended before it deleted superseded files.
         self._kept = self._found(KEPT, fence)
         nothing = Manifest(
@@ -155,7 +161,11 @@ class DriverStart:
         new: frozenset[str] = frozenset()
         if not self._checkpoints.tasks_sync:
             new = named_by(mine) - named_by(self.manifest)
-        committed = commit(self._storage, self._form, mine, new)
+        try:
+            committed = commit(self._storage, self._form, mine, new)
+        except CheckpointStorageError:
+            self._checkpoints.on_failed_commit()
+            raise
         if not committed.is_final:
             self._claim(committed.namespace)
         # The fence remains that of this start, whoever has committed the epoch.
@@ -325,7 +335,8 @@ class DriverStart:
     def _find_beginning(self) -> None:
         """Check that ``restart`` fits the checkpoint; copy a savepoint if nothing is committed."""
         checkpoints, found = self._checkpoints, self._found(1)
-        if found and checkpoints.restart == "fresh":
+        is_mine = bool(checkpoints.owner) and last_owner(self._storage) == checkpoints.owner
+        if found and checkpoints.restart == "fresh" and not is_mine:
             raise OptionsError(
                 "restart",
                 f"an earlier run has committed {found[-1].epoch} epochs in --checkpoint_dir; "
@@ -336,7 +347,7 @@ class DriverStart:
             if not found:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
             self._check(found[-1])
-            if (missing := savepoint.copy(found[-1])) is not None:
+            if (missing := savepoint.begin_with(found[-1])) is not None:
                 raise OptionsError(
                     "savepoint_path", f"the file {missing} of the savepoint is missing"
                 )

@@ -5,6 +5,7 @@ copied while the pipeline runs. Meanwhile, a *pin* in the checkpoint folder prev
 from deleting the files of the epoch.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
@@ -73,11 +74,26 @@ class Savepoint:
         source: The storage of a pipeline, whose driver may run, or of a savepoint.
         target: The storage of a savepoint, or of a pipeline that starts from one. It may have
             files of an incomplete copy.
+        reader: Hexadecimal digits of a pipeline that starts from a savepoint: a pin with them says
+            that the savepoint is in use. Empty: the source has another pin.
     """
 
     check: Check
     source: CopyingStorage
     target: CopyingStorage
+    reader: str = ""
+
+    def begin_with(self, manifest: Manifest) -> str | None:
+        """Copy a savepoint, as ``copy`` does, and pin it meanwhile, so that it is not removed."""
+        pin = pin_name(manifest.epoch, self.reader)
+        # Whoever may only read a savepoint is told by ``copy`` if it was removed.
+        with contextlib.suppress(CheckpointStorageError):
+            self.source.create(pin, b"")
+        try:
+            return self.copy(manifest)
+        finally:
+            with contextlib.suppress(CheckpointStorageError):
+                self.source.delete([pin])
 
     def copy(self, manifest: Manifest) -> str | None:
         """Copy a manifest, and all files that it needs.

@@ -11,7 +11,7 @@ import pytest
 from beam_spark_runner.core.errors import CheckpointStorageError, SparkSetupError
 from beam_spark_runner.job.run import recovery
 from beam_spark_runner.job.server.ending import Ending
-from beam_spark_runner.job.server.stored_jobs import StoredJob
+from beam_spark_runner.job.server.stored_job import StoredJob
 from beam_spark_runner.recovery.batch_start import BatchStart
 from tests.pipelines.served_jobs import SOON_S, names_in, serving, state_of
 from tests.unit.job.server.served import states_of

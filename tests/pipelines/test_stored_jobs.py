@@ -18,7 +18,8 @@ from beam_spark_runner.job.server.job_forms import EndedJob
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.refusals import ServerIsEndingError, UnknownIdError
 from beam_spark_runner.job.server.served_job import ServedJob
-from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
+from beam_spark_runner.job.server.stored_job import StoredJob
+from beam_spark_runner.job.server.stored_jobs import StoredJobs
 from beam_spark_runner.job.watching.record import StateChange
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.recovery.batch_start import BatchStart

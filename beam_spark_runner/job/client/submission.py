@@ -19,12 +19,13 @@ from apache_beam.runners.portability.artifact_service import (
 from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
 
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
-from beam_spark_runner.job.access import SPARK_UI_URL, open_channel
+from beam_spark_runner.job.access import CONTINUES_STREAMS, SPARK_UI_URL, open_channel
 from beam_spark_runner.job.client.lasting_job import LastingJob
 from beam_spark_runner.job.client.lost_harnesses import log_losses_at_debug
 from beam_spark_runner.job.client.open_streams import StreamsOfProgram
 from beam_spark_runner.job.client.reaching import wait_for_server
 from beam_spark_runner.job.client.submitted import LOST, SubmittedPipelineResult
+from beam_spark_runner.job.prepare.continued_streams import is_continued_stream
 from beam_spark_runner.job.watching.program_start import script_name
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server_access import ClientAccess
@@ -43,8 +44,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         self._endpoint, self._access = config.job_endpoint, config.job_server_access
         self._drains_on_sigterm = config.drains_on_sigterm
         self._name = config.job_name or script_name()
-        # A server does not store streaming pipelines: their commits are in --checkpoint_dir.
-        self._outlasts_server = config.recovers_batch and not config.is_streaming
+        self._config, self._continues_streams = config, False
         self._channel: grpc.Channel | None = None
         self._spark_ui_url: str | None = None
 
@@ -104,6 +104,13 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             outlasts_server=self._outlasts_server,
         )
 
+    def _outlasts_server(self, pipeline: beam_runner_api_pb2.Pipeline) -> bool:
+        """Whether the next server continues the job."""
+        if self._continues_streams and is_continued_stream(pipeline, self._config):
+            return True
+        # Those are the pipelines in batch, and those that a server without --jobs_dir refuses.
+        return self._config.recovers_batch and not self._config.is_streaming
+
     def _open(self, endpoint: str) -> grpc.Channel:
         return grpc.intercept_channel(open_channel(endpoint, self._access), StreamsOfProgram())
 
@@ -118,7 +125,9 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             _, call = stub.DescribePipelineOptions.with_call(
                 beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=timeout_s
             )
-            self._spark_ui_url = dict(call.trailing_metadata() or ()).get(SPARK_UI_URL)
+            facts = [tuple(each) for each in call.trailing_metadata() or ()]
+            self._spark_ui_url = dict(facts).get(SPARK_UI_URL)
+            self._continues_streams = CONTINUES_STREAMS in facts
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                 raise OptionsError("job_server_token_file", self._refusal()) from None
@@ -155,7 +164,7 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         open_: Callable[[str], grpc.Channel],
         access: ClientAccess,
         *,
-        outlasts_server: bool,
+        outlasts_server: Callable[[beam_runner_api_pb2.Pipeline], bool],
     ) -> None:
         super().__init__(beam_job_api_pb2_grpc.JobServiceStub(channel), options)
         self._outlasts_server = outlasts_server
@@ -187,7 +196,7 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
 
         A server that stores the job, or was about to, is waited for if it is lost.
         """
-        if not self._outlasts_server:
+        if not self._outlasts_server(proto_pipeline):
             return super().submit(proto_pipeline)  # type: ignore[no-any-return]
 
         def prepare() -> str:

@@ -8,24 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.metrics.metric import MetricResults
 from prometheus_client import Metric
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    SummaryMetricFamily,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.job.export.users_metrics import JOB, UsersMetrics, of_users
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.epoch_status import EpochStatus
 from beam_spark_runner.portable.monitoring import element_counts, to_metric_results
-
-_JOB = ("job_name", "job_id")
-_OF_USERS = (*_JOB, "step", "namespace", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +40,35 @@ class JobMetrics:
         """
         return self.job.tally.committed if self.job.plan.is_streaming else self.job.attempted()
 
+    def now_s(self) -> float:
+        """Return the processing time of a stream, Unix time; a TestStream has its own."""
+        return self.job.watch.processing_time_s()
+
+    def of_users(self) -> Mapping[str, Sequence[Any]]:
+        """Return the metrics of users among them, by kind."""
+        return to_metric_results(self.infos(), step_names=self.job.step_names).query()
+
 
 class JobsCollector(Collector):
     """Collects the current metrics of running jobs at each scrape. Threads: any.
 
     Args:
         jobs: Returns the running jobs.
+        queue: Returns how many jobs of a server are in each state, by its word for users.
     """
 
-    def __init__(self, jobs: Callable[[], Iterable[JobMetrics]]) -> None:
-        self._jobs = jobs
+    def __init__(
+        self,
+        jobs: Callable[[], Iterable[JobMetrics]],
+        queue: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        self._jobs, self._queue = jobs, queue
 
     @override
     def collect(self) -> Iterator[Metric]:
         jobs = list(self._jobs())
-        yield from _of_users(jobs)
+        yield from of_users(UsersMetrics(each.labels, each.of_users()) for each in jobs)
+        yield from _jobs_of_server(self._queue())
         yield _elements(jobs)
         streams = [
             (each, each.job.watch, status)
@@ -72,12 +79,23 @@ class JobsCollector(Collector):
         yield from _steps([(each, status) for each, _, status in streams])
 
 
+def _jobs_of_server(queue: Mapping[str, int]) -> Iterator[Metric]:
+    found = GaugeMetricFamily(
+        "beam_spark_jobs",
+        "Jobs of a job server by state; those that have ended, as long as it knows them.",
+        labels=("state",),
+    )
+    for state, count in queue.items():
+        found.add_metric((state,), count)
+    yield found
+
+
 def _gauge(name: str, text: str, *labels: str, unit: str = "") -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"beam_spark_{name}", text, labels=(*_JOB, *labels), unit=unit)
+    return GaugeMetricFamily(f"beam_spark_{name}", text, labels=(*JOB, *labels), unit=unit)
 
 
 def _counter(name: str, text: str, *labels: str, unit: str = "") -> CounterMetricFamily:
-    return CounterMetricFamily(f"beam_spark_{name}", text, labels=(*_JOB, *labels), unit=unit)
+    return CounterMetricFamily(f"beam_spark_{name}", text, labels=(*JOB, *labels), unit=unit)
 
 
 def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> Iterator[Metric]:
@@ -99,7 +117,22 @@ def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> I
         "Elements that a step has emitted in a second, over the last ten seconds.",
         "step",
     )
+    age = _gauge("epoch_age", "How long ago this run has committed an epoch.", unit="seconds")
+    failures = _counter(
+        "commit_failures", "Commits of this run that storage has refused; each is tried again."
+    )
+    restarts = _counter("restarts", "How often the pipeline was started again on its checkpoint.")
+    slopes = _gauge(
+        "backlog_change_per_second",
+        "By how much the backlog of a step grows in a second, over the last ten seconds.",
+        "step",
+    )
     for each, watch, status in streams:
+        age.add_metric(each.labels, watch.epoch_age_s())
+        failures.add_metric(each.labels, watch.failed_commits)
+        restarts.add_metric(each.labels, max(0, status.start - 1))
+        for step, slope in watch.backlog_slopes().items():
+            slopes.add_metric((*each.labels, step), slope)
         for step, rate in watch.rates().items():
             rates.add_metric((*each.labels, step), rate)
         epochs.add_metric(each.labels, status.epoch)
@@ -108,7 +141,7 @@ def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> I
             total.add_metric((*each.labels, part.value), watch.took_us[part] / 1e6)
         for steps, size in status.stored_bytes.items():
             stored.add_metric((*each.labels, steps), size)
-    yield from (epochs, last, total, stored, rates)
+    yield from (epochs, last, total, stored, rates, age, failures, restarts, slopes)
 
 
 def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric]:
@@ -120,6 +153,12 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
     )
     leaving = _gauge(
         "output_watermark_timestamp", "The same of its output.", "step", unit="seconds"
+    )
+    lag = _gauge(
+        "watermark_lag",
+        "By how much the output watermark is behind the processing time; 0 for finished steps.",
+        "step",
+        unit="seconds",
     )
     hold = _gauge(
         "watermark_hold_timestamp",
@@ -143,6 +182,7 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
             labels = (*each.labels, name)
             arriving.add_metric(labels, _seconds(step.input_us))
             leaving.add_metric(labels, _seconds(step.output_us))
+            lag.add_metric(labels, max(0.0, each.now_s() - _seconds(step.output_us)))
             if step.hold is not None:
                 held_by = step.hold.holder.value
                 hold.add_metric((*labels, held_by), _seconds(step.hold.at_us))
@@ -152,7 +192,7 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
                     backlog.add_metric(labels, step.backlog)
             if step.left is not None:
                 left.add_metric(labels, step.left)
-    yield from (arriving, leaving, hold, restrictions, backlog, left)
+    yield from (arriving, leaving, lag, hold, restrictions, backlog, left)
 
 
 def _elements(jobs: Sequence[JobMetrics]) -> Metric:
@@ -172,42 +212,6 @@ def _elements(jobs: Sequence[JobMetrics]) -> Metric:
         for producer, count in counts.items():
             found.add_metric((*each.labels, *producer), count)
     return found
-
-
-def _of_users(jobs: Sequence[JobMetrics]) -> Iterator[Metric]:
-    counters = CounterMetricFamily("beam_user_counter", "Beam's counters.", labels=_OF_USERS)
-    gauges = GaugeMetricFamily("beam_user_gauge", "Beam's gauges.", labels=_OF_USERS)
-    distributions = SummaryMetricFamily(
-        "beam_user_distribution", "Beam's distributions.", labels=_OF_USERS
-    )
-    least, most = (
-        GaugeMetricFamily(
-            f"beam_user_distribution_{which}", f"The {which} of a distribution.", labels=_OF_USERS
-        )
-        for which in ("min", "max")
-    )
-    for each in jobs:
-        metrics = to_metric_results(each.infos(), step_names=each.job.step_names)
-        found = metrics.query()
-        for labels, value in _values(each, found, MetricResults.COUNTERS):
-            counters.add_metric(labels, value)
-        for labels, value in _values(each, found, MetricResults.GAUGES):
-            gauges.add_metric(labels, value.value)
-        for labels, value in _values(each, found, MetricResults.DISTRIBUTIONS):
-            distributions.add_metric(labels, count_value=value.count, sum_value=value.sum)
-            if value.count:
-                least.add_metric(labels, value.min)
-                most.add_metric(labels, value.max)
-    yield from (counters, gauges, distributions, least, most)
-
-
-def _values(
-    each: JobMetrics, found: Mapping[str, Sequence[Any]], group: str
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for result in found[group]:
-        name = result.key.metric
-        step = result.key.step or ""  # an SDK may not say which step counts
-        yield (*each.labels, step, name.namespace, name.name), result.result
 
 
 def _seconds(time_us: int) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.shard_places import committed_epoch
+from beam_spark_runner.job.prepare.continued_streams import has_servers_checkpoint
 from beam_spark_runner.options.config import RunnerConfig
 
 
@@ -18,7 +19,7 @@ def warn_of_last_commit(
         places: Where a streaming job stores its state. None: it has not begun, or runs in batch.
         warn: Is called with the text.
     """
-    if places is None or config.checkpoint_dir is None:
+    if places is None or config.checkpoint_dir is None or has_servers_checkpoint(config):
         return
     folder = f"--checkpoint_dir={config.checkpoint_dir}"
     try:

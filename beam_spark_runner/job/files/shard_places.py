@@ -1,5 +1,6 @@
 """Decides where a streaming job stores its state, commits its epochs, and makes savepoints."""
 
+import hashlib
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +98,9 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         if config.savepoint_path is None:
             return None
         source = existing_storage(config.savepoint_path, "savepoint_path", places.store)
-        return Savepoint(check_file, source, storage)
+        # The same after a restart, which then removes a pin that has stayed.
+        reader = hashlib.sha256(places.deltas.encode()).hexdigest()[:16]
+        return Savepoint(check_file, source, storage, reader)
 
     return Checkpoints(
         storage=storage,
@@ -109,7 +112,17 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         renamed=dict(config.renamed_steps),
         namespaces=_namespaces(places, config),
         savepoint=savepoint,
+        owner=b"" if config.server_folder is None else owner_of(config.server_folder),
     )
+
+
+def owner_of(server_folder: str) -> bytes:
+    """Return what the fences of a job have that a job server continues; see ``commit.claim``.
+
+    Args:
+        server_folder: The folder of the job, which is named by its id.
+    """
+    return server_folder.rpartition("/")[2].encode()
 
 
 def _namespaces(places: ShardLocations, config: RunnerConfig) -> Namespaces | None:

@@ -36,4 +36,5 @@ def remove_temporary_files_of(
 
 def may_be_continued(job: PreparedJob, *, was_saved: bool) -> bool:
     """Whether a later run may continue a job that has ended."""
-    return job.can_be_continued or (job.plan.is_streaming and was_saved)
+    is_saved = was_saved or job.config.savepoint_schedule is not None
+    return job.can_be_continued or (job.plan.is_streaming and is_saved)

@@ -33,6 +33,7 @@ from beam_spark_runner.job.run.last_steps import taking_at_end
 from beam_spark_runner.job.run.program_end import finish_before_end
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
 from beam_spark_runner.job.run.run_settings import run_settings_of
+from beam_spark_runner.job.run.scheduled_savepoints import saving
 from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
 from beam_spark_runner.job.run.system_clock import SystemClock
@@ -83,8 +84,8 @@ class Job:
             close_session: Is called at the end of the job.
             line: Where its progress is shown. None: nowhere.
             record: The record of a job in state STARTING. None: a new one.
-            recovery: Of a job in batch that a later start can continue. None: it cannot. A job
-                that is not over leaves the record open.
+            recovery: Of a job that a later start can continue. None: it cannot, or it is a stream
+                that the same command continues. A job that is not over leaves the record open.
             control: Requests that may have been made already. None: there are none.
 
         Raises:
@@ -305,6 +306,10 @@ class Job:
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
         checkpoints = commits_in(self._session, self.job_id, shards, self._config)
+        checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
+        settings = saving(settings, self._config, shards, self.messages)
+        if self._recovery is not None:
+            settings = self._recovery.in_stream(settings, self._session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
             was_drained = run_epochs(
                 self.plan,
@@ -325,13 +330,7 @@ class Job:
             return
         self._began = self._recovery.began_s
         self._recovery.run(
-            self.plan,
-            settings,
-            cluster,
-            self.tally,
-            clock,
-            self._control,
-            self._session,
+            self.plan, settings, cluster, self.tally, clock, self._control, self._session
         )
 
     def _end_recovery(self) -> None:
@@ -357,7 +356,8 @@ class Job:
             self._telemetry.close()
 
     def _report_last_commit(self) -> None:
-        if self._final_state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
+        is_cancelled = self.is_over and self._final_state == PipelineState.CANCELLED
+        if is_cancelled or (self.is_over and isinstance(self._error, SparkJobError)):
             warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
 
     def _report_error(self) -> None:

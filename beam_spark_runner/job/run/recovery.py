@@ -1,4 +1,4 @@
-"""A bounded job that a later start can continue: its run, and its end."""
+"""A job that a later start can continue: its run, and its end."""
 
 import contextlib
 import logging
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.core.errors import CheckpointStorageError, InvariantError
 from beam_spark_runner.core.ids import SegmentId, TransformId
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
@@ -25,7 +25,7 @@ from beam_spark_runner.job.run.previous_starts import client_of, end_previous
 from beam_spark_runner.plan.fingerprint import fingerprint
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_manifest import commits
-from beam_spark_runner.recovery.batch_start import PROBE, BatchStart
+from beam_spark_runner.recovery.batch_start import PROBE, BatchStart, Outlast
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.scheduling.patience import outlasting
@@ -140,21 +140,13 @@ class JobRecovery(ABC):
             return
         self.segments = len(plan.segments)
         with self._noticing_fences():
-            self._begin(fingerprint(plan), session, tag, control)
+            self._begin(plan, session, tag, control)
 
-    def _begin(self, plan: str, session: Session, tag: str, control: JobControl) -> None:
+    def _begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
         def outlast(work: Callable[[], _Result]) -> _Result:
             return outlasting(work, time.monotonic, _LOGGER.warning, control.pause)
 
-        start = self.start = BatchStart(
-            self._storage,
-            self._folder,
-            plan,
-            tries_again=self._tries_again,
-            client=client_of(session, tag),
-            outlast=outlast,
-            mark=uuid.uuid4().hex,
-        )
+        start = self.start = self._new_start(plan, session, tag, outlast)
         watch = threading.Thread(
             target=self._watch,
             args=(start, control, lambda: session.cancel(tag)),
@@ -171,6 +163,30 @@ class JobRecovery(ABC):
             time.monotonic,
             lambda seconds: _wait(start, control, seconds),
         )
+
+    def _new_start(self, plan: Plan, session: Session, tag: str, outlast: Outlast) -> BatchStart:
+        """Claim the job."""
+        return BatchStart(
+            self._storage,
+            self._folder,
+            fingerprint(plan),
+            tries_again=self._tries_again,
+            client=client_of(session, tag),
+            outlast=outlast,
+            mark=uuid.uuid4().hex,
+        )
+
+    def in_stream(self, settings: RunSettings, session: Session) -> RunSettings:
+        """Return how a stream runs, after ``begin``; see ``run_epochs``, which then runs it.
+
+        Args:
+            settings: How it would run if it could not be continued.
+            session: The session in which it runs.
+
+        Raises:
+            OptionsError: The executors do not share its folder.
+        """
+        raise InvariantError("only a job server continues streams by itself")
 
     def run(
         self,
@@ -202,10 +218,7 @@ class JobRecovery(ABC):
             return
         start = self.start
         assert start is not None  # it has begun
-        if isinstance(session, SessionHandle):
-            probe = folder_at(self._folder.place(PROBE), self._folder.settings)
-            with session.job_scope(settings.job_id, "Verify executors"):
-                check_shared_folder(session, probe, self._folder.root, self._option)
+        self._check_executors(settings, session)
         self.has_run = True
         with ThreadPoolExecutor(1, "beam-sweep") as background, self._noticing_fences():
             store = StoredSegments(
@@ -224,6 +237,13 @@ class JobRecovery(ABC):
             )
             with contextlib.closing(store):
                 run_plan(plan, settings, cluster, tally, clock, store)
+
+    def _check_executors(self, settings: RunSettings, session: Session) -> None:
+        """Check that the executors share the folder; see ``check_shared_folder``."""
+        if isinstance(session, SessionHandle):
+            probe = folder_at(self._folder.place(PROBE), self._folder.settings)
+            with session.job_scope(settings.job_id, "Verify executors"):
+                check_shared_folder(session, probe, self._folder.root, self._option)
 
     def _continues(self, settings: RunSettings, done: str) -> None:
         """Show after how many Spark jobs the job continues; see ``RunSettings.on_continue``."""

@@ -6,6 +6,8 @@ from concurrent import futures
 
 import grpc
 from apache_beam.portability.api import beam_artifact_api_pb2_grpc, beam_job_api_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import HealthServicer
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.fn_api.serving import stop_serving
@@ -37,6 +39,7 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),  # streams of a job's states have few messages
 ]
+_JOB_SERVICE = "org.apache.beam.model.job_management.v1.JobService"
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
 
@@ -50,6 +53,8 @@ class JobApi:
         jobs: The jobs of the server.
         spark_ui_url: See ``JobService``.
         before_start: Is called once the ports are this server's, before clients are served.
+        follow_health: Calls a function now and at each change with whether the server is ready;
+            ``grpc.health.v1`` says so.
 
     Attributes:
         url: HOST:PORT at which clients reach the job service.
@@ -65,6 +70,7 @@ class JobApi:
         jobs: Jobs,
         spark_ui_url: Callable[[], str | None] = lambda: None,
         before_start: Callable[[], None] = lambda: None,
+        follow_health: Callable[[Callable[[bool], None]], None] = lambda tell: tell(True),
     ) -> None:
         check_files(config.access)
         self._credentials = server_credentials(config.access)
@@ -81,7 +87,13 @@ class JobApi:
         self.url = self._listen("job_port", config, config.job_port)
         self.artifact_url = self._listen("artifact_port", config, config.artifact_port)
         beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(
-            JobService(jobs, self.artifact_url, spark_ui_url), self._server
+            JobService(
+                jobs,
+                self.artifact_url,
+                spark_ui_url,
+                continues_streams=config.jobs_dir is not None,
+            ),
+            self._server,
         )
         beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(
             StagingService(jobs.files_of), self._server
@@ -93,6 +105,9 @@ class JobApi:
             LegacyRetrievalService(), self._server
         )
         add_to_server(StreamingJobsService(jobs), self._server)
+        health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
+        follow_health(lambda is_ready: _tell(health, is_ready=is_ready))
         before_start()
         self._server.start()
 
@@ -125,3 +140,9 @@ class JobApi:
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _tell(health: HealthServicer, *, is_ready: bool) -> None:
+    status = health_pb2.HealthCheckResponse
+    for service in ("", _JOB_SERVICE):
+        health.set(service, status.SERVING if is_ready else status.NOT_SERVING)

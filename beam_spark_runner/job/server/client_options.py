@@ -118,6 +118,8 @@ def read_options(
         )
     for name in ("checkpoint_dir", "savepoint_path"):
         check_place(name, getattr(config, name))
+    if config.savepoint_schedule is not None:
+        check_place("savepoint_dir", config.savepoint_schedule.folder)
     return options, dataclasses.replace(
         config,
         shared_storage=server.shared_storage,

@@ -11,7 +11,7 @@ from beam_spark_runner.core.rendering import MAX_TRACEBACK_LENGTH, message_of
 from beam_spark_runner.job.event_store.event_replay import replay
 from beam_spark_runner.job.event_store.job_event_store import JobEventStore
 from beam_spark_runner.job.server.job_forms import EndedJob, SubmittedJob
-from beam_spark_runner.job.server.stored_jobs import StoredJob
+from beam_spark_runner.job.server.stored_job import StoredJob
 from beam_spark_runner.job.watching.record import JobRecord, StateChange
 from beam_spark_runner.recovery.batch_start import CrashLoopError
 from beam_spark_runner.recovery.begun_writes import UnknownTableWriteError
@@ -35,11 +35,14 @@ class Ending:
         stored: The job.
         submitted: Its submission.
         record: Its states so far.
+
+    Attributes:
+        stored, submitted: See the arguments.
     """
 
     def __init__(self, stored: StoredJob, submitted: SubmittedJob, record: JobRecord) -> None:
         self.stored = stored
-        self._submitted = submitted
+        self.submitted = submitted
         self._record = record
         self._events: JobEventStore | None = None
 
@@ -72,12 +75,12 @@ class Ending:
         if self._events is not None:
             self._events.close(timeout_s=_RECORDS_WITHIN_S)
 
-    def remove(self) -> None:
-        """Remove everything but the end. Errors are logged."""
+    def remove(self, state: str = PipelineState.CANCELLED) -> None:
+        """Remove everything but the end; see ``StoredJob.remove``. Errors are logged."""
         if self._events is not None:
             with contextlib.suppress(OSError):  # of what is removed with the rest
                 self._events.close(clear=True)
-        self.stored.remove()
+        self.stored.remove(state)
 
     def end(self, state: str, error: BaseException | None = None, metrics: bytes = b"") -> str:
         """Store the last state, and remove everything else of the job.
@@ -104,7 +107,7 @@ class Ending:
             )
             self.suspend()
             return state
-        self.remove()
+        self.remove(state)
         return state
 
     def cancel(self) -> bool:
@@ -158,4 +161,4 @@ class Ending:
         text = "" if error is None else message_of(error, MAX_TRACEBACK_LENGTH)
         states = (*self._record.states.events(), StateChange(state, time.time()))
         ended = EndedJob(states=states, error=text, coded_metrics=metrics)
-        return self.stored.end(self._submitted, ended).states[-1].state
+        return self.stored.end(self.submitted, ended).states[-1].state

@@ -5,9 +5,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
+from apache_beam.runners.runner import PipelineState
+
 from beam_spark_runner.job.server.served_job import ServedJob
 
 _LOGGER = logging.getLogger(__name__)
+_WORDS = ("waiting", "starting", "running", "draining", "done", "drained", "failed", "cancelled")
+
+
+def states_of(jobs: Iterable[ServedJob]) -> dict[str, int]:
+    """Return how many jobs are in each state, by its name in lower case.
+
+    ``STOPPED`` is the state of jobs that wait, and is called so.
+    """
+    found = dict.fromkeys(_WORDS, 0)
+    for job in jobs:
+        state = str(job.record.state)
+        found["waiting" if state == PipelineState.STOPPED else state.lower()] += 1
+    return found
 
 
 class JobQueue:

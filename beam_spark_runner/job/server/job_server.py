@@ -4,14 +4,18 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.job.access import check_files
+from beam_spark_runner.job.export.health import Health
 from beam_spark_runner.job.export.metrics_port import MetricsPort
+from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.stored_submission import versions_of
 from beam_spark_runner.job.server.api import JobApi
+from beam_spark_runner.job.server.job_queue import states_of
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.refusals import LostSparkError
 from beam_spark_runner.options import RunnerConfig
@@ -31,7 +35,8 @@ class JobServer:
 
     Spark is started before gRPC: its JVM begins with a fork, which is unsafe while gRPC's threads
     run. For the same reason, a JVM that has ended is not started again. If only the Spark
-    application has ended, the next job starts another one in the same JVM.
+    application has ended, the next job starts another one in the same JVM. The port of metrics and
+    probes is opened first: no Python code runs between that fork and its exec.
 
     Args:
         config: The configuration of the server.
@@ -57,25 +62,35 @@ class JobServer:
         given = {**_FAIR, **dict(config.spark_conf)}
         self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
         of = f" {config.spark_master_url}" if config.spark_master_url else ""
-        _LOGGER.info("starting Spark%s …", of)
-        with starting or contextlib.nullcontext():
-            self._spark = open_session(self._spark_config)
+        self._health = Health(f"Spark{of} is starting")
+        self._jobs: Jobs | None = None
+        self._metrics: MetricsPort | None = None
+        if config.metrics is not None:
+            self._metrics = MetricsPort(config.metrics, self._measured, self._health, self._states)
+        try:
+            _LOGGER.info("starting Spark%s …", of)
+            with starting or contextlib.nullcontext():
+                self._spark = open_session(self._spark_config)
+        except BaseException:
+            self._close_metrics()
+            raise
+        self._health.wait("jobs of earlier servers are read from --jobs_dir")
         self._spark_ui_url = self._spark.ui_url()
         self._lock = threading.Lock()  # guards ``_spark``
         spark = str(self._spark.version).partition(".")[0]
-        self._jobs = Jobs(config, self._open_session, versions_of(spark))
-        self._metrics: MetricsPort | None = None
         try:
-            if config.metrics is not None:
-                self._metrics = MetricsPort(config.metrics, self._jobs.measured)
-            self._api = JobApi(config, self._jobs, lambda: self._spark_ui_url, self._jobs.resume)
+            jobs = self._jobs = Jobs(config, self._open_session, versions_of(spark))
+            self._api = JobApi(
+                config, jobs, lambda: self._spark_ui_url, jobs.resume, self._health.follow
+            )
         except BaseException:
-            self._jobs.end(0.0)
-            self._jobs.close()
-            if self._metrics is not None:
-                self._metrics.close()
+            if self._jobs is not None:
+                self._jobs.end(0.0)
+                self._jobs.close()
+            self._close_metrics()
             self._spark.close()
             raise
+        self._health.be_ready()
         self.url, self.artifact_url = self._api.url, self._api.artifact_url
         self.has_lost_spark = False
         self._on_spark_lost = on_spark_lost
@@ -98,22 +113,35 @@ class JobServer:
             Whether all jobs have ended in time.
         """
         self._is_stopping.set()
+        self._health.wait("the job server is ending")
+        assert self._jobs is not None
         have_ended = self._jobs.end(_JOBS_END_WITHIN_S)
         if not have_ended:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
         self._api.stop()
         self._jobs.close()
-        if self._metrics is not None:
-            self._metrics.close()
+        self._close_metrics()
         self._spark.close()
         return have_ended
 
+    def _measured(self) -> list[JobMetrics]:
+        return [] if self._jobs is None else self._jobs.measured()
+
+    def _states(self) -> Mapping[str, int]:
+        return Counter() if self._jobs is None else states_of(self._jobs.all())
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+
     def _watch(self) -> None:
         """Periodically drop abandoned preparations, and check whether the JVM has ended."""
+        assert self._jobs is not None
         while not self._is_stopping.wait(_LOOK_EVERY_S):
             self._jobs.drop_abandoned()
             if not is_there(self._spark.spark):
                 self.has_lost_spark = True
+                self._health.lose("the JVM of Spark's driver has ended")
                 self._on_spark_lost()
                 return
 

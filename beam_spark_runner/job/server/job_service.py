@@ -11,7 +11,7 @@ from apache_beam.portability.api import (
 )
 from typing_extensions import override
 
-from beam_spark_runner.job.access import SPARK_UI_URL
+from beam_spark_runner.job.access import CONTINUES_STREAMS, SPARK_UI_URL
 from beam_spark_runner.job.server.client_options import descriptors
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.refusals import (
@@ -34,14 +34,20 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
         jobs: The jobs of the server.
         artifact_url: HOST:PORT at which clients stage files.
         spark_ui_url: Returns the URL of the jobs' Spark UI. None: it has none.
+        continues_streams: Whether the next server continues streams.
     """
 
     def __init__(
-        self, jobs: Jobs, artifact_url: str, spark_ui_url: Callable[[], str | None]
+        self,
+        jobs: Jobs,
+        artifact_url: str,
+        spark_ui_url: Callable[[], str | None],
+        *,
+        continues_streams: bool = False,
     ) -> None:
         self._jobs = jobs
         self._artifact_url = artifact_url
-        self._spark_ui_url = spark_ui_url
+        self._spark_ui_url, self._continues_streams = spark_ui_url, continues_streams
 
     @refuses
     @override
@@ -132,13 +138,15 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def DescribePipelineOptions(self, request: Any, context: Any) -> Any:
-        """Return the runner's own options, and in the metadata the URL of the Spark UI.
+        """Return the runner's own options; in the metadata, what clients should know first.
 
-        It is the first call of each client, and Beam's messages have no place for such a URL.
+        It is the first call of each client, and Beam's messages have no place for such facts.
         """
         url = self._spark_ui_url()
-        if url is not None:
-            context.set_trailing_metadata(((SPARK_UI_URL, url),))
+        facts = [] if url is None else [(SPARK_UI_URL, url)]
+        if self._continues_streams:
+            facts.append(CONTINUES_STREAMS)
+        context.set_trailing_metadata(tuple(facts))
         return beam_job_api_pb2.DescribePipelineOptionsResponse(options=descriptors())
 
 

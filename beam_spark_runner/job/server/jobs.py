@@ -1,6 +1,5 @@
 """All jobs of a server: prepared by clients, waiting for their turn, running, and ended."""
 
-import dataclasses
 import threading
 import time
 import uuid
@@ -14,6 +13,7 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.identity import new_job_id
+from beam_spark_runner.job.prepare.continued_streams import for_server, is_continued_stream
 from beam_spark_runner.job.prepare.environment_overrides import read_overrides
 from beam_spark_runner.job.prepare.prepare import PreparedJob, prepare
 from beam_spark_runner.job.run.control import JobCancelledError
@@ -29,7 +29,8 @@ from beam_spark_runner.job.server.refusals import (
 from beam_spark_runner.job.server.served_job import ServedJob
 from beam_spark_runner.job.server.staging import StagedArtifacts, replace_artifacts
 from beam_spark_runner.job.server.staging_area import StagingArea, open_staging_area
-from beam_spark_runner.job.server.stored_jobs import FoundJob, Recording, StoredJob, StoredJobs
+from beam_spark_runner.job.server.stored_job import Recording, StoredJob
+from beam_spark_runner.job.server.stored_jobs import FoundJob, StoredJobs
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -143,8 +144,9 @@ class Jobs:
         given = by_name(request.pipeline_options)
         _, config = read_options(given, self._config)  # raises now, not in ``run``
         place: StagingArea | StoredJob = self._area.of(id_)
-        if config.recovers_batch:
-            assert self._stored is not None  # else the option is refused
+        # Without --jobs_dir, --batch_job_recovery is refused.
+        continues = config.recovers_batch or is_continued_stream(request.pipeline, config)
+        if self._stored is not None and continues:
             place = self._stored.new()
         return Preparation.of(request, given, place, self._config.max_artifact_bytes)
 
@@ -267,7 +269,7 @@ class Jobs:
         given = by_name(struct_pb2.Struct.FromString(submitted.coded_options))
         options, config = read_options(given, self._config)
         if isinstance(place, StoredJob):
-            config = dataclasses.replace(config, server_folder=place.location)
+            config = for_server(pipeline, config, place.location)
         return prepare(pipeline, options, config, _refuse_loopback, job_id=job.job_id, given=given)
 
     def _run(self, job: ServedJob, pool: str) -> None:

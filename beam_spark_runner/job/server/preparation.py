@@ -13,7 +13,7 @@ from beam_spark_runner.job.server.job_titles import short_name, title_of
 from beam_spark_runner.job.server.refusals import TooManyJobsError
 from beam_spark_runner.job.server.staging import StagedArtifacts
 from beam_spark_runner.job.server.staging_area import StagingArea
-from beam_spark_runner.job.server.stored_jobs import StoredJob
+from beam_spark_runner.job.server.stored_job import StoredJob
 from beam_spark_runner.options.server_options import ServerConfig
 
 _TIMES_OF_A_JOB = 3

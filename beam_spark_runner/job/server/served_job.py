@@ -22,9 +22,11 @@ from beam_spark_runner.job.server.metric_results import metric_results
 from beam_spark_runner.job.server.preparation import waiting_bytes_of
 from beam_spark_runner.job.server.preparing import Preparing
 from beam_spark_runner.job.server.refusals import JobHasEndedError, LostSparkError
-from beam_spark_runner.job.server.served_recovery import ServedRecovery, is_lost
+from beam_spark_runner.job.server.served_recovery import ServedRecovery
+from beam_spark_runner.job.server.served_stream import for_start, recovery_of
 from beam_spark_runner.job.server.staging_area import StagingArea
-from beam_spark_runner.job.server.stored_jobs import StoredJob, StoredJobs
+from beam_spark_runner.job.server.stored_job import StoredJob
+from beam_spark_runner.job.server.stored_jobs import StoredJobs
 from beam_spark_runner.job.watching.record import JobRecord
 from beam_spark_runner.job.watching.stream_watch import StepWatermarks
 from beam_spark_runner.options import RunnerConfig
@@ -154,7 +156,8 @@ class ServedJob:
     def is_recoverable(self) -> bool:
         """Of a job that is prepared and has not ended: whether a later start can continue it."""
         prepared = self._prepared
-        return prepared is not None and not self._is_streaming and prepared.can_be_continued
+        is_here = isinstance(self.place, StoredJob)
+        return prepared is not None and is_here and prepared.can_be_continued
 
     def store(self, jobs: StoredJobs) -> None:
         """Store the submission, durably: from now on, a later server continues the job.
@@ -199,18 +202,12 @@ class ServedJob:
             recovery: ServedRecovery | None = None
             try:
                 if self._ending is not None:
-                    prepared = prepared.for_start(self._ending.begin(self.control.pause))
+                    prepared = for_start(prepared, self._ending, self.control)
                 session = open_session(prepared.config)
                 closing.callback(session.close)
                 if self._ending is not None:
-                    recovery = ServedRecovery(
-                        self._ending,
-                        self.submitted.began_s,
-                        self.control,
-                        lambda: is_lost(session),
-                        self.record.messages.inform,
-                        on_progress,
-                        prepared.config.previous_worker_recovery_timeout_s,
+                    recovery = recovery_of(
+                        prepared, self._ending, self.control, session, self.record, on_progress
                     )
                 job = Job(
                     prepared,
@@ -328,12 +325,15 @@ class ServedJob:
 
         Raises:
             UnsupportedFeatureError: The pipeline runs in batch.
+            CheckpointStorageError: The request cannot be stored.
         """
         self.preparing.wait()
         with self._lock:
             if self._prepared is None:  # it has ended
                 return
             self._check_streams("draining")
+            if self._ending is not None:
+                self._ending.stored.note_drain()
             self.control.drain()
             if self._job is not None:
                 self._job.drain()

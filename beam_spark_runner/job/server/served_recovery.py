@@ -1,4 +1,4 @@
-"""A bounded job of a server that the next Spark application, or the next server, continues."""
+"""A job of a server that the next Spark application, or the next server, continues."""
 
 import contextlib
 from collections.abc import Callable
@@ -74,9 +74,10 @@ class ServedRecovery(JobRecovery):
         if state != PipelineState.DONE and (found := self._ending.found()) is not None:
             self.found = found
             self.error = RuntimeError(found.error) if found.error else None
-            self._ending.remove()
+            self._ending.remove(found.states[-1].state)
             return found.states[-1].state
-        if self.is_fenced or isinstance(outcome.error, FencedError):
+        is_fenced = self.is_fenced or isinstance(outcome.error, FencedError)
+        if is_fenced and not self._belongs_to_another():
             self.starts_again = self._is_owner()
             self.why = "an earlier job server has claimed the job, which this one claims again"
             return None
@@ -92,7 +93,7 @@ class ServedRecovery(JobRecovery):
                 self.why = "the Spark application has ended, and another one is started"
                 self._rest()
                 return None
-            if self._ending.keeps(outcome.error, has_run=self.has_run):
+            if self._keeps(outcome.error):
                 self.stays = True
                 self._rest()
                 outcome.warn(
@@ -101,8 +102,20 @@ class ServedRecovery(JobRecovery):
                 )
                 self._ending.suspend()
                 return state
+        self._warn_of_what_remains(outcome)
         metrics = metric_results(outcome.attempted(), outcome.committed())
         return self._ending.end(state, outcome.error, metrics.SerializeToString())
+
+    def _belongs_to_another(self) -> bool:
+        """Whether a program that is no start of this job has taken over what the job has stored."""
+        return False
+
+    def _keeps(self, error: BaseException) -> bool:
+        """See ``Ending.keeps``."""
+        return self._ending.keeps(error, has_run=self.has_run)
+
+    def _warn_of_what_remains(self, outcome: Outcome) -> None:
+        """Warn of what is not removed of a job that is over."""
 
     def _is_owner(self) -> bool:
         """Whether a start of an earlier server has taken the job over, which may not run it."""

@@ -27,7 +27,7 @@ TRANSITIONS: Mapping[str | None, frozenset[str]] = {
     PipelineState.RUNNING: _LAST
     | {PipelineState.DRAINING, PipelineState.DRAINED}
     | {PipelineState.STARTING},  # a job that can be continued, in another Spark application
-    PipelineState.DRAINING: _LAST | {PipelineState.DRAINED},
+    PipelineState.DRAINING: _LAST | {PipelineState.DRAINED, PipelineState.STARTING},
 }
 """The states that may follow each state of a job; None: before the first one on this server."""
 

@@ -51,6 +51,7 @@ class StreamWatch:
     Attributes:
         status: The status after the last epoch. None: this run has committed no epoch yet.
         took_us: The time of all epochs of this run in microseconds, by its part.
+        failed_commits: How many commits of this run have failed.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class StreamWatch:
     ) -> None:
         self.status: EpochStatus | None = None
         self.took_us = dict.fromkeys(EpochPart, 0)
+        self.failed_commits = 0
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
         self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}
@@ -75,7 +77,7 @@ class StreamWatch:
             for each in plan.graph.transforms.values()
             for id_ in each.outputs.values()
         }
-        self._rates = StepRates()
+        self._rates, self._backlogs = StepRates(), StepRates()
         self._next_counts_s = self._taken_s = now_s()
         self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
         self._warnings = StreamWarnings(messages.warn, interval_us)
@@ -91,6 +93,7 @@ class StreamWatch:
         if now_s >= self._next_counts_s:
             self._next_counts_s = now_s + _COUNTS_EVERY_S
             self._rates.note(self._emitted_by_step(), now_s)
+            self._backlogs.note(_backlogs_of(status), now_s)
         self._warnings.after_epoch(status, now_s)
         self._also(status)
         if now_s >= self._next_line_s:
@@ -98,6 +101,29 @@ class StreamWatch:
             self._messages.inform(SEPARATOR.join(self.parts(self._logged, has_age=False)))
             if rates := self.rates():
                 self._messages.inform(f"elements/s of each step: {rates_text(rates)}")
+
+    def note_failed_commit(self) -> None:
+        """Note that storage has refused a commit, which is tried again."""
+        self.failed_commits += 1
+
+    def processing_time_s(self) -> float:
+        """Return the processing time, Unix time. A TestStream has its own clock."""
+        status = self.status
+        return status.clock_us / 1e6 if status and self._plays else time.time()
+
+    def epoch_age_s(self) -> float:
+        """Return the seconds since this run has committed an epoch, or since its start."""
+        return self._now_s() - self._taken_s
+
+    def backlog_slopes(self) -> dict[str, float]:
+        """Return by how much the backlog of each source grows in a second, over ten seconds.
+
+        Returns:
+            By the full name of the step, in the unit of its backlog. Empty until two are known.
+        """
+        slopes, status = self._backlogs.per_second(self._now_s()), self.status
+        known = {} if status is None else _backlogs_of(status)
+        return {name: slope for name, slope in slopes.items() if name in known}
 
     def idle(self) -> None:
         """Warn of blocked steps while no epoch is due."""
@@ -111,9 +137,7 @@ class StreamWatch:
             line: Computes rates since its earlier calls.
             has_age: Whether the line says how long ago the last epoch was committed.
         """
-        status = self.status
-        # A TestStream has its own clock.
-        now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
+        status, now_us = self.status, round(self.processing_time_s() * 1e6)
         counts = element_counts(self._committed())
         emitted = sum(counts.get(collection, 0) for collection in self._emitted)
         rates, now_s = self.rates(), self._now_s()
@@ -161,3 +185,8 @@ class StreamWatch:
             name: StepWatermarks(Timestamp(micros=step.input_us), Timestamp(micros=step.output_us))
             for name, step in ({} if status is None else status.steps).items()
         }
+
+
+def _backlogs_of(status: EpochStatus) -> dict[str, int]:
+    steps = status.steps.items()
+    return {name: round(step.backlog) for name, step in steps if step.backlog is not None}

@@ -1,11 +1,13 @@
 """The port at which metrics are served."""
 
 import socket
+import urllib.error
 import urllib.request
 
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.export.health import Health
 from beam_spark_runner.job.export.metrics_port import MetricsPort
 from beam_spark_runner.options.metrics_address import MetricsAddress
 from tests.unit.job.export.test_prometheus import STATUS, job
@@ -41,3 +43,30 @@ def test_a_port_that_is_taken() -> None:
 def test_a_host_of_another_machine() -> None:
     with pytest.raises(OptionsError, match=r"--metrics_port: cannot listen at 192\.0\.2\.1:0"):
         MetricsPort(MetricsAddress(0, "192.0.2.1"), lambda: [])
+
+
+def test_probes_say_why() -> None:
+    health = Health("Spark is starting")
+    port = MetricsPort(MetricsAddress(0), lambda: [], health)
+    root = port.url.removesuffix("/metrics")
+    told: list[bool] = []
+    health.follow(told.append)
+
+    def ask(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"{root}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    try:
+        assert ask("/healthz") == (200, "ok\n")
+        assert ask("/readyz") == (503, "Spark is starting\n")
+        health.be_ready()
+        assert ask("/readyz") == (200, "ok\n")
+        health.lose("the JVM has ended")
+        health.be_ready()
+        assert ask("/healthz") == ask("/readyz") == (503, "the JVM has ended\n")
+    finally:
+        port.close()
+    assert told == [False, True, False, False]

@@ -4,7 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from apache_beam.metrics import monitoring_infos
-from apache_beam.metrics.cells import DistributionData, GaugeData
+from apache_beam.metrics.cells import (
+    BoundedTrieData,
+    DistributionData,
+    GaugeData,
+    HistogramData,
+    StringSetData,
+)
+from apache_beam.utils.histogram import Histogram, LinearBucket
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,6 +31,7 @@ from tests.golden.notation import parse
 GRAPH = run_passes(parse("Seed: impulse() -> seed\nRead: pardo(seed) -> events @py"), ())
 STATUS = EpochStatus(
     epoch=17,
+    start=3,
     parts_us={EpochPart.TASKS: 1_500_000, EpochPart.COMMIT: 20_000},
     steps={
         "Read": StepStatus(
@@ -49,6 +57,10 @@ def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> Jo
             status=status,
             took_us={EpochPart.TASKS: 9_000_000, EpochPart.COMMIT: 0},
             rates=lambda: {"Read": 12.5},
+            backlog_slopes=lambda: {"Read": -3.5},
+            epoch_age_s=lambda: 4.5,
+            failed_commits=2,
+            processing_time_s=lambda: 12.5,
         ),
         attempted=lambda: [info.SerializeToString() for info in infos],
     )
@@ -84,6 +96,13 @@ def test_a_streaming_pipeline() -> None:
     assert found["beam_spark_input_watermark_timestamp_seconds", of("Read")] == float("inf")
     assert found["beam_spark_output_watermark_timestamp_seconds", of("Read")] == 2.5
     assert found["beam_spark_output_watermark_timestamp_seconds", of("Many")] == float("-inf")
+    assert found["beam_spark_watermark_lag_seconds", of("Read")] == 10
+    assert found["beam_spark_watermark_lag_seconds", of("Many")] == float("inf")
+    assert found["beam_spark_watermark_lag_seconds", of("Look up")] == 0
+    assert found["beam_spark_epoch_age_seconds", frozenset()] == 4.5
+    assert found["beam_spark_commit_failures_total", frozenset()] == 2
+    assert found["beam_spark_restarts_total", frozenset()] == 2
+    assert found["beam_spark_backlog_change_per_second", of("Read")] == -3.5
     held = of("Read", held_by="restriction")
     assert found["beam_spark_watermark_hold_timestamp_seconds", held] == 2.5
     assert found["beam_spark_elements_per_second", of("Read")] == 12.5
@@ -120,6 +139,49 @@ def test_metrics_of_users_and_elements() -> None:
         ("beam_user_distribution_max", of("My/Read", namespace="ns", name="sizes")): 4,
         ("beam_user_gauge", of("My/Read", namespace="ns", name="level")): 9,
         ("beam_spark_elements_total", of("Read", output="out")): 11,
+    }
+
+
+def test_sets_tries_and_histograms() -> None:
+    filled = Histogram(LinearBucket(0, 10, 3))
+    for value in (5, 5, 15):
+        filled.record(value)
+    names = StringSetData({"b", "a" * 300})
+    tries = BoundedTrieData(singleton=("a", "b"), bound=10)
+    found = scraped(
+        job(
+            "1",
+            None,
+            monitoring_infos.user_set_string("ns", "set", names, "Read"),
+            monitoring_infos.user_bounded_trie("ns", "trie", tries, "Read"),
+            monitoring_infos.user_histogram("ns", "sizes", HistogramData(filled), "Read"),
+        )
+    )
+    named = {"namespace": "ns", "name": "sizes"}
+    assert found == {
+        ("beam_user_string_set_size", of("My/Read", namespace="ns", name="set")): 2,
+        ("beam_user_string_set_member", of("My/Read", namespace="ns", name="set", value="b")): 1,
+        (
+            "beam_user_string_set_member",
+            of("My/Read", namespace="ns", name="set", value="a" * 200),
+        ): 1,
+        ("beam_user_bounded_trie_size", of("My/Read", namespace="ns", name="trie")): 1,
+        ("beam_user_histogram_bucket", of("My/Read", **named, le="10.0")): 2,
+        ("beam_user_histogram_bucket", of("My/Read", **named, le="20.0")): 3,
+        ("beam_user_histogram_bucket", of("My/Read", **named, le="30.0")): 3,
+        ("beam_user_histogram_bucket", of("My/Read", **named, le="+Inf")): 3,
+    }
+
+
+def test_jobs_of_a_server() -> None:
+    (family,) = (
+        each
+        for each in JobsCollector(list, lambda: {"waiting": 2, "failed": 1}).collect()
+        if each.name == "beam_spark_jobs"
+    )
+    assert {each.labels["state"]: each.value for each in family.samples} == {
+        "waiting": 2,
+        "failed": 1,
     }
 
 

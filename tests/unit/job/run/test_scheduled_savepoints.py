@@ -1,0 +1,118 @@
+"""When a running stream makes savepoints of itself."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.job.run.scheduled_savepoints import ScheduledSavepoints
+from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
+from tests.unit.job.files.test_savepoint_folder import NOON_S, checkpoint, commit  # noqa: F401
+
+
+class Said:
+    def __init__(self) -> None:
+        self.informed: list[str] = []
+        self.warned: list[str] = []
+        self.inform, self.warn = self.informed.append, self.warned.append
+
+
+class Stream:
+    """A stream with a clock of the test's; savepoints are made at once."""
+
+    def __init__(self, tmp_path: Path, every_s: float = 100, begun_from: str | None = None) -> None:
+        self.now_s, self.said = NOON_S, Said()
+        self.saved = tmp_path / "saved"
+        places: Any = ShardLocations(
+            lineage="main", deltas=str(tmp_path / "checkpoint"), local=None, key_groups=1
+        )
+        messages: Any = self.said
+        self.savepoints = ScheduledSavepoints(
+            SavepointSchedule(str(self.saved), every_s, 2),
+            places,
+            begun_from,
+            messages,
+            lambda: self.now_s,
+            lambda work: work(),
+        )
+
+    def epoch_after(self, seconds: float) -> int:
+        """Commit an epoch; return how many savepoints there are."""
+        self.now_s += seconds
+        self.savepoints.note()
+        return len(list(self.saved.glob("*.savepoint")))
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_savepoints_are_made_when_they_are_due(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
+    counts = [stream.epoch_after(seconds) for seconds in (0, 99, 1, 1, 98, 1, 100)]
+    assert counts == [0, 0, 1, 1, 1, 2, 2]  # the first one is removed for the third one
+    assert len(stream.said.informed) == 3
+    again = Stream(tmp_path)  # a restart does not change the schedule
+    again.now_s = stream.now_s
+    assert again.epoch_after(99) == 2
+    assert not again.said.informed
+    again.epoch_after(1)
+    assert len(again.said.informed) == 1
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_a_savepoint_that_fails_is_tried_again(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
+    stream.epoch_after(0)
+    manifest = next((tmp_path / "checkpoint").glob("*.manifest"))
+    content = manifest.read_bytes()
+    manifest.unlink()
+    assert stream.epoch_after(100) == 0
+    assert "no epoch has been committed" in stream.said.warned[0]
+    manifest.write_bytes(content)
+    assert stream.epoch_after(59) == 0
+    assert stream.epoch_after(1) == 1
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_what_the_stream_has_begun_from_is_not_removed(tmp_path: Path) -> None:
+    first = Stream(tmp_path)
+    first.epoch_after(0)
+    first.epoch_after(100)
+    (begun_from,) = (each for each in first.saved.iterdir() if each.is_dir())
+    stream = Stream(tmp_path, begun_from=str(begun_from))
+    stream.now_s = first.now_s
+    assert [stream.epoch_after(seconds) for seconds in (0, 100, 100, 100)] == [1, 2, 3, 3]
+    assert begun_from.exists()
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_one_savepoint_at_a_time(tmp_path: Path) -> None:
+    works: list[Callable[[], None]] = []
+    stream = Stream(tmp_path)
+    stream.savepoints._start = works.append
+    for _ in range(3):
+        stream.epoch_after(200)
+    assert len(works) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"savepoint_every": "60"}, "needs a --savepoint_dir"),
+        ({"savepoint_dir": "/saved"}, "no effect unless --savepoint_every"),
+        ({"savepoint_keep": 2}, "no effect unless --savepoint_every"),
+        ({"savepoint_every": "0", "savepoint_dir": "/saved"}, "more than 0"),
+        ({"savepoint_every": "9", "savepoint_dir": "/saved", "savepoint_keep": 0}, "positive"),
+    ],
+)
+def test_wrong_options(given: dict[str, Any], wrong: str) -> None:
+    values = type("Values", (), given)()
+    with pytest.raises(OptionsError, match=wrong):
+        savepoint_schedule(values)
+
+
+def test_options() -> None:
+    values = type("Values", (), {"savepoint_every": "60", "savepoint_dir": "/saved"})()
+    assert savepoint_schedule(values) == SavepointSchedule("/saved", 60.0, 3)
+    assert savepoint_schedule(object()) is None
