@@ -1,10 +1,12 @@
 """Accumulators by window and key, in bounded memory, for combiners before the shuffle."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from apache_beam.transforms import core
+from apache_beam.transforms.combiners import CountCombineFn
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -66,6 +68,7 @@ class Accumulators:
         self._compact = None if does_nothing else compact
         self._makes_new_lists = makes_new_lists(combine_fn)
         self._lists = _lists_of(combine_fn)
+        self._counts = type(combine_fn) is CountCombineFn
         self._size_of = size_of
         self._emit = emit
         self._places = places
@@ -76,7 +79,7 @@ class Accumulators:
         self._begin()
 
     def _begin(self) -> None:
-        self._tables: dict[Any, dict[Any, Any]] = {None: {}} if self._is_global else {}
+        self._tables: dict[Any, dict[Any, Any]] = {None: Counter()} if self._is_global else {}
         self._entries = 0
         self._most_entries = self._most_bytes // _ENTRY_BYTES
         self._mean_bytes = 0.0
@@ -87,6 +90,8 @@ class Accumulators:
         """Add each value of KVs to the accumulators of its key, one for each of its windows."""
         if self._is_global and self._lists is not None:
             self._append_global(values, *self._lists)
+        elif self._is_global and self._counts:
+            self._count_global(values)
         elif self._is_global:
             self._add_global(values)
         elif self._combine_timestamps is None:
@@ -141,6 +146,16 @@ class Accumulators:
             accumulator.append(value)
             if len(accumulator) > most:
                 table[key] = [function(accumulator)]
+        self._entries = len(table)
+
+    def _count_global(self, values: list[Any]) -> None:
+        """Do what ``_add_global`` does, for accumulators that are numbers of values."""
+        kind, place = self._places.kind(values), self._places.place
+        keys = [key for key, _ in self.current_element.iterate(values)]
+        if {*map(type, keys)} != {kind}:
+            keys = [key if type(key) is kind else place(key) for key in keys]
+        table = cast("Counter[Any]", self._tables[None])
+        table.update(keys)
         self._entries = len(table)
 
     def _add_windowed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:

@@ -7,14 +7,12 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.combiners import ToListCombineFn
 from apache_beam.transforms.core import (
     CallableWrapperCombineFn,
     NoSideInputsCallableWrapperCombineFn,
 )
 from apache_beam.transforms.window import (
-    GlobalWindow,
     GlobalWindows,
     IntervalWindow,
     TimestampCombiner,
@@ -25,22 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.beam.accumulators import Accumulators
-from beam_spark_runner.harness.values.encoded_keys import Places
-
-PLACES = Places(FastPrimitivesCoder())
-Emitted = list[tuple[Any, WindowedValue]]
-
-
-def accumulators(
-    combine_fn: Any, size_of: Callable[[Any], int] = len, **options: Any
-) -> tuple[Accumulators, Emitted]:
-    emitted: Emitted = []
-
-    def emit(values: list[Any], origins: list[WindowedValue]) -> None:
-        assert values
-        emitted.extend(zip(values, origins, strict=True))
-
-    return Accumulators(combine_fn, size_of, emit, PLACES, **options), emitted
+from tests.unit.harness.beam.accumulating import (
+    EARLIEST,
+    PLACES,
+    Emitted,
+    Plus,
+    accumulators,
+    origins,
+)
 
 
 def merged(combine_fn: Any, emitted: Emitted) -> dict[Any, Any]:
@@ -61,7 +51,6 @@ def merged(combine_fn: Any, emitted: Emitted) -> dict[Any, Any]:
     }
 
 
-EARLIEST = TimestampCombiner.get_impl(TimestampCombiner.OUTPUT_AT_EARLIEST, GlobalWindows()).combine
 WINDOWS = [IntervalWindow(start, start + 10) for start in range(0, 30, 5)]
 VALUES = st.lists(
     st.tuples(
@@ -71,22 +60,6 @@ VALUES = st.lists(
         st.lists(st.sampled_from(WINDOWS), max_size=3, unique=True).map(tuple),
     )
 )
-
-
-class Plus(beam.CombineFn):  # type: ignore[misc]
-    """Its accumulators are numbers: every call returns another one."""
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add_input(self, accumulator: int, value: int) -> int:
-        return accumulator + value
-
-    def merge_accumulators(self, accumulators: list[int]) -> int:
-        return sum(accumulators)
-
-    def extract_output(self, accumulator: int) -> int:
-        return accumulator
 
 
 @given(elements=VALUES, chunk=st.integers(1, 7), most=st.sampled_from([0, 700, 3_000, 1 << 20]))
@@ -140,10 +113,6 @@ def test_all_values_are_there_once(
             assert first == min(times)
         else:
             assert last == max(times)
-
-
-def origins(count: int, window: Any = GlobalWindow()) -> list[WindowedValue]:  # noqa: B008
-    return [WindowedValue(None, 0, (window,))] * count
 
 
 def test_global_windows() -> None:

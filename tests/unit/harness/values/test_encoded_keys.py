@@ -13,7 +13,7 @@ from apache_beam.coders import (
 )
 
 from beam_spark_runner.harness.values.encoded_keys import Places
-from tests.unit.harness.beam.test_accumulators import EARLIEST, Plus, accumulators, origins
+from tests.unit.harness.beam.accumulating import EARLIEST, Plus, accumulators, origins
 
 ENCODE = FastPrimitivesCoder().get_impl().encode
 NAN = float("nan")

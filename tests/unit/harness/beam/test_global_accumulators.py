@@ -1,0 +1,54 @@
+"""Accumulators of the global window: the ways to add values agree on what equal keys are."""
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from apache_beam.transforms.combiners import CountCombineFn, ToListCombineFn
+from apache_beam.transforms.core import NoSideInputsCallableWrapperCombineFn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.harness.beam.accumulating import CODER, Plus, accumulators, origins
+
+KEYS = st.one_of(
+    *(st.integers(0, 3), st.booleans(), st.sampled_from([0.0, -0.0, 1.0, "a", b"a", None])),
+    st.tuples(st.integers(0, 1), st.booleans()),
+)
+
+
+@given(
+    pairs=st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=60),
+    chunk=st.integers(1, 20),
+    most=st.sampled_from([0, 700, 1 << 20]),
+)
+@pytest.mark.parametrize(
+    "combine_fn",
+    [
+        *(ToListCombineFn(), CountCombineFn(), Plus()),
+        NoSideInputsCallableWrapperCombineFn(sum),
+        NoSideInputsCallableWrapperCombineFn(sum, buffer_size=2),
+    ],
+)
+def test_all_values_of_the_global_window_are_there_once(
+    combine_fn: Any, pairs: list[tuple[Any, int]], chunk: int, most: int
+) -> None:
+    held, emitted = accumulators(combine_fn, is_global=True, most_bytes=most)
+    for start in range(0, len(pairs), chunk):
+        some = pairs[start : start + chunk]
+        held.add(some, origins(len(some)))
+    held.drain()
+    found: defaultdict[bytes, list[Any]] = defaultdict(list)
+    for (key, accumulator), _ in emitted:
+        found[CODER.encode(key)].append(accumulator)
+    expected: defaultdict[bytes, Any] = defaultdict(list)
+    for key, value in pairs:
+        expected[CODER.encode(key)].append(value)
+    outputs = {
+        key: combine_fn.extract_output(combine_fn.merge_accumulators(some))
+        for key, some in found.items()
+    }
+    ways: dict[type, Any] = {CountCombineFn: len, ToListCombineFn: sorted}
+    way = ways.get(type(combine_fn), sum)
+    lists = {key: sorted(each) if way is sorted else each for key, each in outputs.items()}
+    assert lists == {key: way(values) for key, values in expected.items()}
