@@ -23,7 +23,7 @@ READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
 # All targets with a description, as `make help` shows them, and some that only others need.
-.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools
+.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools other-tests quick-on-spark quick-in-process
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -43,15 +43,18 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills conformance-java conformance-quick: export SPARK_SUBMIT_OPTS = \
+test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills conformance-java other-tests quick-on-spark: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
+# Two at a time, in this order: beside tests that compute there are others that wait, until the end.
+PARTS_OF_TEST = lint other-tests harness-tests pipeline-tests quick-on-spark quick-in-process
 test: $(READY) ## Lint, type check, all tests except rare ones and integration, Beam's quick suites
-	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES) $(MERMAID)
-	$(MAKE) pipeline-tests
+	$(MAKE) --jobs 2 --output-sync=target $(PARTS_OF_TEST)
+
+# Most of them compute: a process for each core.
+other-tests: $(READY) $(SPARK_CLASSES) $(MERMAID)
 	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare and not in_process'
-	$(MAKE) conformance-quick
 
 # The parser of diagrams in the documentation. Without Node.js, their test is skipped.
 MERMAID = $(VENV)/mermaid/.ready
@@ -292,8 +295,12 @@ java-tools:
 conformance-java: java-tools $(READY) $(SPARK_CLASSES) ## Beam's ValidatesRunner tests of the Java SDK, submitted by a JVM. TESTS="ViewTest": only these
 	$(BIN)/python -m integration.java_sdk --jars $(abspath $(VENV))/java_sdk $(if $(RESUME),--resume) $(JAVA_FLAGS) $(TESTS:%='%')
 
-conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `make test` runs, on Spark and in the process
+conformance-quick: quick-on-spark quick-in-process ## Those of Beam's suites that `make test` runs, on Spark and in the process
+
+quick-on-spark: $(READY) $(SPARK_CLASSES)
 	$(BIN)/python -m integration.validates_runner --quick --processes 2
+
+quick-in-process: $(READY)
 	$(BIN)/python -m integration.validates_runner --quick --processes 2 --runner in-process
 
 bench: $(READY) ## Benchmarks

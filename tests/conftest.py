@@ -1,5 +1,6 @@
 """Fixtures for all tests. One JVM per process: whatever may, shares one session."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests begin first: none of them is left when the other process is done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Tests that build pipelines do it in half the time. Others need no Beam."""
+    if "apache_beam" in sys.modules:
+        from tests.beam_once import remember
+
+        remember()
 
 
 @pytest.fixture(scope="session")

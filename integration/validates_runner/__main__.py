@@ -172,7 +172,15 @@ def _run(
         log.unlink(missing_ok=True)
         log.with_suffix(".out").unlink(missing_ok=True)
     started = time.monotonic()
-    results = run_suite(name, runner, log, only=arguments.only, tests=tests, known=known)
+    results = run_suite(
+        name,
+        runner,
+        log,
+        only=arguments.only,
+        tests=tests,
+        known=known,
+        remembers=arguments.quick,
+    )
     print(f"{name} on {runner}: {time.monotonic() - started:.0f} s", flush=True)
     return results
 

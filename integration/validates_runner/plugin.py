@@ -14,6 +14,7 @@ import pytest
 from integration.validates_runner import runners
 from integration.validates_runner.assertions import Watch
 from integration.validates_runner.suites import ROOT
+from tests.beam_once import remember
 
 _BEAM = Path(apache_beam.__file__).parent
 _MESSAGE_LENGTH = 500
@@ -25,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--conformance-runner", required=True)
     group.addoption("--conformance-log", required=True, type=Path)
     group.addoption("--conformance-in-place-of", action="append", default=[])
+    group.addoption("--conformance-remembers", action="store_true", help="ask Beam once")
     group.addoption("--conformance-options", default=None, help="pipeline options of TestPipeline")
 
 
@@ -36,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.getoption("--conformance-runner"),
         in_place_of=config.getoption("--conformance-in-place-of"),
     )
+    if config.getoption("--conformance-remembers"):
+        remember()
     TestPipeline.pytest_test_pipeline_options = config.getoption("--conformance-options")
     recorder = Recorder(config.getoption("--conformance-log"))
     config.pluginmanager.register(recorder, "conformance-recorder")

@@ -54,6 +54,7 @@ def run_suite(
     only: str | None = None,
     tests: Sequence[str] = (),
     known: Mapping[str, Result] = MappingProxyType({}),
+    remembers: bool = False,
 ) -> dict[str, Result]:
     """Run a suite; what ``log`` already has is not run again.
 
@@ -64,6 +65,7 @@ def run_suite(
         only: pytest's ``-k``.
         tests: ids of those to run; none: all.
         known: results that need no run.
+        remembers: Beam answers the same question once, see ``tests.beam_once``.
 
     Raises:
         RuntimeError: pytest itself does not work.
@@ -76,6 +78,7 @@ def run_suite(
     command += ["--rootdir", str(beam.parent), "-p", "integration.validates_runner.plugin"]
     command += [f"--conformance-runner={runner}", f"--conformance-log={log}"]
     command += [f"--timeout={_TEST_TIMEOUT_S}", "--continue-on-collection-errors"]
+    command += ["--conformance-remembers"] if remembers else []
     command += pytest_arguments(SUITES[name], beam, tests) + (["-k", only] if only else [])
     _note(known, log)
     with _environment(SUITES[name], runner) as environment:

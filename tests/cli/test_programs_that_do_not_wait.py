@@ -38,7 +38,11 @@ KEPT = (
         pytest.param((IN_PROCESS, "--streaming"), id="in-process, in epochs"),
         pytest.param((IN_PROCESS, LOOPBACK), id="in-process, LOOPBACK"),
         pytest.param((IN_PROCESS, *KEPT), id="in-process, harnesses that are kept"),
-        pytest.param((ON_SPARK, "--streaming"), id="on Spark, in epochs", marks=pytest.mark.spark),
+        pytest.param(
+            (ON_SPARK, "--streaming"),
+            id="on Spark, in epochs",
+            marks=[pytest.mark.spark, pytest.mark.rare],
+        ),
         pytest.param(
             (ON_SPARK, LOOPBACK),
             id="on Spark, LOOPBACK",

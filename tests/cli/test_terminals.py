@@ -111,6 +111,7 @@ def test_ctrl_c_while_spark_starts(tmp_path: Path) -> None:
     assert re.fullmatch(r"CANCELLED after \d:\d\d", lines_left(ended)[-1])
 
 
+@pytest.mark.rare
 def test_a_jvm_without_its_program_writes_nothing_to_the_terminal(tmp_path: Path) -> None:
     program = ProgramOnTerminal(tmp_path, BLOCKED, LOCAL)
     program.wait_for(tmp_path / "blocked-1")

@@ -174,6 +174,7 @@ def test_a_signal_while_the_jvm_starts_leaves_nothing_behind(
     assert program.end(60).code == code
 
 
+@pytest.mark.rare
 def test_ctrl_c_in_a_call_of_the_jvm_is_one_line_and_leaves_no_socket(tmp_path: Path) -> None:
     """Spark is about to be ready. Py4J logs that its call was interrupted."""
     script = """

@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.grpc, pytest.mark.slow]
 
 HUGE = b"\x80\x80\x80\x80\x01"
 """The length 2^28."""
+RARE = pytest.mark.rare  # tests of what reads such bytes have these, too
 Respond = Callable[[beam_fn_api_pb2.ProcessBundleResponse], object]
 Build = Callable[[beam.Pipeline], object]
 
@@ -202,8 +203,10 @@ PROCESS = "beam:transform:sdf_process_sized_element_and_restrictions:v1"
     ("type_", "payload"),
     [
         pytest.param(mi.STRING_SET_TYPE, b"\0\0\0\1" + HUGE, id="a string of 2^28 bytes"),
-        pytest.param(mi.DISTRIBUTION_INT64_TYPE, b"\1", id="a distribution that is cut"),
-        pytest.param(mi.SUM_INT64_TYPE, b"", id="an empty counter"),
+        pytest.param(
+            mi.DISTRIBUTION_INT64_TYPE, b"\1", id="a distribution that is cut", marks=RARE
+        ),
+        pytest.param(mi.SUM_INT64_TYPE, b"", id="an empty counter", marks=RARE),
         pytest.param(mi.HISTOGRAM_TYPE, MANY_BUCKETS.SerializeToString(), id="2^31 buckets"),
     ],
 )
@@ -227,9 +230,9 @@ def _warnings(server: Server) -> list[str]:
 @pytest.mark.parametrize(
     ("element", "problem"),
     [
-        pytest.param(b"", "0 elements in place of one", id="empty"),
+        pytest.param(b"", "0 elements in place of one", id="empty", marks=RARE),
         pytest.param(b"\0\0\0\1" + HUGE, "ends within an element", id="of 2^28 bytes"),
-        pytest.param(IN_NO_WINDOW, "in no window", id="in no window"),
+        pytest.param(IN_NO_WINDOW, "in no window", id="in no window", marks=RARE),
     ],
 )
 def test_residuals(element: bytes, problem: str, server: Server) -> None:
@@ -240,7 +243,9 @@ def test_residuals(element: bytes, problem: str, server: Server) -> None:
     assert "apache/beam_python3" in str(error)
 
 
-@pytest.mark.parametrize("answer", [b"", b"\0\0\0\1" + HUGE, b"\1k" + bytes(7) + b"\1" + HUGE])
+@pytest.mark.parametrize(
+    "answer", [pytest.param(b"", marks=RARE), b"\0\0\0\1" + HUGE, b"\1k" + bytes(7) + b"\1" + HUGE]
+)
 def test_merged_windows(answer: bytes, server: Server) -> None:
     attacker = Attacker("beam:transform:merge_windows:v1", None, answer)
     error = attacker.run(server, merging)

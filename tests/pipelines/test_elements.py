@@ -228,8 +228,7 @@ def test_reshuffle_keeps_panes_unless_it_is_to_be_an_old_one(
     assert [each.pane.timing for each in found.kept["late"]] == [timing]
 
 
-@pytest.mark.spark
-def test_reshuffle_keeps_time_and_windows(on_spark: Any) -> None:
+def test_reshuffle_keeps_time_and_windows(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         timed = (
             p
@@ -242,7 +241,7 @@ def test_reshuffle_keeps_time_and_windows(on_spark: Any) -> None:
             "pairs": timed | beam.Map(lambda n: (n % 3, n)) | "pairs" >> beam.Reshuffle(),
         }
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     assert found.timed("elements") == [(n, n + 0.25) for n in range(50)]
     assert all(each.window.start == each.value // 10 * 10 for each in found.kept["elements"])
     assert len(found.partitions("elements")) > 1

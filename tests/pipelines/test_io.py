@@ -56,8 +56,7 @@ def test_a_program_whose_folder_is_gone(
     assert harvest(spark_session, lambda p: {"all": p | beam.Create([1, 2])})["all"] == [1, 2]
 
 
-@pytest.mark.spark
-def test_text(on_spark: Any, tmp_path: Path) -> None:
+def test_text(spark_session: Any, tmp_path: Path) -> None:
     for part in range(3):
         lines = LINES[part * 1000 : (part + 1) * 1000]
         (tmp_path / f"in-{part}.txt").write_text("\n".join(lines) + "\n")
@@ -85,7 +84,7 @@ def test_text(on_spark: Any, tmp_path: Path) -> None:
             | beam.Map(lambda file: (file.metadata.path[-8:], len(file.read_utf8().splitlines()))),
         }
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     assert found["read"] == found["gz"] == sorted(LINES)
     assert found["all"] == sorted(LINES * 2)
     assert found["empty"] == []
@@ -163,6 +162,8 @@ def refuse_13(number: int) -> int:
 
 class RefusingSink(fileio.TextSink):  # type: ignore[misc]
     def write(self, record: str) -> None:
+        if record == "13":
+            self._fh.close()  # Beam does not close it
         refuse_13(int(record))
         super().write(record)
 

@@ -177,9 +177,8 @@ def test_a_harness_obeys_levels(on_spark: Any) -> None:
     assert said(on_spark, *ONE_MODULE, *PROCESS) == {"detail", "saw", "mind"}
 
 
-@pytest.mark.spark
-def test_a_failed_job_has_its_last_lines_and_the_reason(on_spark: Any) -> None:
-    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=on_spark))
+def test_a_failed_job_has_its_last_lines_and_the_reason(spark_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
     pipeline | beam.Create([1]) | "Fail" >> beam.ParDo(Fails())
     result = pipeline.run()
     with pytest.raises(BundleFailedError):

@@ -24,8 +24,7 @@ from tests.harvest import RARE_HARNESSES, SPREAD, harvest
 from tests.stateful import Collect, CountGroups, Mixed, Number, timed
 
 
-@pytest.mark.spark
-def test_many_keys(on_spark: Any) -> None:
+def test_many_keys(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         pairs = p | beam.Create([(f"k{n % 700}", n) for n in range(5_000)])
         return {
@@ -33,7 +32,7 @@ def test_many_keys(on_spark: Any) -> None:
             "collected": pairs | beam.ParDo(Collect()),
         }
 
-    found = harvest(on_spark, build, SPREAD)
+    found = harvest(spark_session, build, SPREAD)
     assert found["numbered"] == sorted((f"k{n % 700}", n // 700) for n in range(5_000))
     assert found["collected"] == sorted((f"k{n}", list(range(n, 5_000, 700))) for n in range(700))
     assert len(found.partitions("numbered")) > 1

@@ -122,7 +122,7 @@ def test_epochs_that_emit_much_are_exchanged_by_spark(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("is_parallel", [False, True])
+@pytest.mark.parametrize("is_parallel", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_one_spark_task_runs_many_epochs(on_spark: Any, is_parallel: bool) -> None:
     """Their tasks of all levels and partitions, unless the option asks for more."""
 

@@ -153,10 +153,9 @@ def test_in_all_kinds_of_steps(spark_session: Any, tmp_path: Path) -> None:
     assert_all_are_torn_down(tmp_path)
 
 
-@pytest.mark.spark
-def test_a_pipeline_that_fails(on_spark: Any, tmp_path: Path) -> None:
+def test_a_pipeline_that_fails(spark_session: Any, tmp_path: Path) -> None:
     with pytest.raises(BundleFailedError, match="mine"):
-        run(on_spark, lambda p: numbers(p) | beam.ParDo(Failing(tmp_path)))
+        run(spark_session, lambda p: numbers(p) | beam.ParDo(Failing(tmp_path)))
     assert_all_are_torn_down(tmp_path)
 
 

@@ -202,15 +202,14 @@ class Alarm(beam.DoFn):  # type: ignore[misc]
         yield key, float(time)
 
 
-@pytest.mark.spark
-def test_timers_of_many_keys(on_spark: Any) -> None:
+def test_timers_of_many_keys(spark_session: Any) -> None:
     """The last element of a key sets its timer for good, whichever that is."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         pairs = p | beam.Create([(n % 500, n % 500) for n in range(3000)])
         return {"out": pairs | beam.ParDo(Alarm())}
 
-    assert harvest(on_spark, build)["out"] == [(n, float(n)) for n in range(500)]
+    assert harvest(spark_session, build)["out"] == [(n, float(n)) for n in range(500)]
 
 
 def test_a_timer_that_fails_names_its_step(spark_session: Any) -> None:

@@ -78,7 +78,7 @@ REPORTS = f"dest = {schema.REPORT}"
         pytest.param(in_place, True, id="in place, with reports"),
         pytest.param(in_place, False, id="in place, by a job", marks=pytest.mark.rare),
         pytest.param(after_an_exchange, True, id="exchanged, with reports", marks=pytest.mark.rare),
-        pytest.param(after_an_exchange, False, id="exchanged, by a job"),
+        pytest.param(after_an_exchange, False, id="exchanged, by a job", marks=pytest.mark.rare),
         pytest.param(as_iterable, True, id="iterable, with reports", marks=pytest.mark.rare),
         pytest.param(as_iterable, False, id="iterable, by a job"),
     ],

@@ -44,7 +44,7 @@ def ids(spark: Any, path: Path) -> list[int]:
     return sorted(row["id"] for row in spark.read.parquet(str(path)).collect())
 
 
-@pytest.mark.parametrize("target", ["path", "table"])
+@pytest.mark.parametrize("target", ["path", pytest.param("table", marks=pytest.mark.rare)])
 def test_what_is_read_is_not_overwritten(spark_session: Any, parts: Path, target: str) -> None:
     write = {"path": str(parts)} if target == "path" else {"table": TABLE}
     reads: list[dict[str, Any]] = [

@@ -176,8 +176,8 @@ def continue_(job: TableJob) -> None:
 
 @pytest.mark.parametrize("target", ["path", "table"])
 def test_a_table_is_written_once(spark_session: Any, tmp_path: Path, target: str) -> None:
-    """A few moments; the rare test has all."""
-    check_deaths(spark_session, tmp_path, target, CASES[target == "table"], 4)
+    """Two moments; the rare test has all."""
+    check_deaths(spark_session, tmp_path, target, CASES[target == "table"], 2)
 
 
 @pytest.mark.rare
@@ -233,7 +233,7 @@ def leave_remains(job: TableJob) -> None:
 @pytest.mark.parametrize(
     ("target", "case", "at"),
     [
-        pytest.param(target, case, at, marks=() if number % 5 == 0 else pytest.mark.rare)
+        pytest.param(target, case, at, marks=() if number % 10 == 0 else pytest.mark.rare)
         for number, (target, case, at) in enumerate(
             itertools.product(("path", "table"), WRITES, ("before", "amid", "after"))
         )

@@ -46,6 +46,7 @@ def write_nothing_much(spark: Any, **arguments: Any) -> None:
             {"path": "/x", "format": "delta"},
             r"no connector for delta.*--spark_conf spark.jars.packages=io.delta:delta-spark_\S+",
             id="connector",
+            marks=pytest.mark.rare,
         ),
         pytest.param(
             {

@@ -128,7 +128,7 @@ def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "way",
     [
-        _with_the_reports,
+        pytest.param(_with_the_reports, marks=pytest.mark.rare),
         pytest.param(_in_the_closure, marks=pytest.mark.rare),
         pytest.param(_one_file, marks=pytest.mark.rare),
         _files_by_tasks,

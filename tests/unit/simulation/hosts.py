@@ -157,6 +157,8 @@ class Attempt:
             self._shard._copy.txn.abort()
             self._shard._copy.env.close()
             os.close(self._shard._claim._lock)
+            if self._shard._writer is not None:
+                self._shard._writer._file.raw.close()  # what is in its buffer is lost
         for each in self._keyed.values():
             if (file := each._overlay._file) is not None:
                 file._env.close()

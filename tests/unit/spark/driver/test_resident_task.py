@@ -80,8 +80,13 @@ def programs(tmp_path: Path) -> Sequence[LevelProgram]:
 
 
 def test_one_task_runs_many_epochs(
-    resident: ResidentTask, spark: Spark, programs: Sequence[LevelProgram]
+    resident: ResidentTask,
+    spark: Spark,
+    programs: Sequence[LevelProgram],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for limit in ("IDLE_S", "MAX_S"):
+        monkeypatch.setattr(epoch_server, limit, 600.0)  # however slow this machine is
     for _ in range(3):
         reports = resident.run(programs, rows_of(programs, EPOCH, 1, 2))
         assert reports is not None

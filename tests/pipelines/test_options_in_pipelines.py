@@ -4,15 +4,12 @@ import sys
 from typing import Any
 
 import apache_beam as beam
-import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 from tests.harvest import harvest
-
-pytestmark = pytest.mark.spark
 
 
 class Greeted(PipelineOptions):  # type: ignore[misc]
@@ -59,7 +56,7 @@ def host_of(path: str) -> str:
 
 
 def test_file_systems_have_the_options_of_each_pipeline(spark_session: Any) -> None:
-    """One pipeline after another, in the same workers."""
+    """One pipeline after another, in the same process or the same workers."""
     for host in ("one", "other"):
         found = harvest(
             spark_session,
