@@ -99,7 +99,7 @@ class Client:
             state=state,
             pipeline=pipeline,
             elements=_elements(metrics.committed),
-            counters=_counters(metrics.committed),
+            counters=counters_of(metrics.committed),
             error=error,
         )
 
@@ -112,7 +112,8 @@ def _elements(infos: list[metrics_pb2.MonitoringInfo]) -> dict[str, int]:
     return dict(counted)
 
 
-def _counters(infos: list[metrics_pb2.MonitoringInfo]) -> dict[tuple[str, str, str], int]:
+def counters_of(infos: list[metrics_pb2.MonitoringInfo]) -> dict[tuple[str, str, str], int]:
+    """Return the counters of users: by step, namespace and name."""
     counted: Counter[tuple[str, str, str]] = Counter()
     for each in infos:
         if each.urn == _COUNTERS:

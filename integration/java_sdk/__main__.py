@@ -6,6 +6,7 @@ from there.
 """
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from integration.go_sdk import ledger
 from integration.go_sdk.run import Outcome, Verdict, client_of
+from integration.java_sdk.idle_server import idle_server
 from integration.java_sdk.programs import (
     MissingToolsError,
     check_tools,
@@ -37,6 +39,9 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", help="CLASS or CLASS#METHOD, the end of it; else all")
     parser.add_argument("--environment", choices=("LOOPBACK", "PROCESS"), default="LOOPBACK")
     parser.add_argument("--endpoint", help="a job server that runs already")
+    parser.add_argument(
+        "--idle", action="store_true", help="run nothing: none of the tests may then be sound"
+    )
     parser.add_argument("--timeout", type=float, default=180.0, help="of a test, in seconds")
     parser.add_argument("--processes", type=int, default=2, help="JVMs side by side")
     parser.add_argument("--resume", action="store_true", help="continue the last run")
@@ -52,7 +57,8 @@ def main() -> int:
         return 2
     out = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    results = out / f"results_{given.environment.lower()}.jsonl"
+    kind = "idle" if given.idle else given.environment.lower()
+    results = out / f"results_{kind}.jsonl"
     if not given.resume:
         results.unlink(missing_ok=True)
     folder = jars(given.jars.resolve())
@@ -63,8 +69,12 @@ def main() -> int:
         parser.error("no test has such a name")
     known = read_results(results)
     outcomes = {test: known[test] for test in tests if test in known}
-    url = given.endpoint or start_job_server()
-    with client_of(url) as client:
+    with contextlib.ExitStack() as stack:
+        if given.idle:
+            url = stack.enter_context(idle_server())
+        else:
+            url = given.endpoint or start_job_server()
+        client = stack.enter_context(client_of(url))
         suite = Suite(folder, url, client, _environment(given.environment, folder), results)
         left = [test for test in tests if test not in known]
         normal = [test for test in left if test not in slow]
@@ -73,6 +83,10 @@ def main() -> int:
         for test in sorted(set(left) - set(normal)):
             outcomes |= suite.run([test], 1, max(slow[test], given.timeout))
     print(f"\n{table(outcomes)}\n")
+    if given.idle:
+        sound = [test for test, outcome in outcomes.items() if outcome.verdict is Verdict.SOUND]
+        print(f"{len(sound)} sound on a server that runs nothing: {', '.join(sound)}")
+        return 1 if sound else 0
     differences = list(ledger.surprises(outcomes, expected, is_whole=not given.tests))
     for line in differences:
         print(line)

@@ -102,7 +102,7 @@ def _tests_jar(jars: Path) -> Path:
 
 def _java(jars: Path) -> Sequence[str]:
     # The source is compiled when the JVM starts, which takes a second.
-    return ("java", "-Xmx1g", "-XX:TieredStopAtLevel=1", "-cp", class_path(jars), str(_PROGRAM))
+    return ("java", "-Xmx2g", "-XX:TieredStopAtLevel=1", "-cp", class_path(jars), str(_PROGRAM))
 
 
 class TestJvm:

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.api import (
+    beam_runner_api_pb2,
+    metrics_pb2,
+)
 
 from integration.go_sdk import ledger
 from integration.go_sdk.evidence import EndedJob
-from integration.go_sdk.run import Outcome, Verdict
+from integration.go_sdk.run import Outcome, Verdict, counters_of
 from integration.java_sdk.__main__ import EXPECTATIONS, chosen, table
 from integration.java_sdk.evidence import missing
 from integration.java_sdk.programs import (
@@ -206,6 +209,17 @@ def test_an_interrupt_ends_the_jvms_and_runs_no_more_tests(jvm: TestJvm, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         suite.run(["one", "two", "three"], 1, 60.0)
     assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    ("count", "coded"), [(0, b"\x00"), (3, b"\x03"), (300, b"\xac\x02")], ids=["0", "3", "300"]
+)
+def test_counters_of_users_are_read(count: int, coded: bytes) -> None:
+    labels = dict(zip(("PTRANSFORM", "NAMESPACE", "NAME"), SATISFIED, strict=True))
+    info = metrics_pb2.MonitoringInfo(
+        urn="beam:metric:user:sum_int64:v1", payload=coded, labels=labels
+    )
+    assert counters_of([info]) == {SATISFIED: count}
 
 
 def test_tests_of_the_ledger_that_are_slow_have_limits_in_seconds() -> None:
