@@ -25,7 +25,7 @@ _SLOW_TIMES = 3  # a usual epoch takes its interval, or its budget if there is a
 _MIN_EPOCH_US = 500_000
 _LATEST_EPOCHS = 5
 _SHARE_FROM = 0.4  # of the busy time of all steps, to be named as the slowest one
-_BUSY_FROM = 0.7  # cores that a stream keeps busy, to be held back by a step
+_BUSY_FROM = 0.5  # cores that steps keep busy, if one of them is what takes the time
 _WARNED_WITHIN_S = 120.0
 
 
@@ -271,8 +271,8 @@ def _has_a_slow_step(facts: JobFacts) -> Sentence | None:
     )
     if share < _SHARE_FROM or facts.has_ended:
         return None
-    if facts.is_streaming and facts.busy_cores < _BUSY_FROM:
-        return None  # it waits for its sources most of the time
+    if facts.busy_cores < _BUSY_FROM:
+        return None  # it waits for something else most of the time
     return Sentence(
         text=f"{name} takes {share:.0%} of the time in which steps work{_segment_text(facts)}.",
         tone=Tone.BUSY,

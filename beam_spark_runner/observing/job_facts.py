@@ -127,5 +127,7 @@ class JobFacts:
     @property
     def segment(self) -> SegmentTime | None:
         """The segment of a batch pipeline that runs. None: none does."""
-        running = [each for each in self.segment_times if each.ended_s is None]
+        running = [
+            each for each in self.segment_times if each.ended_s is None and not self.has_ended
+        ]
         return running[-1] if running else None

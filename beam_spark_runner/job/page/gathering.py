@@ -14,6 +14,7 @@ from beam_spark_runner.core.table_steps import READ_TABLE
 from beam_spark_runner.job.page.shown_job import ShownJob
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.watching.record import JobRecord
+from beam_spark_runner.observing import job_facts
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
 from beam_spark_runner.observing.message_lines import (
     DEBUG,
@@ -33,6 +34,7 @@ from beam_spark_runner.portable.step_figures import Figures, figures_in
 MAX_MESSAGES = 1_000
 """The latest messages that are shown; a download has all that are kept."""
 _SAMPLES = 60
+_IDLE_AFTER_S = 10.0  # tasks report each second how long steps have worked
 _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM, READ_TABLE)
 _LEVELS = {
     beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR: ERROR,
@@ -105,7 +107,9 @@ class Gatherer:
             collections=figures.elements,
             rates=rates,
             segments=len(job.plan.segments),
-            segment_times=job.segments.until(common.entered_s if common.has_ended else None),
+            segment_times=job.segments.until(
+                common.entered_s if common.state == job_facts.DONE else None
+            ),
             status=status,
             committed_s=None if age_s is None else common.now_s - age_s,
             epochs=job.watch.history.latest(),
@@ -146,6 +150,8 @@ class Gatherer:
             self._shared_s = now_s
             self._busy_ms = dict(busy_ms)
             self._shares = {id_: ms / total for id_, ms in spent.items()}
+        elif now_s - self._shared_s > _IDLE_AFTER_S:
+            self._busy_cores = 0.0
 
     def _of_steps(
         self, job: Job, figures: Figures, rates: Mapping[str, float]

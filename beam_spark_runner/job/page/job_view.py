@@ -287,7 +287,8 @@ def _spans(facts: JobFacts) -> str:
     if not times:
         return ""
     begin_s = times[0].began_s
-    end_s = max(each.ended_s or facts.now_s for each in times)
+    last_s = facts.now_s if facts.entered_s is None or not facts.has_ended else facts.entered_s
+    end_s = max(each.ended_s or last_s for each in times)
     whole_s = max(end_s - begin_s, 1e-3)
     steps: dict[int, str] = {}
     for node in facts.graph.nodes:
@@ -295,10 +296,12 @@ def _spans(facts: JobFacts) -> str:
             steps[node.segment] = node.name.partition("/")[0]
     spans = []
     for each in times:
-        ended_s = each.ended_s or facts.now_s
+        ended_s = each.ended_s or last_s
         took = seconds_text(ended_s - each.began_s)
         text = f"segment {each.segment + 1} to {steps.get(each.segment, 'Spark')}: {took}"
-        name = "running" if each.ended_s is None else "done"
+        name = "done"
+        if each.ended_s is None:
+            name = "failed" if facts.has_ended else "running"
         spans.append(
             (text, name, (each.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s)
         )
