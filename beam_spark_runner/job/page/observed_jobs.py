@@ -66,15 +66,19 @@ class ObservedJobs:
         return {each.job_id: each for each in self._jobs.all()}
 
     def _of(self, job_id: str, by_id: Mapping[str, ShownJob]) -> JobFacts:
-        """Return the facts of a job, which may be a second old. The lock is held."""
+        """Return the facts of a job, which may be a second old but for its state.
+
+        The lock is held.
+        """
         old_at_s, facts = self._facts.get(job_id, (0.0, None))
         now_s = self._now_s()
-        if facts is not None and now_s < old_at_s:
+        shown = by_id[job_id]
+        if facts is not None and now_s < old_at_s and facts.state == shown.record.state:
             return facts
         gatherer = self._gatherers.setdefault(job_id, Gatherer())
-        facts = gatherer.gather(by_id[job_id], self._jobs.spark_url())
+        facts = gatherer.gather(shown, self._jobs.spark_url())
         # The last facts of a job that has ended stay true once the job itself is gone.
-        stays = facts.has_ended and by_id[job_id].job is None
+        stays = facts.has_ended and shown.job is None
         self._facts[job_id] = (float("inf") if stays else now_s + FRESH_S, facts)
         return facts
 
