@@ -89,7 +89,7 @@ def step_graph(plan: Plan) -> StepGraph:
             segments[segment.table_write] = int(segment.id)
     # What the runner executes itself belongs to the stage that reads it.
     reading: dict[PCollectionId, int] = {}
-    for id_, transform in reversed(plan.graph.transforms.items()):
+    for id_, transform in reversed([*plan.graph.transforms.items()]):
         found = [reading[each] for each in transform.outputs.values() if each in reading]
         if id_ not in segments and found:
             segments[id_] = min(found)

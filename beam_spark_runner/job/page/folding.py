@@ -1,6 +1,6 @@
 """Folds the steps of a pipeline into the composites that its user has applied."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from beam_spark_runner.observing.step_graph import EdgeKind, StepGraph
@@ -60,6 +60,9 @@ def fold(graph: StepGraph, unfolded: Container[str] = ()) -> FoldedGraph:
         graph: The steps.
         unfolded: The paths of composites of which the parts are shown.
     """
+    names = [node.name for node in graph.nodes]
+    if isinstance(unfolded, Iterable):
+        unfolded = {inside for path in unfolded for inside in _with_only_children(path, names)}
     paths = {node.id: _path(node.name, unfolded) for node in graph.nodes}
     members: dict[str, list[int]] = {}
     for position, node in enumerate(graph.nodes):
@@ -103,6 +106,20 @@ def ancestors(path: str) -> list[str]:
         elif character == "/" and depth == 0 and position:
             found.append(path[:position])
     return found
+
+
+def _with_only_children(path: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield a composite, and the composite that is all of it, and so on."""
+    inside = [name for name in names if name.startswith(f"{path}/")]
+    while inside:
+        yield path
+        parts = {
+            next((each for each in ancestors(name) if len(each) > len(path)), name)
+            for name in inside
+        }
+        if len(parts) > 1 or inside == [*parts]:
+            return
+        (path,) = parts
 
 
 def _path(name: str, unfolded: Container[str]) -> str:

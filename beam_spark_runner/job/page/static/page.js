@@ -30,14 +30,17 @@
     });
   };
 
+  const linksTo = (root, href) => [...root.querySelectorAll("a")].filter(
+    (each) => each.getAttribute("href") === href);
+
   // The element that has the focus, by what stays the same: its id, or where it leads.
   const focusIn = (section) => {
     const active = document.activeElement;
     if (!active || !section.contains(active)) return null;
     if (active.id) return (root) => root.querySelector(`#${CSS.escape(active.id)}`);
     const href = active.getAttribute("href");
-    return href && ((root) => [...root.querySelectorAll("a")].find(
-      (each) => each.getAttribute("href") === href));
+    const place = href ? linksTo(section, href).indexOf(active) : -1;
+    return place < 0 ? null : (root) => linksTo(root, href)[place];
   };
 
   const isEdited = (section) => {

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.job.page import page_app
+from beam_spark_runner.job.page import job_view, page_app
 from beam_spark_runner.job.page.page_access import PageAccess
 from beam_spark_runner.job.page.page_app import PageApp
 from tests.unit.job.page.observed import EVIL, FixedJobs, failed, stream
@@ -81,7 +81,7 @@ def test_headers_of_every_answer(path: str) -> None:
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 @pytest.mark.parametrize("path", ["/jobs/none", "/nothing", "/static/../page_app.py", "/static/x"])
@@ -295,13 +295,12 @@ def test_openapi_describes_every_address() -> None:
 
 def test_one_rendering_is_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = []
-    real = page_app.job_view
 
-    def job_view(facts: Any, query: Any) -> Any:
+    def noted(facts: Any, query: Any) -> Any:
         rendered.append(query)
-        return real(facts, query)
+        return job_view.job_view(facts, query)
 
-    monkeypatch.setattr(page_app, "job_view", job_view)
+    monkeypatch.setattr(page_app, "job_view", noted)
     jobs = FixedJobs(stream())
     page = client(jobs)
     for _ in range(20):
