@@ -171,7 +171,7 @@ def _waits_for_side_inputs(facts: JobFacts) -> Sentence | None:
 
 _HELD_BY = {
     HoldReason.RESTRICTION: (
-        "what its source has not read yet",
+        "its source",
         "Check the source and its watermark estimator; if it has a backlog, set more partitions "
         "(--parallelism).",
     ),
@@ -273,6 +273,9 @@ def _has_a_slow_step(facts: JobFacts) -> Sentence | None:
         return None
     if facts.busy_cores < _BUSY_FROM:
         return None  # it waits for something else most of the time
+    lag_us = _lag_us(facts)
+    if lag_us is not None and lag_us < _LAG_FROM_S * 1e6:
+        return None  # a stream that works much, and is not late
     return Sentence(
         text=f"{name} takes {share:.0%} of the time in which steps work{_segment_text(facts)}.",
         tone=Tone.BUSY,
@@ -288,14 +291,10 @@ def _keeps_up(facts: JobFacts) -> Sentence | None:
     if status is None:
         return None
     drains = "It drains" if facts.state == job_facts.DRAINING else "It keeps up"
-    name = status.last_step()
-    output_us = None if name is None else status.steps[name].output_us
-    if output_us is None or output_us == MIN_US:
+    lag_us = _lag_us(facts)
+    if lag_us is None:
         return Sentence(text=f"{drains}.", tone=Tone.GOOD)
-    return Sentence(
-        text=f"{drains}: the watermark is {_behind(max(0, status.clock_us - output_us))}.",
-        tone=Tone.GOOD,
-    )
+    return Sentence(text=f"{drains}: the watermark is {_behind(lag_us)}.", tone=Tone.GOOD)
 
 
 RULES: tuple[Callable[[JobFacts], Sentence | None], ...] = (
@@ -304,6 +303,14 @@ RULES: tuple[Callable[[JobFacts], Sentence | None], ...] = (
     *(_was_warned, _has_a_slow_step, _keeps_up),
 )
 """The rules, the most certain one first."""
+
+
+def _lag_us(facts: JobFacts) -> int | None:
+    """Return how far the earliest watermark is behind. None: there is none, or it is at an end."""
+    name = None if facts.status is None else facts.status.last_step()
+    if facts.status is None or name is None or facts.status.steps[name].output_us == MIN_US:
+        return None
+    return max(0, facts.status.clock_us - facts.status.steps[name].output_us)
 
 
 def _behind(lag_us: int) -> str:

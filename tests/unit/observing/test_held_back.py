@@ -181,8 +181,8 @@ EPOCHS = tuple(
                 )
             ),
             Tone.HELD,
-            "Read/Process holds the watermark 3 min 20 s behind, by what its source has not read "
-            "yet (2 restrictions, backlog 70).",
+            "Read/Process holds the watermark 3 min 20 s behind, by its source (2 restrictions, "
+            "backlog 70).",
             id="the source holds, not the window that waits for it",
         ),
         pytest.param(
@@ -233,6 +233,26 @@ EPOCHS = tuple(
             Tone.BUSY,
             "Sum takes 82% of the time in which steps work, in segment 1 of 2.",
             id="a slow step",
+        ),
+        pytest.param(
+            streaming(
+                status=epoch(Sum=StepStatus(input_us=0, output_us=MIN_US)),
+                busy_cores=0.9,
+                figures={"Sum": StepFigures(busy_share=1.0)},
+            ),
+            Tone.BUSY,
+            "Sum takes 100% of the time in which steps work.",
+            id="a stream without watermarks that works all the time",
+        ),
+        pytest.param(
+            streaming(
+                status=epoch(Sum=step(2)),
+                busy_cores=0.9,
+                figures={"Sum": StepFigures(busy_share=1.0)},
+            ),
+            Tone.GOOD,
+            "It keeps up: the watermark is 2 s behind.",
+            id="a stream that works all the time, and is not late",
         ),
         pytest.param(
             streaming(status=epoch(Sum=step(2)), figures={"Sum": StepFigures(busy_share=1.0)}),
