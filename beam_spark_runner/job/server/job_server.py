@@ -70,7 +70,7 @@ class JobServer:
         self._health = Health(f"Spark{of} is starting")
         self._jobs: Jobs | None = None
         self._metrics: MetricsPort | None = None
-        self._page: "PagePort | None" = None
+        self._page: PagePort | None = None
         if config.metrics is not None:
             self._metrics = MetricsPort(config.metrics, self._measured, self._health, self._states)
         try:
