@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -12,7 +13,7 @@ from integration.page.shown_pipelines import orders, poisoned, started, words
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "images"
 _MAX_BYTES = 150_000
-_SIZE = {"width": 1200, "height": 860}
+_SIZE: Any = {"width": 1200, "height": 860}
 _WAIT_MS = 30_000
 
 
