@@ -163,7 +163,7 @@ integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) i
 	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PAGE))
 
 # A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
 KDC = /usr/sbin/krb5kdc
@@ -180,6 +180,24 @@ $(READY_KERBEROS): $(READY) | $(KDC)
 KERBEROS = integration/test_hdfs_with_kerberos.py
 integration-kerberos: $(READY_KERBEROS) $(SPARK_CLASSES) $(HDFS) ## Checkpoints in an HDFS in secure mode, with a KDC; may install Debian packages
 	$(PYTEST) $(KERBEROS)
+
+# The job page in a browser: that of the system, or Debian's where packages can be installed.
+CHROMIUM ?= /usr/bin/chromium
+$(CHROMIUM):
+	apt-get update --quiet
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends chromium
+
+READY_PAGE = $(VENV)/.ready-page
+$(READY_PAGE): $(READY) | $(CHROMIUM)
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[page-test]'
+	touch $@
+
+PAGE = integration/page
+page-test: $(READY_PAGE) ## The job page in a headless Chromium; may install Debian packages
+	CHROMIUM=$(CHROMIUM) $(PYTEST) $(PAGE)
+
+page-pictures: $(READY_PAGE) ## Make the pictures of docs/job_page.md
+	CHROMIUM=$(CHROMIUM) $(BIN)/python -m integration.page.pictures
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server

@@ -87,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"job service at {server.url}, artifacts at {server.artifact_url}", flush=True)
     if server.metrics_url is not None:
         print(f"metrics at {server.metrics_url}", flush=True)
+    if server.page_url is not None:
+        print(f"job page at {server.page_url}", flush=True)
     wait_for(ending.has_begun)
     _limit_end()
     if server.has_lost_spark:

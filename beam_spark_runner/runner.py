@@ -41,7 +41,7 @@ from beam_spark_runner.job.run.session_opening import open_shown
 from beam_spark_runner.job.run.sigterm import sigterm_raises
 from beam_spark_runner.job.watching.lines import end_line, line_for
 from beam_spark_runner.job.watching.program_start import script_name
-from beam_spark_runner.job.watching.progress_line import Line
+from beam_spark_runner.job.watching.progress_line import Line, LoggedLine
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.environment import environment_kind
 from beam_spark_runner.options.metrics_address import MetricsAddress
@@ -242,6 +242,9 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             metrics_url = _serve_metrics(
                 config.metrics, config.job_name or script_name(), job, closing
             )
+        page_url = None
+        if config.page is not None:
+            page_url = _show_in_page(config, job, session.ui_url(), line)
         if loopback is not None:
             loopback.keep_lines(job.messages)
         try:
@@ -252,6 +255,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 metrics_url,
                 name=config.job_name or script_name(),
                 ui_url=session.ui_url(),
+                page_url=page_url,
             )
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
@@ -274,6 +278,22 @@ def _serve_metrics(
     port = MetricsPort(address, lambda: [JobMetrics(name, job)])
     closing.callback(port.close)
     return port.url
+
+
+def _show_in_page(
+    config: RunnerConfig, job: Job, ui_url: str | None, line: Line | None
+) -> str | None:
+    """Show a job in the page of this program, and say where that is; return its URL."""
+    assert config.page is not None
+    # Imported here: it needs an extra, and most programs have no page.
+    from beam_spark_runner.job.page.program_page import show_in_page
+
+    url = show_in_page(config.page, job, config.job_name or script_name(), ui_url)
+    if line is None or isinstance(line, LoggedLine):
+        print(f"job page: {url}", file=sys.stderr)  # logging may show nothing
+    else:
+        line.say(f"job page: {url}")
+    return url
 
 
 def _is_called_by_interactive_beam() -> bool:

@@ -79,9 +79,13 @@ def server_credentials(access: ServerAccess) -> grpc.ServerCredentials | None:
 
 def server_interceptors(access: ServerAccess) -> list[grpc.ServerInterceptor]:
     """Return the interceptors that check the token of each call; ``check_files`` comes first."""
-    if access.token_file is None:
-        return []
-    return [_TokenWanted(read_token(_TOKEN_OPTION, access.token_file))]
+    token = client_token(access)
+    return [] if token is None else [_TokenWanted(token)]
+
+
+def client_token(access: ServerAccess) -> str | None:
+    """Return the token that clients must show, of a file that ``check_files`` accepts."""
+    return None if access.token_file is None else read_token(_TOKEN_OPTION, access.token_file)
 
 
 def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:

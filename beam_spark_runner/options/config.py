@@ -32,6 +32,7 @@ from beam_spark_runner.options.environment import (
     sdk_worker_parallelism,
 )
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
+from beam_spark_runner.options.page_address import PageAddress, page_of_program
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
@@ -147,6 +148,7 @@ class RunnerConfig:
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
     metrics: MetricsAddress | None = None  # address at which metrics are served. None: not served
+    page: PageAddress | None = None  # address of the page for jobs. None: not served
     spark_metrics: bool = False  # of a streaming pipeline: also in Spark's metrics system
 
     @property
@@ -273,6 +275,7 @@ class RunnerConfig:
                 "backchannel", getattr(values, "backchannel", "auto"), BackchannelKind
             ),
             metrics=metrics_of_program(values, job_endpoint),
+            page=page_of_program(values, job_endpoint),
             spark_metrics=bool(getattr(values, "spark_metrics", False)),
         )
 

@@ -313,6 +313,17 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --metrics_port: the address of this machine at which the port is opened. "
         "Default: 127.0.0.1.",
     },
+    "job_page_port": {
+        "type": int,
+        "metavar": "PORT",
+        "help": "The port of this machine at which a page shows the pipeline in a browser. 0: any "
+        "free port. Default: there is no page.",
+    },
+    "job_page_read_only": {
+        "action": "store_true",
+        "default": False,
+        "help": "With --job_page_port: jobs cannot be cancelled, drained or saved from the page.",
+    },
     "spark_metrics": {
         "action": "store_true",
         "default": False,

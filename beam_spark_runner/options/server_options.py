@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.metrics_address import LOOPBACK, MetricsAddress, metrics_address
+from beam_spark_runner.options.page_address import PageAddress, page_address
 from beam_spark_runner.options.server_access import ServerAccess, check_server_access, is_loopback
 from beam_spark_runner.options.values import (
     IN_PROCESS,
@@ -57,6 +58,7 @@ class ServerConfig:
     event_buffer_bytes: int = DEFAULT_EVENT_BUFFER_BYTES  # --job_event_store_write_buffer_size
     event_flush_s: float = DEFAULT_EVENT_FLUSH_S  # --job_event_store_flush_interval
     metrics: MetricsAddress | None = None  # where all jobs' metrics are served. None: not served
+    page: PageAddress | None = None  # where the page of all jobs is served. None: not served
 
 
 def _master(url: str | None) -> str | None:
@@ -93,6 +95,15 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
             f"other machines can reach {values.job_host}, and whoever can connect can run code "
             "here; set --tls_cert and --tls_key, or --insecure if your network protects this port",
         )
+    page = page_address(
+        values.job_page_port, values.job_page_host, is_read_only=values.job_page_read_only
+    )
+    if page and access.cert is None and not (values.insecure or is_loopback(page.host)):
+        raise OptionsError(
+            "job_page_host",
+            f"other machines can reach {page.host}, and whoever can connect can cancel jobs; set "
+            "--tls_cert and --tls_key, or --insecure if your network protects this port",
+        )
     return ServerConfig(
         job_host=values.job_host,
         advertised_host=_host("advertised_host", values.advertised_host),
@@ -121,6 +132,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
             "job_event_store_flush_interval", values.job_event_store_flush_interval
         ),
         metrics=metrics_address(values.metrics_port, values.metrics_host),
+        page=page,
     )
 
 
@@ -235,6 +247,24 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST",
         help="With --metrics_port: the address of this machine at which the port is opened. "
         "Default: 127.0.0.1.",
+    )
+    parser.add_argument(
+        "--job_page_port",
+        type=int,
+        metavar="PORT",
+        help="The port at which a page shows all jobs in a browser. 0: any free port. Default: "
+        "there is no page.",
+    )
+    parser.add_argument(
+        "--job_page_host",
+        metavar="HOST",
+        help="With --job_page_port: the address of this machine at which the port is opened. "
+        "Default: 127.0.0.1.",
+    )
+    parser.add_argument(
+        "--job_page_read_only",
+        action="store_true",
+        help="With --job_page_port: jobs cannot be cancelled, drained or saved from the page.",
     )
     parser.add_argument(
         "--spark_master_url",

@@ -32,7 +32,7 @@ from beam_spark_runner.job.run.event_service import events_of_test_streams
 from beam_spark_runner.job.run.last_steps import taking_at_end
 from beam_spark_runner.job.run.program_end import finish_before_end
 from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
-from beam_spark_runner.job.run.run_settings import run_settings_of
+from beam_spark_runner.job.run.run_settings import run_settings_of, watched
 from beam_spark_runner.job.run.scheduled_savepoints import saving
 from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
@@ -43,6 +43,7 @@ from beam_spark_runner.job.watching.progress_line import Line
 from beam_spark_runner.job.watching.progress_lines import JobProgress
 from beam_spark_runner.job.watching.record import JobRecord
 from beam_spark_runner.job.watching.stream_watch import StepWatermarks, StreamWatch
+from beam_spark_runner.observing.segment_times import SegmentTimes
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import residual_gauges
 
@@ -60,6 +61,8 @@ class Job:
         record: The states and messages of the job, which readers can follow.
         messages: The messages of the record.
         watch: The status of a streaming pipeline.
+        segments, live: When segments have begun, and what running tasks have reported.
+        config: The options of the pipeline.
         is_over: Of a job that has ended: whether no later start continues it.
     """
 
@@ -101,23 +104,24 @@ class Job:
         self.record = record
         self.messages = self.record.messages
         self._prepared = prepared
-        self._config = prepared.config
+        self.config = prepared.config
         self.watch = StreamWatch(
             plan,
             self.messages,
-            round(self._config.batch_interval_s * 1e6),
+            round(self.config.batch_interval_s * 1e6),
             lambda: self.tally.committed,
             show_in_spark(prepared, session, self.messages.warn),
         )
-        self._live = LiveTasks()
+        self.live = LiveTasks()
+        self.segments = SegmentTimes()
         self._session = session
         self._tables = tables_of(plan, session, recovery)
         self._storage = JobStorage(
             self.job_id,
             folder,
-            self._config.shared_storage,
+            self.config.shared_storage,
             session,
-            self._config.store_settings,
+            self.config.store_settings,
             self.messages.warn,
         )
         self._recovery = recovery
@@ -132,7 +136,7 @@ class Job:
         self._was_saved = False
         self._events = events_of_test_streams(plan.graph)
         self._control = JobControl() if control is None else control
-        if self._config.drains and plan.is_streaming:
+        if self.config.drains and plan.is_streaming:
             self._control.drain()
         self._ended = threading.Event()
         # Not a daemon: the job also finishes if the program ends without waiting for it, see
@@ -152,7 +156,7 @@ class Job:
     @property
     def drains_on_sigterm(self) -> bool:
         """Whether SIGTERM drains the job: it streams, and --drain_on_sigterm is set."""
-        return self._config.drains_on_sigterm and self.plan.is_streaming
+        return self.config.drains_on_sigterm and self.plan.is_streaming
 
     @property
     def error(self) -> BaseException | None:
@@ -171,7 +175,7 @@ class Job:
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
         """Return the residuals of splittable DoFns, as far as running tasks have reported them."""
-        return self._live.deferrals()
+        return self.live.deferrals()
 
     def attempted(self) -> Sequence[bytes]:
         """Return the metrics of all attempts, also of running tasks: serialised MonitoringInfos.
@@ -184,7 +188,7 @@ class Job:
             for step, each in self.deferrals().items()
             for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
         ]
-        return [*self.tally.attempted, *self._live.monitoring_infos(), *deferred]
+        return [*self.tally.attempted, *self.live.monitoring_infos(), *deferred]
 
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait for the job's end. Does nothing after the end."""
@@ -277,11 +281,11 @@ class Job:
         if self._recovery is not None:
             self._recovery.begin(self.plan, self._session, self.job_id, self._control)
         with self._session.job_scope(self.job_id, "Verify executors"):
-            check_executors_of(self._session, self._config)
+            check_executors_of(self._session, self.config)
             self._control.check()
             self._storage.open()
         self._telemetry = listen(
-            self._prepared, self._session, self._storage.mounted, self.messages, self._live
+            self._prepared, self._session, self._storage.mounted, self.messages, self.live
         )
         settings = self._settings(self._telemetry)
         cluster = cluster_of(
@@ -305,9 +309,9 @@ class Job:
         shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
-        checkpoints = commits_in(self._session, self.job_id, shards, self._config)
+        checkpoints = commits_in(self._session, self.job_id, shards, self.config)
         checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
-        settings = saving(settings, self._config, shards, self.messages)
+        settings = saving(settings, self.config, shards, self.messages)
         if self._recovery is not None:
             settings = self._recovery.in_stream(settings, self._session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
@@ -358,7 +362,7 @@ class Job:
     def _report_last_commit(self) -> None:
         is_cancelled = self.is_over and self._final_state == PipelineState.CANCELLED
         if is_cancelled or (self.is_over and isinstance(self._error, SparkJobError)):
-            warn_of_last_commit(self._config, self._checkpoints, self.messages.warn)
+            warn_of_last_commit(self.config, self._checkpoints, self.messages.warn)
 
     def _report_error(self) -> None:
         if self._error is not None and self.is_over:
@@ -383,15 +387,11 @@ class Job:
         settings = run_settings_of(
             self._prepared, self._session, self._storage, telemetry, self._control.check
         )
-        settings = replace(settings, on_epoch=self.watch.take, on_idle=self.watch.idle)
-        progress = self._progress
-        if progress is None:
-            return settings
-        return replace(settings, on_segment=progress.enter, on_continue=progress.continues)
+        return watched(settings, self.watch, self.segments, self._progress)
 
     def _pace(self, background: ThreadPoolExecutor) -> EpochSchedule:
         return EpochSchedule(
-            interval_us=round(self._config.batch_interval_s * 1e6),
+            interval_us=round(self.config.batch_interval_s * 1e6),
             sleep=self._control.sleep,
             wait=self._control.wait,
             drains=self._drains,

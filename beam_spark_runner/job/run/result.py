@@ -24,6 +24,8 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     Attributes:
         metrics_url: The URL of its metrics for Prometheus while it runs (``--metrics_port``).
             None: they are not served.
+        page_url: The URL of its page, with the token that opens it (``--job_page_port``). None: it
+            has none.
         spark_ui_url: The URL of the Spark UI. None: Spark has none, or it is not known.
     """
 
@@ -35,12 +37,14 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         *,
         name: str = "",
         ui_url: str | None = None,
+        page_url: str | None = None,
     ) -> None:
         super().__init__(job.state)
         self._job, self._interrupt = job, interrupt
         self._first_sigterm = FirstSigterm(job.drain) if job.drains_on_sigterm else None
         self.metrics_url = metrics_url
         self.spark_ui_url = ui_url
+        self.page_url = page_url
         self._name = name
 
     @override
@@ -137,8 +141,11 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         return self._job.watermarks()
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the state, and a diagram of the plan."""
-        return f"<p>{html.escape(self.state)}</p>{picture(self._job.plan)}"
+        """Return HTML for notebooks: the state, a link to the page, and a diagram of the plan."""
+        link = ""
+        if self.page_url is not None:
+            link = f', <a href="{html.escape(self.page_url)}" target="_blank">job page</a>'
+        return f"<p>{html.escape(self.state)}{link}</p>{picture(self._job.plan)}"
 
     def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
         """Return the committed metrics in the form of Beam's Job API, labelled by transform id."""

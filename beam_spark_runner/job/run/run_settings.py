@@ -1,9 +1,11 @@
 """Settings of a job's run and of its tasks, from its options, its session and its storage."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.limits import Limits
@@ -16,6 +18,9 @@ from beam_spark_runner.job.files.shard_places import shard_places
 from beam_spark_runner.job.prepare.packages import share_packages
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
+from beam_spark_runner.job.watching.progress_lines import JobProgress
+from beam_spark_runner.job.watching.stream_watch import StreamWatch
+from beam_spark_runner.observing.segment_times import SegmentTimes
 from beam_spark_runner.scheduling.partition_counts import MAX_FROM_BYTES, derive_least
 
 
@@ -61,6 +66,34 @@ def run_settings_of(
         # The output of such a task would be nowhere but in the driver.
         single_task_budget_s=0.0 if config.recovers_batch else config.single_task_budget_s,
     )
+
+
+def watched(
+    settings: RunSettings,
+    watch: StreamWatch,
+    segments: SegmentTimes,
+    progress: JobProgress | None,
+) -> RunSettings:
+    """Have a run report what people watch.
+
+    Args:
+        settings: The settings of the run.
+        watch: Gets the status of epochs.
+        segments: Gets the beginnings of segments.
+        progress: Likewise, and where the run continues. None: nowhere.
+    """
+
+    def enter(segment: SegmentId) -> None:
+        segments.enter(int(segment), time.time())
+        if progress is not None:
+            progress.enter(segment)
+
+    settings = dataclasses.replace(
+        settings, on_epoch=watch.take, on_idle=watch.idle, on_segment=enter
+    )
+    if progress is None:
+        return settings
+    return dataclasses.replace(settings, on_continue=progress.continues)
 
 
 def _least_partitions(session: Session) -> int:

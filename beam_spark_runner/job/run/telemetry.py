@@ -82,6 +82,10 @@ class LiveTasks:
         # Metrics that are dropped are named when the tasks have ended.
         return merge(infos, dropped=lambda info, problem: None)
 
+    def has_any(self) -> bool:
+        """Whether a task of the running Spark job has reported progress."""
+        return bool(self._tasks)
+
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
         """Return the residuals of splittable DoFns, by transform.
 

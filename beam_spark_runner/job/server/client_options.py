@@ -34,7 +34,7 @@ _OF_CLIENTS = frozenset(
 _OF_THE_SERVER = frozenset(
     {
         *("spark_master_url", "temp_location", "progress", "show_plan"),
-        *("metrics_port", "metrics_host"),
+        *("metrics_port", "metrics_host", "job_page_port", "job_page_read_only"),
     }
 )
 """Options that the server has its own values for; clients' values are ignored. Beam's client always

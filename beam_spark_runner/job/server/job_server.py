@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import message_of
@@ -17,12 +18,16 @@ from beam_spark_runner.job.files.stored_submission import versions_of
 from beam_spark_runner.job.server.api import JobApi
 from beam_spark_runner.job.server.job_queue import states_of
 from beam_spark_runner.job.server.jobs import Jobs
+from beam_spark_runner.job.server.page_opening import open_page
 from beam_spark_runner.job.server.refusals import LostSparkError
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server_options import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import is_there, open_session
 from beam_spark_runner.spark.session.own_spark import forget_ended
+
+if TYPE_CHECKING:
+    from beam_spark_runner.job.page.page_port import PagePort
 
 _LOGGER = logging.getLogger(__name__)
 _JOBS_END_WITHIN_S = 15.0
@@ -65,6 +70,7 @@ class JobServer:
         self._health = Health(f"Spark{of} is starting")
         self._jobs: Jobs | None = None
         self._metrics: MetricsPort | None = None
+        self._page: PagePort | None = None
         if config.metrics is not None:
             self._metrics = MetricsPort(config.metrics, self._measured, self._health, self._states)
         try:
@@ -72,7 +78,7 @@ class JobServer:
             with starting or contextlib.nullcontext():
                 self._spark = open_session(self._spark_config)
         except BaseException:
-            self._close_metrics()
+            self._close_ports()
             raise
         self._health.wait("jobs of earlier servers are read from --jobs_dir")
         self._spark_ui_url = self._spark.ui_url()
@@ -80,6 +86,8 @@ class JobServer:
         spark = str(self._spark.version).partition(".")[0]
         try:
             jobs = self._jobs = Jobs(config, self._open_session, versions_of(spark))
+            if config.page is not None:
+                self._page = open_page(config, jobs, lambda: self._spark_ui_url)
             self._api = JobApi(
                 config, jobs, lambda: self._spark_ui_url, jobs.resume, self._health.follow
             )
@@ -87,7 +95,7 @@ class JobServer:
             if self._jobs is not None:
                 self._jobs.end(0.0)
                 self._jobs.close()
-            self._close_metrics()
+            self._close_ports()
             self._spark.close()
             raise
         self._health.be_ready()
@@ -101,6 +109,11 @@ class JobServer:
     def metrics_url(self) -> str | None:
         """The URL of the metrics of all jobs; None: they are not served."""
         return None if self._metrics is None else self._metrics.url
+
+    @property
+    def page_url(self) -> str | None:
+        """The URL of the page of all jobs; None: there is none."""
+        return None if self._page is None else self._page.url
 
     def stop(self) -> bool:
         """Accept no more jobs, end all jobs, close the ports, and stop Spark.
@@ -120,7 +133,7 @@ class JobServer:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
         self._api.stop()
         self._jobs.close()
-        self._close_metrics()
+        self._close_ports()
         self._spark.close()
         return have_ended
 
@@ -130,9 +143,11 @@ class JobServer:
     def _states(self) -> Mapping[str, int]:
         return Counter() if self._jobs is None else states_of(self._jobs.all())
 
-    def _close_metrics(self) -> None:
+    def _close_ports(self) -> None:
         if self._metrics is not None:
             self._metrics.close()
+        if self._page is not None:
+            self._page.close()
 
     def _watch(self) -> None:
         """Periodically drop abandoned preparations, and check whether the JVM has ended."""

@@ -10,6 +10,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.observing.epoch_history import EpochHistory
 from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
 from beam_spark_runner.observing.line_parts import SEPARATOR
 from beam_spark_runner.observing.step_rates import StepRates
@@ -52,6 +53,7 @@ class StreamWatch:
         status: The status after the last epoch. None: this run has committed no epoch yet.
         took_us: The time of all epochs of this run in microseconds, by its part.
         failed_commits: How many commits of this run have failed.
+        history: The latest epochs.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class StreamWatch:
         self.status: EpochStatus | None = None
         self.took_us = dict.fromkeys(EpochPart, 0)
         self.failed_commits = 0
+        self.history = EpochHistory()
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
         self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}
@@ -89,6 +92,7 @@ class StreamWatch:
         for part, took_us in status.parts_us.items():
             self.took_us[part] += took_us
         self.status = status
+        self.history.note(status)
         self._taken_s = now_s = self._now_s()
         if now_s >= self._next_counts_s:
             self._next_counts_s = now_s + _COUNTS_EVERY_S
@@ -149,6 +153,10 @@ class StreamWatch:
             commit_age_s=now_s - self._taken_s if has_age else None,
             sources={name: rates[name] for name in self._sources if name in rates},
         )
+
+    def commit_age_s(self) -> float | None:
+        """Return the time since the last commit in seconds. None: there was none."""
+        return None if self.status is None else self._now_s() - self._taken_s
 
     def rates(self) -> dict[str, float]:
         """Return the elements per second that each step has emitted, over the last ten seconds.

@@ -1,0 +1,308 @@
+"""A job, and a list of jobs, as the page shows them. Pure: from facts to texts and pictures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.job.page.drawing import bars_svg, progress_svg, spans_svg, sparkline_svg
+from beam_spark_runner.job.page.page_query import EVERYTHING, PageQuery
+from beam_spark_runner.job.page.step_view import (
+    StepPanel,
+    StepRow,
+    drawn_graph,
+    step_panel,
+    step_rows,
+)
+from beam_spark_runner.job.page.texts import lag_text, rate_text, seconds_text
+from beam_spark_runner.observing import job_facts
+from beam_spark_runner.observing.epoch_status import EpochPart
+from beam_spark_runner.observing.held_back import Sentence, held_back
+from beam_spark_runner.observing.job_facts import JobFacts
+from beam_spark_runner.observing.message_lines import ERROR, LEVELS, WARNING, MessageLine
+
+MAX_LINES = 200
+"""The log lines that are shown; a download has all."""
+_WORDS = {job_facts.QUEUED: "waiting"}  # Beam has no word for a queue
+_MAX_DRAWN = 1_500  # nodes that a browser still draws quickly
+PARTS = tuple(part.value.lower() for part in EpochPart)
+"""Classes of the style sheet for the parts of an epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A line of the list of jobs."""
+
+    job_id: str
+    name: str
+    href: str
+    state: str
+    tone: str
+    sentence: str
+    age: str
+    lag: str
+    rate: str
+    spark_svg: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarningRow:
+    """A warning of the runner: its step, its text, and how often it was given."""
+
+    at: str
+    step: str
+    href: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job. What ends with ``svg`` is HTML, all else is text.
+
+    Attributes:
+        query: The choices of the viewer.
+        name, state: Texts.
+        has_ended: Whether the state is the last one.
+        can_drain: Whether it streams, and runs.
+        sentence: What holds it back.
+        sentence_href: Where its step is shown. "": it is about none.
+        tiles: Pairs of a name and a value.
+        spark_svg: The throughput.
+        progress_svg: How much of a batch pipeline is complete. "": not known.
+        warnings: The runner's warnings, the newest first.
+        graph_svg: The steps. "": not known.
+        panel: The chosen step. None: none.
+        rows: All steps.
+        bars_svg: The latest epochs. "": none.
+        longest: What the highest of their bars is.
+        bar_parts: The names and mean times of their parts.
+        spans_svg: The segments that have begun. "": none.
+        errors: Errors and what user code has logged as errors, the newest first.
+        lines: Log lines, the newest last.
+        levels: The levels of log lines, with the addresses that choose them.
+        plan_text, options, spark_url: See ``JobFacts``.
+        is_folded: Whether composites are folded.
+    """
+
+    query: PageQuery
+    name: str
+    state: str
+    has_ended: bool
+    can_drain: bool
+    sentence: Sentence
+    sentence_href: str
+    tiles: Sequence[tuple[str, str]]
+    spark_svg: str
+    progress_svg: str
+    warnings: Sequence[WarningRow]
+    graph_svg: str
+    panel: StepPanel | None
+    rows: Sequence[StepRow]
+    bars_svg: str
+    longest: str
+    bar_parts: Sequence[tuple[str, str, str]]
+    spans_svg: str
+    errors: Sequence[MessageLine]
+    lines: Sequence[MessageLine]
+    levels: Sequence[tuple[str, str, bool]]
+    plan_text: str
+    options: Sequence[tuple[str, str]]
+    spark_url: str | None
+    is_folded: bool
+
+
+def job_row(facts: JobFacts) -> JobRow:
+    """Return a line of the list of jobs."""
+    sentence = held_back(facts)
+    rate = facts.read_per_second[-1] if facts.read_per_second else None
+    return JobRow(
+        job_id=facts.job_id,
+        name=facts.name or "unnamed",
+        href=PageQuery(job_id=facts.job_id).href(),
+        state=state_word(facts.state),
+        tone=sentence.tone.value,
+        sentence=sentence.text,
+        age=seconds_text(facts.age_s),
+        lag=_lag(facts),
+        rate="—" if facts.has_ended else rate_text(rate),
+        spark_svg=sparkline_svg(
+            facts.read_per_second, "Elements per second that sources have emitted"
+        ),
+        error=next(iter(facts.error.splitlines()), ""),
+    )
+
+
+def job_view(facts: JobFacts, query: PageQuery) -> JobView:
+    """Return a job as the page shows it."""
+    sentence = held_back(facts)
+    is_drawn = 0 < len(facts.graph.nodes) <= _MAX_DRAWN or not query.unfolded
+    return JobView(
+        query=query,
+        name=facts.name or "unnamed",
+        state=state_word(facts.state),
+        has_ended=facts.has_ended,
+        can_drain=bool(facts.is_streaming) and facts.state == job_facts.RUNNING,
+        sentence=sentence,
+        sentence_href=query.with_step(sentence.step).href("step") if sentence.step else "",
+        tiles=_tiles(facts),
+        spark_svg=sparkline_svg(
+            facts.read_per_second, "Elements per second that sources have emitted", 240, 40
+        ),
+        progress_svg=_progress(facts),
+        warnings=_warnings(facts, query),
+        graph_svg=drawn_graph(facts, query) if facts.graph.nodes and is_drawn else "",
+        panel=step_panel(facts, query),
+        rows=step_rows(facts, query),
+        bars_svg=_bars(facts),
+        longest=_longest(facts),
+        bar_parts=_bar_parts(facts),
+        spans_svg=_spans(facts),
+        errors=[
+            line
+            for line in reversed(facts.messages)
+            if line.level == ERROR or line.text.startswith(("ERROR: ", "CRITICAL: "))
+        ][:MAX_LINES],
+        lines=lines_for(facts.messages, query)[-MAX_LINES:],
+        levels=[("all", query.with_level("").href("log"), not query.level)]
+        + [(each, query.with_level(each).href("log"), query.level == each) for each in LEVELS],
+        plan_text=facts.plan_text,
+        options=facts.options,
+        spark_url=facts.spark_url,
+        is_folded=EVERYTHING not in query.unfolded,
+    )
+
+
+def state_word(state: str) -> str:
+    """Return a state of Beam's for people, which is a class of the style sheet, too."""
+    return _WORDS.get(state, state.lower())
+
+
+def lines_for(lines: Sequence[MessageLine], query: PageQuery) -> list[MessageLine]:
+    """Return the log lines of the chosen level and above that have the text that is looked for."""
+    levels = LEVELS[: LEVELS.index(query.level) + 1] if query.level else LEVELS
+    wanted = query.find.lower()
+    return [
+        line
+        for line in lines
+        if line.level in levels
+        and (not wanted or wanted in f"{line.text} {line.step} {line.worker} {line.trace}".lower())
+    ]
+
+
+def _lag(facts: JobFacts) -> str:
+    name = None if facts.status is None else facts.status.last_step()
+    if facts.status is None or facts.has_ended:
+        return "—"
+    if name is None:
+        return "at the end"
+    output_us = facts.status.steps[name].output_us
+    return "no watermark" if output_us == MIN_US else lag_text(output_us, facts.status.clock_us)
+
+
+def _tiles(facts: JobFacts) -> list[tuple[str, str]]:
+    rate = facts.read_per_second[-1] if facts.read_per_second else None
+    tiles = [("ran for" if facts.has_ended else "running for", seconds_text(facts.age_s))]
+    if facts.read:
+        tiles.append(("read by sources", f"{facts.read:,}"))
+    if not facts.has_ended:
+        tiles.append(("sources emit", rate_text(rate)))
+    if facts.is_streaming:
+        tiles.append(("watermark", _lag(facts)))
+        if facts.status is not None:
+            tiles.append(("epoch", f"{facts.status.epoch:,}"))
+        if facts.committed_s is not None and not facts.has_ended:
+            tiles.append(("last commit", f"{seconds_text(facts.now_s - facts.committed_s)} ago"))
+    elif facts.segments:
+        done = sum(each.ended_s is not None for each in facts.segment_times)
+        tiles.append(("segments", f"{done} of {facts.segments}"))
+    return tiles
+
+
+def _progress(facts: JobFacts) -> str:
+    if facts.is_streaming is not False or not facts.segments:
+        return ""
+    done = sum(each.ended_s is not None for each in facts.segment_times)
+    return progress_svg(done / facts.segments, f"{done} of {facts.segments} segments are complete")
+
+
+def _warnings(facts: JobFacts, query: PageQuery) -> list[WarningRow]:
+    """Return the runner's warnings; of those of one step that begin alike, the newest."""
+    names = {node.name for node in facts.graph.nodes}
+    found: dict[tuple[str, str], WarningRow] = {}
+    for line in facts.messages:
+        if line.level != WARNING or not line.is_of_runner:
+            continue
+        step, colon, rest = line.text.partition(": ")
+        is_step = bool(colon) and step in names
+        text = rest if is_step else line.text
+        key = step if is_step else "", " ".join(text.split()[:4])
+        before = found.pop(key, None)
+        found[key] = WarningRow(
+            at=line.at,
+            step=key[0],
+            href=query.with_step(step).href("step") if is_step else "",
+            text=text,
+            count=1 if before is None else before.count + 1,
+        )
+    return list(reversed(found.values()))
+
+
+def _bars(facts: JobFacts) -> str:
+    if not facts.epochs:
+        return ""
+    bars = []
+    for each in facts.epochs:
+        parts = ", ".join(
+            f"{part.value} {seconds_text(took_us / 1e6)}"
+            for part, took_us in zip(EpochPart, each.parts_us, strict=True)
+        )
+        bars.append((f"epoch {each.epoch:,}: {parts}", each.parts_us))
+    return bars_svg(bars, PARTS)
+
+
+def _longest(facts: JobFacts) -> str:
+    if not facts.epochs:
+        return ""
+    longest = max(facts.epochs, key=lambda each: each.took_us)
+    took, count = seconds_text(longest.took_us / 1e6), len(facts.epochs)
+    return f"the latest {count}; the longest, epoch {longest.epoch:,}, took {took}"
+
+
+def _bar_parts(facts: JobFacts) -> list[tuple[str, str, str]]:
+    if not facts.epochs:
+        return []
+    means = [
+        sum(each.parts_us[place] for each in facts.epochs) / len(facts.epochs)
+        for place in range(len(EpochPart))
+    ]
+    return [
+        (name, part.value, seconds_text(mean / 1e6))
+        for name, part, mean in zip(PARTS, EpochPart, means, strict=True)
+    ]
+
+
+def _spans(facts: JobFacts) -> str:
+    times = facts.segment_times
+    if not times:
+        return ""
+    begin_s = times[0].began_s
+    last_s = facts.now_s if facts.entered_s is None or not facts.has_ended else facts.entered_s
+    end_s = max(each.ended_s or last_s for each in times)
+    whole_s = max(end_s - begin_s, 1e-3)
+    steps: dict[int, str] = {}
+    for node in facts.graph.nodes:
+        if node.segment is not None:
+            steps[node.segment] = node.name.partition("/")[0]
+    spans = []
+    for each in times:
+        ended_s = each.ended_s or last_s
+        took = seconds_text(ended_s - each.began_s)
+        text = f"segment {each.segment + 1} to {steps.get(each.segment, 'Spark')}: {took}"
+        name = "done"
+        if each.ended_s is None:
+            name = "failed" if facts.has_ended else "running"
+        spans.append(
+            (text, name, (each.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s)
+        )
+    return spans_svg(spans)

@@ -1,0 +1,90 @@
+"""What a viewer of a job has chosen, as it is in the address."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote, urlencode
+
+from beam_spark_runner.observing.message_lines import LEVELS
+
+EVERYTHING = "*"
+"""In place of paths to unfold: all composites."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageQuery:
+    """The choices of a viewer.
+
+    Attributes:
+        job_id: The job.
+        step: The path of the step whose panel is shown. "": none.
+        unfolded: The paths of composites whose parts are shown, or ``EVERYTHING``.
+        level: The lowest level of log lines, one of ``LEVELS``. "": all.
+        find: A text that log lines and steps in the table must have. "": any.
+    """
+
+    job_id: str
+    step: str = ""
+    unfolded: tuple[str, ...] = ()
+    level: str = ""
+    find: str = ""
+
+    @classmethod
+    def of(cls, job_id: str, given: Sequence[tuple[str, str]]) -> "PageQuery":
+        """Read a query string; what is unknown in it is left out."""
+        by_name = dict(given)
+        level = by_name.get("level", "")
+        return cls(
+            job_id=job_id,
+            step=by_name.get("step", ""),
+            unfolded=tuple(dict.fromkeys(value for name, value in given if name == "open")),
+            level=level if level in LEVELS else "",
+            find=by_name.get("find", "")[:200],
+        )
+
+    def href(self, anchor: str = "") -> str:
+        """Return the address of the page with these choices.
+
+        Example:
+            >>> PageQuery(job_id="7", step="Read/Do", unfolded=("Read",)).href("graph")
+            '/jobs/7?step=Read%2FDo&open=Read#graph'
+        """
+        given = [("step", self.step), ("level", self.level), ("find", self.find)]
+        pairs = [(name, value) for name, value in given if value]
+        pairs += [("open", path) for path in self.unfolded]
+        text = f"/jobs/{quote(self.job_id, safe='')}"
+        if pairs:
+            text += f"?{urlencode(pairs)}"
+        return f"{text}#{anchor}" if anchor else text
+
+    def with_step(self, path: str) -> "PageQuery":
+        """Return the same with another step's panel."""
+        return replace(self, step=path)
+
+    def with_level(self, level: str) -> "PageQuery":
+        """Return the same with another level of log lines."""
+        return replace(self, level=level)
+
+    def unfolding(self, path: str) -> "PageQuery":
+        """Return the same with one more composite whose parts are shown."""
+        return replace(self, unfolded=(*self.unfolded, path))
+
+    def folding(self, path: str) -> "PageQuery":
+        """Return the same without the parts of a composite."""
+        kept = [each for each in self.unfolded if each != path and not each.startswith(f"{path}/")]
+        return replace(self, unfolded=tuple(kept))
+
+    def unfolding_all(self) -> "PageQuery":
+        """Return the same with all parts of all composites."""
+        return replace(self, unfolded=(EVERYTHING,))
+
+    def folding_all(self) -> "PageQuery":
+        """Return the same without the parts of any composite."""
+        return replace(self, unfolded=())
+
+
+class EveryPath:
+    """A container that has every path."""
+
+    def __contains__(self, path: object) -> bool:
+        """Return True."""
+        return True
