@@ -116,6 +116,56 @@ protos: .venv-protoc/.ready ## Generate Python code from protos/
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
+# Tools of releases, apart from what they test.
+VENV_PACKAGE = .venv-package
+READY_PACKAGE = $(VENV_PACKAGE)/.ready
+$(READY_PACKAGE): Makefile
+	$(PYTHON) -m venv $(VENV_PACKAGE)
+	$(VENV_PACKAGE)/bin/python -m pip install --quiet build twine check-wheel-contents pip-licenses cyclonedx-bom
+	touch $@
+
+ACTIONLINT = $(VENV_PACKAGE)/bin/actionlint
+$(ACTIONLINT): $(READY_PACKAGE)
+	@command -v go >/dev/null || { echo "make package-test needs Go, to build actionlint"; exit 1; }
+	GOBIN=$(abspath $(@D)) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+package: $(READY_PACKAGE) ## Build the wheel and the source distribution of a release, in dist
+	rm -rf dist build
+	$(VENV_PACKAGE)/bin/python -m build
+	$(VENV_PACKAGE)/bin/twine check --strict dist/beam_spark_runner-*
+	$(VENV_PACKAGE)/bin/check-wheel-contents dist
+
+# Java is looked for before anything is built.
+package-test: ## Build the distributions; install them in bare environments, with each extra; licences, workflows
+	@command -v java >/dev/null || { echo "make package-test needs Java"; exit 1; }
+	$(MAKE) $(ACTIONLINT) $(READY) package
+	$(ACTIONLINT)
+	$(PYTEST) $(PACKAGE)
+
+# What a user has who installs everything that needs no compiler.
+EXTRAS = connect,kafka,redis,s3
+VENV_EXTRAS = .venv-extras
+$(VENV_EXTRAS)/.ready: setup.cfg build_support/backend.py
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-compile '.[$(EXTRAS)]'
+	touch $@
+
+licences: $(READY_PACKAGE) $(VENV_EXTRAS)/.ready ## Write docs/licences.md: the licences of all dependencies
+	$(VENV_PACKAGE)/bin/python -m integration.licences $(VENV_EXTRAS)/bin/python $(EXTRAS)
+
+sbom: $(READY_PACKAGE) $(VENV_EXTRAS)/.ready ## Write dist/sbom.cdx.json: all dependencies with their versions, in CycloneDX's format
+	mkdir -p dist
+	$(VENV_PACKAGE)/bin/cyclonedx-py environment --output-file dist/sbom.cdx.json $(VENV_EXTRAS)/bin/python
+
+versions-test: $(READY) ## The supported versions of Python, Java, Spark and Beam, in environments of their own; writes the table in docs/features.md. VERSIONS="spark-4.1": only these
+	$(BIN)/python -m integration.versions $(VERSIONS)
+
+# With each minor version of Beam that is supported; see docs/releasing.md.
+release-files: $(READY) ## Write what this version stores to tests/pipelines/releases, for later versions
+	$(BIN)/python -m tests.pipelines.stored_releases
+	$(BIN)/python -m integration.versions --only-make beam-2.76
+	.venv-versions/beam-2.76/bin/python -m tests.pipelines.stored_releases
+
 READY_INTEGRATION = $(VENV)/.ready-integration
 $(READY_INTEGRATION): $(READY)
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[integration]'
@@ -158,12 +208,13 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 	$(BIN)/python -m benchmarks.kafka
 
 LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
+PACKAGE = integration/test_package.py
 TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Azurite, Spark 3.5
 	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PAGE))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PACKAGE) $(PAGE))
 
 # A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
 KDC = /usr/sbin/krb5kdc
@@ -328,5 +379,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
-	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) $(VENV_PACKAGE) $(VENV_EXTRAS) .venv-versions .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

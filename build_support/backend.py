@@ -29,6 +29,8 @@ _HOOK = _ROOT / "beam_spark_runner" / "import_hook.py"
 # A name of its own: importing the package itself at start would pin this copy
 # of it in programs that run from another checkout.
 _HOOK_NAME = "_beam_spark_runner_import_hook"
+# For those who find it at the top of site-packages.
+_ORIGIN = b"# A copy of beam_spark_runner/import_hook.py, which beam_spark_runner.pth loads.\n"
 # site.py executes lines that begin with "import" and complains on stderr about
 # those that raise, in every process; so this one does not, whatever is left of us.
 _PTH = (
@@ -76,7 +78,7 @@ def _add_hook(
         The name of the wheel, as PEP 517 wants it.
     """
     added = {
-        f"{_HOOK_NAME}.py": _HOOK.read_bytes(),
+        f"{_HOOK_NAME}.py": _ORIGIN + _HOOK.read_bytes(),
         "beam_spark_runner.pth": _PTH.encode(),
         **(more or {}),
     }

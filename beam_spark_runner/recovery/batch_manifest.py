@@ -11,9 +11,9 @@ from typing import Any
 
 from beam_spark_runner.recovery.begun_writes import BegunWrite, TargetState
 from beam_spark_runner.recovery.form import ManifestForm
+from beam_spark_runner.recovery.formats import COMMITS
 from beam_spark_runner.recovery.manifest import checked_fields, with_digest
 
-_FORMAT = 2
 _NAME = re.compile(r"batch-(?P<commit>\d{12})\.manifest")
 
 
@@ -138,7 +138,6 @@ def encode(manifest: BatchManifest) -> bytes:
     """Encode a manifest as a file of two lines: the digest of the second one, which is JSON."""
     running = manifest.running
     fields: dict[str, Any] = {
-        "format": _FORMAT,
         "commit": manifest.commit,
         "fence": manifest.fence,
         "plan": manifest.plan,
@@ -160,7 +159,7 @@ def encode(manifest: BatchManifest) -> bytes:
         "begun": [[segment, asdict(write)] for segment, write in sorted(manifest.begun.items())],
         "written": [[segment, each.decode()] for segment, each in sorted(manifest.written.items())],
     }
-    return with_digest(fields)
+    return with_digest(fields, COMMITS)
 
 
 def decode(data: bytes, name: str) -> BatchManifest:
@@ -175,7 +174,7 @@ def decode(data: bytes, name: str) -> BatchManifest:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = checked_fields(data, name, (_FORMAT,))
+    fields = checked_fields(data, name, COMMITS)
     running = fields["running"]
     fields["running"] = running and RunningSegment(
         segment=running[0],

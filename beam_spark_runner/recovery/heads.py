@@ -161,11 +161,11 @@ def coded_keyed_heads(heads: KeyedHeads) -> list[Any]:
 
 
 def keyed_heads_of(coded: Sequence[Any]) -> dict[tuple[int, int], KeyedHead]:
-    """Return what ``coded_keyed_heads`` was made from; the first format had no parts."""
+    """Return what ``coded_keyed_heads`` was made from."""
     found = {}
-    for store, partition, epoch, attempt, older, *rest in coded:
+    for store, partition, epoch, attempt, older, parts in coded:
         own = _head_of((epoch, attempt, older)) if epoch else None
-        found[store, partition] = KeyedHead(own, _parts_of(*rest))
+        found[store, partition] = KeyedHead(own, _parts_of(parts))
     return found
 
 
@@ -185,7 +185,7 @@ def _coded_parts(parts: Sequence[Part]) -> list[Any]:
     ]
 
 
-def _parts_of(coded: Sequence[Any] = ()) -> tuple[Part, ...]:
+def _parts_of(coded: Sequence[Any]) -> tuple[Part, ...]:
     return tuple(
         Part(
             first,

@@ -5,15 +5,17 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.form import ManifestForm
+from beam_spark_runner.recovery.formats import EPOCHS, Formats
 from beam_spark_runner.recovery.heads import (
     Head,
     KeyedHeads,
@@ -23,11 +25,6 @@ from beam_spark_runner.recovery.heads import (
     keyed_heads_of,
 )
 
-_FORMAT = 14
-# 9: its views have no digests. 10: it knows no state store. 11: its keyed heads have no parts.
-# 12: no records are left for the next epoch. 13: it names no namespaces that were left. Versions
-# that write these formats cannot read later ones.
-_READ_FORMATS = (9, 10, 11, 12, 13, 14)
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -201,7 +198,6 @@ def encode(manifest: Manifest) -> bytes:
     fields: dict[str, Any] = {
         each.name: getattr(manifest, each.name) for each in dataclasses.fields(manifest)
     }
-    fields["format"] = _FORMAT
     fields["heads"] = coded_heads(manifest.heads)
     fields["keyed"] = coded_keyed_heads(manifest.keyed)
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
@@ -210,7 +206,7 @@ def encode(manifest: Manifest) -> bytes:
     )
     fields["finished"] = sorted([dest, sorted(done)] for dest, done in manifest.finished.items())
     fields["metrics"] = [each.hex() for each in manifest.metrics]
-    return with_digest(fields)
+    return with_digest(fields, EPOCHS)
 
 
 def decode(data: bytes, name: str) -> Manifest:
@@ -225,9 +221,9 @@ def decode(data: bytes, name: str) -> Manifest:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = checked_fields(data, name, _READ_FORMATS)
+    fields = checked_fields(data, name, EPOCHS)
     fields["heads"] = heads_of(fields["heads"])
-    fields["keyed"] = keyed_heads_of(fields.get("keyed", []))
+    fields["keyed"] = keyed_heads_of(fields["keyed"])
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {
         ViewId(dest, bytes.fromhex(window), bytes.fromhex(part)): View(*view)
@@ -237,42 +233,52 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
     fields["plan"] = {name: StoredStage(*place) for name, place in fields["plan"].items()}
     fields["unfed"] = tuple(fields["unfed"])
-    fields["left_namespaces"] = tuple(fields.get("left_namespaces", ()))
-    fields["needs"] = {stage: tuple(each) for stage, each in fields.get("needs", {}).items()}
+    fields["left_namespaces"] = tuple(fields["left_namespaces"])
+    fields["needs"] = {stage: tuple(each) for stage, each in fields["needs"].items()}
     return Manifest(**fields)
 
 
-def with_digest(fields: Mapping[str, Any]) -> bytes:
-    """Return a file of two lines: the digest of the second one, which is JSON of the fields."""
-    text = json.dumps(fields, sort_keys=True).encode()
+def with_digest(fields: Mapping[str, Any], formats: Formats) -> bytes:
+    """Return a file of two lines: the digest of the second one, which is JSON.
+
+    Args:
+        fields: What is stored. The number of the format and the version of this package are added.
+        formats: The formats of this kind of file.
+    """
+    added = {"format": formats.newest, "written_by": VERSION}
+    text = json.dumps({**fields, **added}, sort_keys=True).encode()
     return _digest(text) + b"\n" + text + b"\n"
 
 
-def checked_fields(data: bytes, name: str, formats: Sequence[int]) -> dict[str, Any]:
-    """Return the fields of a file that ``with_digest`` has encoded, but for its format.
+def checked_fields(data: bytes, name: str, formats: Formats) -> dict[str, Any]:
+    """Return the fields of a file that ``with_digest`` has encoded, in the newest format.
 
     Args:
         data: The content of the file.
         name: The name of the file, for the errors.
-        formats: The formats that this version reads.
+        formats: The formats of this kind of file.
 
     Raises:
         CorruptManifestError: The digest is wrong.
-        IncompatibleCheckpointError: The file has another format.
+        IncompatibleCheckpointError: This version does not read the format of the file.
     """
     digest, _, rest = data.partition(b"\n")
     text, _, nothing = rest.partition(b"\n")
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
         raise CorruptManifestError(name, "its checksum is wrong")
     fields: dict[str, Any] = json.loads(text)
-    if (written := fields.pop("format")) not in formats:
+    written, version = fields.pop("format"), fields.pop("written_by", None)
+    if written not in formats.read:
+        writer = f"version {version}" if version else "another version"
+        readable = " and ".join(map(str, formats.read))
         raise IncompatibleCheckpointError(
             (
-                f"another version of this package has written {name}: its format is {written}, and "
-                f"this version reads {' and '.join(map(str, formats))} only",
+                f"{writer} of this package has written {name}: its format is {written}, and this "
+                f"version, {VERSION}, reads {readable} only",
             ),
             _OTHER_FORMAT,
         )
+    formats.migrate(fields, written)
     return fields
 
 

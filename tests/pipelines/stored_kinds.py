@@ -1,12 +1,5 @@
-"""A streaming pipeline that stores data of every kind, and checkpoints of its first epochs.
+"""A streaming pipeline that stores data of every kind, and checkpoints of its first epochs."""
 
-``python -m tests.pipelines.stored_kinds NAME`` writes a checkpoint to ``older_checkpoints``, for
-the versions to come: they must continue from it.
-"""
-
-import argparse
-import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +8,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.utils.timestamp import Duration
 
+from beam_spark_runner.transforms import DeclarativeKeyedProcess
 from tests.harvest import Harvest, harvest_on
+from tests.pipelines.every_state import Declared, EveryState
 from tests.spark.asking import Asking
 from tests.spark.random_streams.scripts import (
     MAIN,
@@ -34,7 +29,6 @@ from tests.spark.random_streams.windowings import Windowing
 from tests.spark.restarting import StoppedError, stopping_after
 from tests.spark.restrictions import RESTRICTION
 
-OLDER = Path(__file__).parent / "older_checkpoints"
 EPOCHS = 13
 """How many epochs are committed before the pipeline is stopped; the elements 1 to 12 came then."""
 FLAGS = ("--parallelism=2", "--max_parallelism=8", "--allow_unsafe_triggers")
@@ -75,6 +69,11 @@ _STEPS = {
 """Kinds of steps, by their windows; see ``tests.spark.random_streams.steps``."""
 
 
+EVERY_STATE, DECLARED = "every state", "declared"
+ADDED = frozenset((EVERY_STATE, DECLARED))
+"""Steps that the checkpoint ``before_one_engine`` does not have."""
+
+
 class Counts(beam.DoFn):  # type: ignore[misc]
     """Counts for each element, one number in each second, so that it leaves residuals."""
 
@@ -88,10 +87,10 @@ class Counts(beam.DoFn):  # type: ignore[misc]
             tracker.defer_remainder(Duration(1))
 
 
-def run(folder: Path) -> Harvest:
+def run(folder: Path, *flags: str) -> Harvest:
     """Run the pipeline to its end, from the checkpoint in a folder if there is one."""
     runner = Asking(None, stable=["stable in fixed"], in_order=["in order in fixed"])
-    return harvest_on(runner, _build, f"--checkpoint_dir={folder}", *FLAGS)
+    return harvest_on(runner, _build, f"--checkpoint_dir={folder}", *FLAGS, *flags)
 
 
 def stop(folder: Path) -> None:
@@ -116,26 +115,9 @@ def _build(p: beam.Pipeline) -> dict[str, Any]:
     far = side | beam.MapTuple(lambda key, numbers: (key, 2 * numbers[0]))
     far.element_type = tuple[str, int]
     shown["counts"] = far | beam.ParDo(Counts()).with_output_types(PAIR)
+    fixed = main | "every state windows" >> _WINDOWINGS["fixed"].transform()
+    shown[EVERY_STATE] = fixed | EVERY_STATE >> beam.ParDo(EveryState()).with_output_types(PAIR)
+    numbers = main | "numbers" >> beam.MapTuple(lambda key, numbers: (key, numbers[0]))
+    typed = numbers | "typed" >> beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
+    shown[DECLARED] = typed | DECLARED >> DeclarativeKeyedProcess(Declared())
     return shown
-
-
-def main() -> None:
-    """Write a checkpoint of this version."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="name of the file, without its ending")
-    name = parser.parse_args().name
-    with tempfile.TemporaryDirectory() as scratch:
-        stop(Path(scratch, "checkpoint"))
-        OLDER.mkdir(exist_ok=True)
-        with tarfile.open(OLDER / f"{name}.tar.xz", "w:xz") as archive:
-            archive.add(Path(scratch, "checkpoint"), arcname="checkpoint", filter=_without_owner)
-
-
-def _without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    info.uid = info.gid = info.mtime = 0
-    info.uname = info.gname = ""
-    return info
-
-
-if __name__ == "__main__":
-    main()

@@ -12,13 +12,13 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.harness.main_classes import CodedClasses
 from beam_spark_runner.portable.likeness import described_pipeline
+from beam_spark_runner.recovery.formats import SUBMISSIONS
 from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     checked_fields,
     with_digest,
 )
 
-_FORMAT = 1
 _CHANGED = (
     "the job in --checkpoint_dir was started from another pipeline, with other options, or by "
     "other versions, and cannot be continued by this program. Undo the change, or remove the "
@@ -62,7 +62,6 @@ def versions_of(spark: str) -> Mapping[str, str]:
 def encode(submission: Submission) -> bytes:
     """Encode a submission as a file of two lines: the digest of the second one, which is JSON."""
     fields = {
-        "format": _FORMAT,
         "pipeline": _base64(submission.pipeline.SerializeToString(deterministic=True)),
         "options": submission.options,
         "main_classes": {
@@ -72,7 +71,7 @@ def encode(submission: Submission) -> bytes:
         "versions": submission.versions,
         "began_s": submission.began_s,
     }
-    return with_digest(fields)
+    return with_digest(fields, SUBMISSIONS)
 
 
 def decode(data: bytes, name: str) -> Submission:
@@ -87,7 +86,7 @@ def decode(data: bytes, name: str) -> Submission:
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = checked_fields(data, name, (_FORMAT,))
+    fields = checked_fields(data, name, SUBMISSIONS)
     fields["pipeline"] = beam_runner_api_pb2.Pipeline.FromString(
         base64.b64decode(fields["pipeline"])
     )

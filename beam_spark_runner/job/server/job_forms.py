@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_spark_runner.job.watching.record import StateChange
+from beam_spark_runner.recovery.formats import JOBS
 from beam_spark_runner.recovery.manifest import checked_fields, with_digest
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ def encode_submitted(job: SubmittedJob, versions: Mapping[str, str]) -> bytes:
         job: The submission.
         versions: The versions that a later start must have, by name.
     """
-    return with_digest({"format": _FORMAT, "versions": dict(versions), **_fields_of(job)})
+    return with_digest({"versions": dict(versions), **_fields_of(job)}, JOBS)
 
 
 def decode_submitted(data: bytes, name: str) -> tuple[SubmittedJob, Mapping[str, str]]:
@@ -72,7 +71,7 @@ def decode_submitted(data: bytes, name: str) -> tuple[SubmittedJob, Mapping[str,
         IncompatibleCheckpointError: Another version of this package has written it in another
             format.
     """
-    fields = checked_fields(data, name, (_FORMAT,))
+    fields = checked_fields(data, name, JOBS)
     versions = fields.pop("versions")
     return _submitted_of(fields), versions
 
@@ -81,18 +80,18 @@ def encode_ended(job: SubmittedJob, ended: EndedJob) -> bytes:
     """Encode the end of a job with its submission, which is removed with the rest of the job."""
     return with_digest(
         {
-            "format": _FORMAT,
             "job": _fields_of(job),
             "states": [list(state) for state in ended.states],
             "error": ended.error,
             "metrics": _base64(ended.coded_metrics),
-        }
+        },
+        JOBS,
     )
 
 
 def decode_ended(data: bytes, name: str) -> tuple[SubmittedJob, EndedJob]:
     """Decode the file of an ended job; see ``decode_submitted`` for arguments and errors."""
-    fields = checked_fields(data, name, (_FORMAT,))
+    fields = checked_fields(data, name, JOBS)
     ended = EndedJob(
         states=tuple(StateChange(*state) for state in fields["states"]),
         error=fields["error"],

@@ -16,6 +16,7 @@ from beam_spark_runner.recovery.batch_manifest import (
     encode,
 )
 from beam_spark_runner.recovery.begun_writes import BegunWrite, TargetState
+from beam_spark_runner.recovery.formats import Formats
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     IncompatibleCheckpointError,
@@ -100,8 +101,9 @@ def test_a_damaged_manifest_is_noticed(data: st.DataObject) -> None:
 
 def test_another_format_is_refused() -> None:
     _, text, _ = encode(BatchManifest(commit=1, fence=1, plan="p")).split(b"\n")
+    other = with_digest(json.loads(text), Formats(99, {}))
     with pytest.raises(IncompatibleCheckpointError, match="its format is 99"):
-        decode(with_digest({**json.loads(text), "format": 99}), "its name")
+        decode(other, "its name")
 
 
 def test_names_have_the_number() -> None:

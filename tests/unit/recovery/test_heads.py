@@ -77,9 +77,3 @@ def test_files_are_those_of_all_chains_once() -> None:
         (0, DeltaId(6, 3)),
         (1, DeltaId(4, 2)),
     ]
-
-
-def test_heads_that_were_written_before_there_were_parts() -> None:
-    assert keyed_heads_of([[STORE, 1, 5, 7, [[4, 6]]]]) == {
-        (STORE, 1): KeyedHead(Head(DeltaId(5, 7), (DeltaId(4, 6),)))
-    }

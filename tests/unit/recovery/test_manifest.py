@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.plan.compatibility import StoredStage
 from beam_spark_runner.recovery.heads import DeltaId, EarlierHead, Head, KeyedHead, Part
 from beam_spark_runner.recovery.manifest import (
@@ -86,8 +87,15 @@ def written_by_another_version(**fields: object) -> bytes:
 def test_a_manifest_of_another_version_is_not_read() -> None:
     _, text, _ = encode(MANIFEST).split(b"\n")
     other = written_by_another_version(**{**json.loads(text), "format": 4})
-    with pytest.raises(IncompatibleCheckpointError, match=r"its format is 4"):
+    with pytest.raises(IncompatibleCheckpointError, match=r"its format is 4") as caught:
         decode(other, "the-name")
+    assert f"version {VERSION} of this package has written the-name" in str(caught.value)
+    assert "Use the version that has written it" in str(caught.value)
+
+
+def test_a_manifest_without_a_version_is_of_another_one() -> None:
+    with pytest.raises(IncompatibleCheckpointError, match="another version of this package has"):
+        decode(written_by_another_version(format=4), "the-name")
 
 
 def test_names() -> None:
