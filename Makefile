@@ -335,6 +335,7 @@ kills: $(READY) $(SPARK_CLASSES) ## Over 800 runs in which a process is killed a
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 	BATCH_KILLS=100 $(PYTEST) integration/test_batch_jobs_killed.py integration/test_table_writes_killed.py
 	SERVER_KILLS=60 $(PYTEST) integration/test_job_servers_killed.py
+	RESUMED_JOBS=20 $(PYTEST) integration/test_streams_outlive_servers.py
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py \
 		integration/test_file_sinks.py integration/test_migrations_killed.py
 

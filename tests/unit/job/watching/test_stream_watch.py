@@ -67,6 +67,23 @@ def test_watermarks() -> None:
     assert watched.watch.watermarks() == {"Sum": (MAX_TIMESTAMP, Timestamp(2))}
 
 
+def test_the_growth_of_backlogs_and_the_age_of_the_last_epoch() -> None:
+    watched = Watched()
+    for backlog, seconds in ((100.0, 0), (700.0, 6), (None, 0)):
+        watched.now_s += seconds
+        read = StepStatus(input_us=0, output_us=0, backlog=backlog)
+        watched.watch.take(EpochStatus(epoch=1, steps={"Read": read}))
+        if backlog == 700.0:
+            assert watched.watch.backlog_slopes() == {"Read": 100.0}
+    assert watched.watch.backlog_slopes() == {}  # it is not known any more
+    watched.now_s += 4
+    assert watched.watch.epoch_age_s() == 4
+    watched.watch.note_failed_commit()
+    assert watched.watch.failed_commits == 1
+    watched.watch.take(STATUS)
+    assert watched.watch.processing_time_s() == 12  # of the TestStream
+
+
 def test_a_line_each_minute_as_long_as_epochs_are_committed() -> None:
     watched = Watched()
     for number in range(13):
