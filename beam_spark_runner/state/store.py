@@ -45,6 +45,7 @@ class StoredState:
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
         ask_due: Likewise, for keys that are due. None: as ``ask`` does.
+        ask_records: See ``StoredCells``.
         batches: Executes requests of many keys together; also an attribute. None: nothing does.
     """
 
@@ -59,13 +60,14 @@ class StoredState:
         own_transform: str = "",
         ask: Callable[[Iterable[bytes]], None] | None = None,
         ask_due: Callable[[Iterable[bytes]], None] | None = None,
+        ask_records: Callable[[Sequence[bytes]], None] | None = None,
         batches: Batches | None = None,
     ) -> None:
         self._records = records
         self._lists_holds, self._ask, self.batches = lists_holds, ask, batches
         self._ask_due = ask_due or ask
         self._keys = StoreKeys(stage, own_transform)
-        self._cells = StoredCells(records, self._keys, count_values, page_bytes)
+        self._cells = StoredCells(records, self._keys, count_values, page_bytes, ask_records)
         self._read_last: _OwnedTimers | None = None  # None: they have changed
         self.version = 0
 

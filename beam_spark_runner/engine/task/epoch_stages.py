@@ -150,6 +150,7 @@ class EpochStages(OpenStages):
                     ask=shard.records.ask,
                     # Of a window or elements that are due, all is read; of a timer, maybe nothing.
                     ask_due=shard.records.ask_values if reads_all else None,
+                    ask_records=shard.records.ask_records,
                     batches=shard.batches,
                 )
             )

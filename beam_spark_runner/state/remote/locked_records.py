@@ -1,7 +1,7 @@
 """Keyed records that two threads use: the task's, and the one that answers an SDK harness."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from beam_spark_runner.state.remote.remote_records import RemoteRecords
 
@@ -52,6 +52,11 @@ class LockedRecords:
         """See ``RemoteRecords``."""
         with self._using:
             self._records.ask_values(user_keys)
+
+    def ask_records(self, keys: Sequence[bytes]) -> None:
+        """See ``RemoteRecords``."""
+        with self._using:
+            self._records.ask_records(keys)
 
     def delete_prefix(self, prefix: bytes) -> None:
         """See ``SortedRecords``."""
