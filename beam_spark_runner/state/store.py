@@ -12,8 +12,9 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Address, Bag, Batches, MapValues, Page, StoredTimer
 from beam_spark_runner.state.coded_timers import coded_place, coded_timer, timer_of
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
-from beam_spark_runner.state.store_cells import SortedRecords, StoredCells
+from beam_spark_runner.state.store_cells import StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
 
 _HOLDERS = struct.Struct(">Q")

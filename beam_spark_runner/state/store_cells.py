@@ -12,7 +12,7 @@ import os
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
@@ -25,6 +25,7 @@ from beam_spark_runner.state.backend import (
     MapValues,
     Page,
 )
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.memory import UNCOUNTED, CountValues, count_with, list_entries
 from beam_spark_runner.state.store_keys import StoreKeys, numbered, ordered, part
 
@@ -44,30 +45,6 @@ _STAMP_BYTES = 4  # few: they do not compress, and each delta has the stamps of 
 _HEAD = struct.Struct(f">c{_STAMP_BYTES}sQ")
 _ENTRY = struct.Struct(">QiQ")
 _TOKEN = struct.Struct(f">{_STAMP_BYTES}sQ")  # stamp, end; the place of the next piece follows
-
-
-class SortedRecords(Protocol):
-    """Sorted records, in one transaction. ``shards.Shard`` is one."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None: it has none."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
-        ...
-
-    def delete(self, key: bytes) -> object:
-        """Remove a key, if it exists."""
-        ...
-
-    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with a prefix, with values, in order; changes are seen."""
-        ...
-
-    def delete_prefix(self, prefix: bytes) -> None:
-        """Remove all keys that begin with a prefix."""
-        ...
 
 
 class _Head(NamedTuple):

@@ -32,7 +32,7 @@ TRIES = 5
 """How often something is read, if its version has changed meanwhile."""
 
 _PAGE = 500  # names or members that are read together at first
-_LARGEST_PAGE = 8_000  # likewise after that: each page is longer than the one before
+_LARGEST_PAGE = 8_000  # likewise later: pages become longer
 _LONGER = 4  # times
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
 _MAX_VALUES = 2_000  # of any keys that are read together
