@@ -5,8 +5,8 @@ from typing import Protocol
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.routing import HASH_MASK
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.store_cells import SortedRecords
 from beam_spark_runner.state.store_keys import StoreKeys, hash_of_name, hash_of_owner
 
 

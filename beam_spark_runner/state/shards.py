@@ -5,13 +5,10 @@ go to a delta. See ``local_copy`` and ``delta``.
 """
 
 import functools
-import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import lmdb
-from typing_extensions import override
 
 from beam_spark_runner.core.errors import InvariantError, RunnerError
 from beam_spark_runner.state.chain import (
@@ -49,7 +46,6 @@ def open_shard(
     level: int,
     partition: int,
     head: ShardVersion | None,
-    is_shared: bool = False,
 ) -> "Shard":
     """Open a shard at its head, from the local copy or from the deltas.
 
@@ -63,7 +59,6 @@ def open_shard(
         level: The number of the level.
         partition: The number of the partition.
         head: The version to open; None: the shard is empty.
-        is_shared: See ``SharedShard``.
 
     Returns:
         The shard; ``close`` must be called, or its context be left.
@@ -91,8 +86,7 @@ def open_shard(
             raise
     except (OSError, lmdb.Error) as error:
         raise ShardStorageError(str(local / name), str(error)) from error
-    kind = SharedShard if is_shared else Shard
-    return kind(claim, *result, deltas, name_of)
+    return Shard(claim, *result, deltas, name_of)
 
 
 class Shard:
@@ -340,50 +334,3 @@ def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> boo
     if is_valid and ((key := cursor.key()) < start or (is_passed and key == start)):
         return cursor.next()
     return is_valid
-
-
-class SharedShard(Shard):
-    """A shard that two threads use: the task's, and the one that answers an SDK harness.
-
-    They use different records, so that it is enough if each method is atomic by itself. Only
-    the task's thread seals, aborts and closes the shard.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        # Reentrant: garbage collection may close a scan in a thread that has the lock.
-        self._using = threading.RLock()
-
-    @override
-    def get(self, key: bytes) -> bytes | None:
-        with self._using:
-            return super().get(key)
-
-    @override
-    def put(self, key: bytes, value: bytes) -> None:
-        with self._using:
-            super().put(key, value)
-
-    @override
-    def delete(self, key: bytes) -> bool:
-        with self._using:
-            return super().delete(key)
-
-    @override
-    def scan(self, prefix: bytes, start: bytes = b"") -> Generator[tuple[bytes, bytes], None, None]:
-        steps = super().scan(prefix, start)
-        try:
-            while True:
-                with self._using:
-                    item = next(steps, None)
-                if item is None:
-                    return
-                yield item
-        finally:
-            with self._using:  # closing a cursor needs the lock, too
-                steps.close()
-
-    @override
-    def delete_prefix(self, prefix: bytes) -> None:
-        with self._using:
-            super().delete_prefix(prefix)

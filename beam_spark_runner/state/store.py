@@ -12,8 +12,9 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Address, Bag, Batches, MapValues, Page, StoredTimer
 from beam_spark_runner.state.coded_timers import coded_place, coded_timer, timer_of
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
-from beam_spark_runner.state.store_cells import SortedRecords, StoredCells
+from beam_spark_runner.state.store_cells import StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
 
 _HOLDERS = struct.Struct(">Q")
@@ -45,6 +46,7 @@ class StoredState:
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
         ask_due: Likewise, for keys that are due. None: as ``ask`` does.
+        ask_records: See ``StoredCells``.
         batches: Executes requests of many keys together; also an attribute. None: nothing does.
     """
 
@@ -59,13 +61,14 @@ class StoredState:
         own_transform: str = "",
         ask: Callable[[Iterable[bytes]], None] | None = None,
         ask_due: Callable[[Iterable[bytes]], None] | None = None,
+        ask_records: Callable[[Sequence[bytes]], None] | None = None,
         batches: Batches | None = None,
     ) -> None:
         self._records = records
         self._lists_holds, self._ask, self.batches = lists_holds, ask, batches
         self._ask_due = ask_due or ask
         self._keys = StoreKeys(stage, own_transform)
-        self._cells = StoredCells(records, self._keys, count_values, page_bytes)
+        self._cells = StoredCells(records, self._keys, count_values, page_bytes, ask_records)
         self._read_last: _OwnedTimers | None = None  # None: they have changed
         self.version = 0
 

@@ -7,11 +7,12 @@ Stamps are random, since with a counter, an attempt that was rolled back and the
 use the same ones.
 """
 
+import itertools
 import os
 import random
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
@@ -24,6 +25,7 @@ from beam_spark_runner.state.backend import (
     MapValues,
     Page,
 )
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.memory import UNCOUNTED, CountValues, count_with, list_entries
 from beam_spark_runner.state.store_keys import StoreKeys, numbered, ordered, part
 
@@ -36,36 +38,13 @@ _KINDS: dict[type[Address], bytes] = {
     MapEntries: _MAP,
 }
 _BY_KEY, _BY_NUMBER, _VALUES = b"k", b"n", b"v"  # records of a map
+_ASKED, _MORE_ASKED = 256, 4  # entries of a map that are loaded together: at first, then more
 _SMALL = 256  # the most bytes of a bag's first piece that is stored in the head
 _COUNT = struct.Struct(">i")
 _STAMP_BYTES = 4  # few: they do not compress, and each delta has the stamps of all changed cells
 _HEAD = struct.Struct(f">c{_STAMP_BYTES}sQ")
 _ENTRY = struct.Struct(">QiQ")
 _TOKEN = struct.Struct(f">{_STAMP_BYTES}sQ")  # stamp, end; the place of the next piece follows
-
-
-class SortedRecords(Protocol):
-    """Sorted records, in one transaction. ``shards.Shard`` is one."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None: it has none."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
-        ...
-
-    def delete(self, key: bytes) -> object:
-        """Remove a key, if it exists."""
-        ...
-
-    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with a prefix, with values, in order; changes are seen."""
-        ...
-
-    def delete_prefix(self, prefix: bytes) -> None:
-        """Remove all keys that begin with a prefix."""
-        ...
 
 
 class _Head(NamedTuple):
@@ -95,15 +74,23 @@ class StoredCells:
         keys: The keys of the stage's records.
         count_values: See ``MemoryState``.
         page_bytes: The size at which a page ends, after the piece that reaches it.
+        ask_records: Loads records of one user key, in a few round trips, before they are read.
+            None: they are on this host.
     """
 
     def __init__(
-        self, records: SortedRecords, keys: StoreKeys, count_values: CountValues, page_bytes: int
+        self,
+        records: SortedRecords,
+        keys: StoreKeys,
+        count_values: CountValues,
+        page_bytes: int,
+        ask_records: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._records = records
         self._keys = keys
         self._count_values = count_values
         self._page_bytes = page_bytes
+        self._ask_records = ask_records
 
     def get(self, address: Address, token: bytes = b"") -> Page:
         """See ``StateBackend.get``."""
@@ -300,7 +287,10 @@ class StoredCells:
     def _page(self, address: Address, prefix: bytes, head: _Head, start: bytes, end: int) -> Page:
         data: list[bytes] = []
         room = self._page_bytes
-        for place, piece in self._pieces(address, prefix, head, start, end):
+        pieces = self._pieces(address, prefix, head, start, end)
+        if isinstance(address, MapEntries) and self._ask_records is not None:
+            pieces = self._asked(prefix, pieces, self._ask_records)
+        for place, piece in pieces:
             if room <= 0:
                 return Page(b"".join(data), _TOKEN.pack(head.stamp, end) + place)
             if isinstance(address, MapEntries):
@@ -352,6 +342,29 @@ class StoredCells:
                 return
             yield place, value
 
+    def _asked(
+        self,
+        prefix: bytes,
+        keys: Iterator[tuple[bytes, bytes]],
+        ask: Callable[[Sequence[bytes]], None],
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys of a map with their places, once their entries are loaded, many together."""
+        count = _ASKED
+        while some := list(itertools.islice(keys, count)):
+            ask([prefix + _BY_KEY + part(map_key) for _, map_key in some])
+            entries = (self._entry(prefix, map_key) for _, map_key in some)
+            values = prefix + _VALUES
+            ask(
+                [
+                    values + numbered(entry.number) + numbered(piece)
+                    for entry in entries
+                    if entry is not None
+                    for piece in entry.apart
+                ]
+            )
+            yield from some
+            count *= _MORE_ASKED
+
     def _whole_entry(self, prefix: bytes, map_key: bytes, cell: Cell) -> bytes:
         """Encode KV(key, iterable of its values); the iterable begins with their number."""
         entry = self._entry(prefix, map_key)
@@ -360,8 +373,9 @@ class StoredCells:
             raise wrong_requests.cannot_count(cell)
         whole = [map_key, _COUNT.pack(entry.values), entry.first]
         if entry.apart:
-            values = self._records.scan(prefix + _VALUES + numbered(entry.number))
-            whole += (value for _, value in values)
+            values = prefix + _VALUES + numbered(entry.number)
+            pieces = (self._records.get(values + numbered(piece)) for piece in entry.apart)
+            whole += (piece for piece in pieces if piece is not None)
         return b"".join(whole)
 
 

@@ -36,6 +36,7 @@ from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import DroppedTimers
 from beam_spark_runner.semantics.watermarks import least
+from beam_spark_runner.state.locked_records import LockedRecords, SortedRecords
 from beam_spark_runner.state.memory import CountValues
 from beam_spark_runner.state.remote.keyed_keys import STAGE
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
@@ -68,7 +69,7 @@ class EpochStages(OpenStages):
     ) -> None:
         super().__init__(level, job, emit, partition, now_us, wait_us)
         self._epoch = reports_pb2.Epoch()
-        self._shard: Shard | None = None
+        self._records: SortedRecords | None = None  # of the shard
         self._keyed: Mapping[StageId, KeyedShard] = {}
         self._began_ns = 0
         self._made: list[Stage] = []
@@ -100,7 +101,9 @@ class EpochStages(OpenStages):
         self._epoch = epoch
         self.run = epoch.number
         self._outlet = dataclasses.replace(self._outlet, epoch=epoch.number)
-        self._shard, self._keyed = shard, keyed
+        self._records, self._keyed = shard, keyed
+        if shard is not None and self._level.limits.harnesses is not None:
+            self._records = LockedRecords(shard)  # another thread answers the harness
         self._began_ns = time.monotonic_ns()
         if epoch.clock_stands:
             self.policy = dataclasses.replace(self.policy, clock_us=epoch.clock_us)
@@ -128,9 +131,9 @@ class EpochStages(OpenStages):
 
     def store_of(self, program: StageProgram) -> StoredState:
         """Return the data of a stage in the shard."""
-        assert self._shard is not None
+        assert self._records is not None
         coded_descriptor = program.description.coded_descriptor
-        return StoredState(self._shard, int(program.stage), _value_counter(coded_descriptor))
+        return StoredState(self._records, int(program.stage), _value_counter(coded_descriptor))
 
     def _stores_of(self, program: StageProgram) -> list[StoredState]:
         """Return all data of a stage; that of its keys is the last."""
@@ -150,6 +153,7 @@ class EpochStages(OpenStages):
                     ask=shard.records.ask,
                     # Of a window or elements that are due, all is read; of a timer, maybe nothing.
                     ask_due=shard.records.ask_values if reads_all else None,
+                    ask_records=shard.records.ask_records,
                     batches=shard.batches,
                 )
             )

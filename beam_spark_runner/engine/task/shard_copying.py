@@ -26,6 +26,7 @@ from beam_spark_runner.harness.waiting import WAITING, copy_waiting
 from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads
 from beam_spark_runner.recovery.migration import MovedStage
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.remote.key_store import OvertakenError
 from beam_spark_runner.state.remote.keyed_content import put_content
 from beam_spark_runner.state.remote.keyed_keys import STAGE
@@ -34,7 +35,6 @@ from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.resharding import copy_keys, count_nothing
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.store_cells import SortedRecords
 
 
 class NewShard(NamedTuple):

@@ -39,7 +39,6 @@ def open_shard_of(
         level=program.level,
         partition=partition,
         head=None if head is None else ShardVersion(head.epoch, head.attempt),
-        is_shared=program.limits.harnesses is not None,
     )
 
 

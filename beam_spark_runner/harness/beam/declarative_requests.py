@@ -7,7 +7,7 @@ from typing import Any
 
 from beam_spark_runner.state.backend import Batches
 
-_TRIES = 8  # with a round trip each; then a request reads for itself, one record after another
+_TRIES = 12  # with a round trip each; then a request reads for itself, one record after another
 _ITERATED = 1_000  # items of an iterable that are read before callbacks get it
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.remote import packs
 from beam_spark_runner.state.remote.key_store import Change, Structure
 from beam_spark_runner.state.remote.keyed_keys import (
@@ -13,7 +14,6 @@ from beam_spark_runner.state.remote.keyed_keys import (
     split_user_key,
 )
 from beam_spark_runner.state.remote.overlay import Overlay
-from beam_spark_runner.state.store_cells import SortedRecords
 from beam_spark_runner.state.store_keys import StoreKeys
 
 

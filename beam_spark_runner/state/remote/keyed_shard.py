@@ -32,7 +32,7 @@ from beam_spark_runner.state.remote.keyed_delta import (
     write_change,
 )
 from beam_spark_runner.state.remote.loaded_packs import LoadedPacks, PackCacheAt
-from beam_spark_runner.state.remote.locked_records import LockedRecords
+from beam_spark_runner.state.remote.locked_keys import LockedKeys
 from beam_spark_runner.state.remote.overlay import Overlay
 from beam_spark_runner.state.remote.pieces import divided
 from beam_spark_runner.state.remote.remote_records import RemoteRecords
@@ -95,10 +95,10 @@ class KeyedShard:
         self._entries = StoredEntries(self._content)
         self._overlay = Overlay(scratch)
         self._changed_records = RemoteRecords(self._content, self._overlay)
-        self.records: RemoteRecords | LockedRecords = self._changed_records
+        self.records: RemoteRecords | LockedKeys = self._changed_records
         self.batches = None if is_shared else self._changed_records
         if is_shared:
-            self.records = LockedRecords(self._changed_records)
+            self.records = LockedKeys(self._changed_records)
 
     @property
     def largest_group_bytes(self) -> int:

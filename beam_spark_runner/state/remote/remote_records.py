@@ -62,6 +62,20 @@ class RemoteRecords:
         """Load all that user keys have, in a few round trips; of long values, some MB."""
         self._groups.ask_values([*dict.fromkeys(user_keys)])
 
+    def ask_records(self, keys: Sequence[bytes]) -> None:
+        """Load the values of records of one user key, of long ones some MB."""
+        if not keys:
+            return
+        records = [record_of_key(key[STAGE_BYTES:]) for key in keys]
+        user_key = records[0].user_key
+        pack = self._groups.pack(user_key)
+        if pack.outlying:
+            self._groups.ask_outlying(
+                user_key + name
+                for _, name in records
+                if name not in pack.records and not self._overlay.get(_OF_KEYS + user_key + name)[0]
+            )
+
     def attempt(self, request: Callable[[], T]) -> Answer[T, Read]:
         """Execute a request on what is loaded. Its changes count only if that is enough.
 
@@ -115,9 +129,22 @@ class RemoteRecords:
         self._overlay.put(place, value)
 
     def delete_prefix(self, prefix: bytes) -> None:
-        """Remove all records whose keys begin with a prefix."""
-        for key, _ in self.scan(prefix):
-            self.delete(key)
+        """Remove all records whose keys begin with a prefix. Outlying values are not read."""
+        stage, record = prefix[:STAGE_BYTES], prefix[STAGE_BYTES:]
+        if not (record and is_of_key(record)):
+            for key, _ in self.scan(prefix):
+                self.delete(key)
+            return
+        user_key, name = record_of_key(record)
+        pack, changed = self._groups.pack(user_key), _OF_KEYS + user_key
+        found = {each for each in pack.records if each.startswith(name)}
+        if pack.outlying:
+            outlying = self._groups.outlying_names(user_key + name, user_key + name)
+            found.update(each[len(user_key) :] for each in outlying)
+        of_change = (key[len(changed) :] for key, _ in self._overlay.items(changed + name))
+        found.update(of_change)
+        for each in found:
+            self.delete(stage + RecordOfKey(user_key, each).key())
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield records whose keys begin with a prefix, in order; changes are seen."""

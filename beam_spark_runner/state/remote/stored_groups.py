@@ -31,7 +31,9 @@ LOADED_BYTES = 64 << 20
 TRIES = 5
 """How often something is read, if its version has changed meanwhile."""
 
-_PAGE = 500  # names or members that are read together
+_PAGE = 500  # names or members that are read together at first
+_LARGEST_PAGE = 8_000  # likewise later: pages become longer
+_LONGER = 4  # times
 _FIRST_VALUES = 16  # outlying values that are read together at first, whatever their sizes
 _MAX_VALUES = 2_000  # of any keys that are read together
 _VALUES_BYTES = 1 << 20  # about as many bytes of them are read together
@@ -100,6 +102,15 @@ class StoredGroups:
             size = sum(len(value or b"") for value in found) if isinstance(found, list) else 0
             count = max(1, min(_MAX_VALUES, _VALUES_BYTES * len(some) // (size + 1)))
             loaded += size
+
+    def ask_outlying(self, names: Iterable[bytes]) -> None:
+        """Load outlying records of one user key, by user key and name, up to some MB."""
+        names = list(names)
+        if not self.must_be_loaded:
+            self.load_values(names, _VALUES_AHEAD_BYTES)
+        elif names:
+            for _ in self._values(self.group_of(names[0]), iter(names)):
+                pass  # each is loaded, or missed
 
     def ask_values(self, user_keys: Sequence[bytes]) -> None:
         """Load the packs of user keys, and what they have outside of packs, up to some MB."""
@@ -175,13 +186,16 @@ class StoredGroups:
             start: The user key and the least name.
             prefix: What all of them begin with: the user key, and the beginning of the name.
         """
+        return self.with_values(self.group_of(prefix), self.outlying_names(start, prefix))
+
+    def outlying_names(self, start: bytes, prefix: bytes) -> Iterator[bytes]:
+        """Yield the user key and name of outlying records; see ``outlying_from``."""
         group, first = self.group_of(prefix), max(start, prefix)
         known = self._reads.find(self._all_names(split_user_key(prefix).user_key))
         if isinstance(known, list) and len(known) < _PAGE:
             found = [each for each in known if each is not None and each.startswith(prefix)]
-            return self.with_values(group, (each for each in found if each >= first))
-        names = self._names(group, Structure.OUTLYING, first, after(prefix))
-        return self.with_values(group, names)
+            return (each for each in found if each >= first)
+        return self._names(group, Structure.OUTLYING, first, after(prefix))
 
     def _all_names(self, user_key: bytes) -> Names:
         """Return the read of the first outlying records of a user key, normally of all."""
@@ -221,12 +235,13 @@ class StoredGroups:
 
     def _values(self, group: int, names: Iterator[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the values of outlying records; as many are read together as fit into memory."""
-        count = _FIRST_VALUES
+        count, wanted = _FIRST_VALUES, _VALUES_BYTES
         while some := list(itertools.islice(names, count)):
             (values,) = self._read([Values(group, some)])
             yield from zip(some, values, strict=True)
             size = sum(len(value) for value in values if value is not None)
-            count = max(1, min(_PAGE, _VALUES_BYTES * len(some) // (size + 1)))
+            count = max(1, min(_MAX_VALUES, wanted * len(some) // (size + 1)))
+            wanted = min(_LONGER * wanted, _VALUES_AHEAD_BYTES)
 
     def _members(
         self,
@@ -262,7 +277,8 @@ class StoredGroups:
                 last = name
             if len(page) < read.limit:
                 return
-            read = read._replace(start=last + b"\0")
+            longer = min(_LONGER * read.limit, _LARGEST_PAGE)
+            read = read._replace(start=last + b"\0", limit=longer)
             (page,) = self._read([read])
 
     def _read(self, reads: Sequence[Read]) -> list[Sequence[bytes | None]]:

@@ -238,6 +238,7 @@ class Attempt:
                 own_transform=self.pipeline.transforms.get(stage, ""),
                 ask=keyed.records.ask,
                 ask_due=None if stage == LOOKED else keyed.records.ask_values,
+                ask_records=keyed.records.ask_records,
                 batches=keyed.batches if stage == LOOKED else None,
             )
             stores.append(state)

@@ -17,7 +17,8 @@ from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.beam.embedded_stage import EmbeddedBundle, EmbeddedStage
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.harness.stored_in_flight import store_left, take_left
-from beam_spark_runner.portable.descriptor import StageDescription, describe
+from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.policy import KeyPolicy
@@ -126,7 +127,8 @@ class Looks(KeyedProcess):
 
 def due_of(time_us: int, window: Any) -> int:
     """Return when the timer of an element fires: before the end of its window."""
-    return min(time_us + 3 * SECOND_US, window.end.micros - SECOND_US)
+    due_us: int = min(time_us + 3 * SECOND_US, window.end.micros - SECOND_US)
+    return due_us
 
 
 def end_us(window: Any) -> int:

@@ -3,16 +3,15 @@
 import threading
 from pathlib import Path
 
-import pytest
-
 from beam_spark_runner.state.chain import ShardVersion
+from beam_spark_runner.state.locked_records import LockedRecords
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 
 _KEYS = [f"{number:05d}".encode() for number in range(5_000)]
 
 
-def opened(folder: Path, head: ShardVersion | None = None, *, is_shared: bool = True) -> Shard:
+def opened(folder: Path, head: ShardVersion | None = None) -> Shard:
     deltas = folder / "deltas"
     deltas.mkdir(exist_ok=True)
     return open_shard(
@@ -22,11 +21,10 @@ def opened(folder: Path, head: ShardVersion | None = None, *, is_shared: bool = 
         level=1,
         partition=2,
         head=head,
-        is_shared=is_shared,
     )
 
 
-def work(shard: Shard, prefix: bytes, errors: list[BaseException]) -> None:
+def work(shard: LockedRecords, prefix: bytes, errors: list[BaseException]) -> None:
     """Put, read, scan and delete records that nobody else uses."""
     try:
         for lap in range(3):
@@ -48,8 +46,9 @@ def test_threads_that_use_records_of_their_own_do_not_disturb_each_other(tmp_pat
     errors: list[BaseException] = []
     prefixes = (b"a", b"b", b"c")
     with opened(tmp_path) as shard:
+        records = LockedRecords(shard)
         threads = [
-            threading.Thread(target=work, args=(shard, prefix, errors)) for prefix in prefixes
+            threading.Thread(target=work, args=(records, prefix, errors)) for prefix in prefixes
         ]
         for each in threads:
             each.start()
@@ -63,17 +62,17 @@ def test_threads_that_use_records_of_their_own_do_not_disturb_each_other(tmp_pat
     assert found == {prefix + key: key * 3 for prefix in prefixes for key in left}
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_it_is_like_any_other(tmp_path: Path, is_shared: bool) -> None:
-    with opened(tmp_path, is_shared=is_shared) as shard:
-        shard.put(b"a1", b"1")
-        shard.put(b"a2", b"2")
-        shard.put(b"b1", b"3")
+def test_they_are_like_any_others(tmp_path: Path) -> None:
+    with opened(tmp_path) as shard:
+        records = LockedRecords(shard)
+        records.put(b"a1", b"1")
+        records.put(b"a2", b"2")
+        records.put(b"b1", b"3")
         assert shard.changed
-        for key, _ in shard.scan(b"a"):
-            shard.delete(key)  # what is deleted meanwhile counts
-        assert [*shard.scan(b"")] == [(b"b1", b"3")]
+        for key, _ in records.scan(b"a"):
+            records.delete(key)  # what is deleted meanwhile counts
+        assert [*records.scan(b"")] == [(b"b1", b"3")]
         head = shard.seal(ShardVersion(1, 11))
-    with opened(tmp_path, head, is_shared=is_shared) as shard:
-        assert shard.get(b"b1") == b"3"
-        assert shard.get(b"a1") is None
+    with opened(tmp_path, head) as shard:
+        assert LockedRecords(shard).get(b"b1") == b"3"
+        assert LockedRecords(shard).get(b"a1") is None

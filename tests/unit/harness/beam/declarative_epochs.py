@@ -83,6 +83,7 @@ class Epochs:
                 self._counts,
                 lists_holds=True,
                 ask=shard.records.ask,
+                ask_records=shard.records.ask_records,
                 batches=None if self._limits is None else shard.batches,
             )
             self._process(

@@ -232,6 +232,48 @@ def test_timers_of_many_keys_share_round_trips(tmp_path: Path) -> None:
     assert epochs.calls <= 40
 
 
+class ReadsAll(KeyedProcess):
+    """Fills a map with entries that do not fit into packs; 0 asks for the number of all of them."""
+
+    entries = MapState("entries", VarIntCoder(), StrUtf8Coder())
+
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        def emit(items: Any) -> None:
+            ctx.output((ctx.key, sum(1 for _ in items)))
+
+        emitted = ctx.declare("emit", emit)
+
+        def element(pair: tuple[int, int]) -> Any:
+            for number in range(pair[1]):
+                self.entries.put(number, "x" * 300)
+            return None if pair[1] else self.entries.items().then_accept(emitted)
+
+        return element
+
+
+def test_all_entries_of_many_large_maps_share_round_trips(tmp_path: Path) -> None:
+    epochs = Epochs(ReadsAll(), tmp_path, windows=FixedWindows(60))
+    keys, count = 4, 1_200
+    epochs.run([(key, count) for key in range(keys)], -1)
+    found = epochs.run([(key, 0) for key in range(keys)], -1)
+    assert sorted(found) == [(key, count) for key in range(keys)]
+    # For the packs and timers, and in turn for more names and for more values.
+    assert epochs.calls <= 16
+
+
+def test_windows_of_many_large_maps_are_dropped_in_few_round_trips(tmp_path: Path) -> None:
+    """Names are read, and no values."""
+    epochs = Epochs(ReadsAll(), tmp_path, windows=FixedWindows(60))
+    keys = 4
+    epochs.run([(key, 1_200) for key in range(keys)], -1)
+    epochs.run([], 100)
+    assert epochs.calls <= 8
+    epochs.run([], 100)
+    assert not any(
+        each for group in epochs.store.groups.values() for each in group.entries.values()
+    )
+
+
 @pytest.fixture(autouse=True)
 def _no_files_left(tmp_path: Path) -> Iterator[None]:
     yield
