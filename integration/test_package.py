@@ -137,7 +137,7 @@ def test_data_frames_run_with_the_pandas_that_pip_chooses(from_wheel: Path, tmp_
 
 
 @pytest.fixture
-def commands(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+def commands(tmp_path: Path) -> tuple[str, list[str]]:
     """README's commands of a stream: the program's, and those that create files."""
     made, program = typed_in(START.replace("/tmp/", f"{tmp_path}/"))
     first, kill, second = typed_in(KILL.replace("/tmp/", f"{tmp_path}/"))

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from tests.install.test_registration import ROOT
 
@@ -20,7 +20,7 @@ def test_targets_exist(path: Path) -> None:
     targets = set(
         re.findall(r"^([a-z0-9.-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     )
-    for words in re.findall(r"run: make (.*)", str(path.read_text())):  # type: ignore[attr-defined]
+    for words in re.findall(r"run: make (.*)", path.read_text()):
         assert {word for word in words.split() if "=" not in word} <= targets
 
 
