@@ -9,7 +9,7 @@ from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.job.files.savepoint_folder import Made, SavepointFolder
 from beam_spark_runner.job.files.shard_places import existing_storage, save, storage_at, verify
 from beam_spark_runner.options.declared import DECLARED
-from beam_spark_runner.options.savepoint_schedule import MOST_KEPT
+from beam_spark_runner.options.savepoint_schedule import MAX_KEPT
 from beam_spark_runner.options.store_settings import hdfs_settings
 from beam_spark_runner.options.values import positive, required_folder
 
@@ -47,7 +47,7 @@ def _make(given: argparse.Namespace) -> tuple[Made, Sequence[str]]:
             raise OptionsError("savepoint_keep", "has no effect without --savepoint_dir")
         path = required_folder("savepoint_path", given.savepoint_path)
         return Made(path, save(source, storage_at(path, "savepoint_path", settings))), ()
-    keep = positive("savepoint_keep", given.savepoint_keep, MOST_KEPT)
+    keep = positive("savepoint_keep", given.savepoint_keep, MAX_KEPT)
     folder = SavepointFolder(required_folder("savepoint_dir", given.savepoint_dir), settings)
     made = folder.make(source, time.time())
     return made, () if keep is None else folder.retain(keep, (), time.time())

@@ -171,8 +171,7 @@ class RunnerConfig:
         """Validate ``options`` and return them as one value.
 
         Raises:
-            OptionsError: An option is wrong, conflicts with another, or is not supported;
-                the text explains what to do.
+            OptionsError: An option is wrong, conflicts with another, or is not supported.
         """
         values, explicit = read_options(options), given_without_defaults(options)
         _refuse_unsupported(values, explicit)

@@ -7,7 +7,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.values import checkpoint_folder, positive, positive_seconds
 
 DEFAULT_KEEP = 3
-MOST_KEPT = 1_000_000
+MAX_KEPT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def savepoint_schedule(values: Any) -> SavepointSchedule | None:
     """
     folder = checkpoint_folder("savepoint_dir", getattr(values, "savepoint_dir", None))
     every = getattr(values, "savepoint_every", None)
-    keep = positive("savepoint_keep", getattr(values, "savepoint_keep", None), MOST_KEPT)
+    keep = positive("savepoint_keep", getattr(values, "savepoint_keep", None), MAX_KEPT)
     if every is None:
         for option, value in (("savepoint_dir", folder), ("savepoint_keep", keep)):
             if value is not None:

@@ -86,7 +86,7 @@ class Savepoint:
     def begin_with(self, manifest: Manifest) -> str | None:
         """Copy a savepoint, as ``copy`` does, and pin it meanwhile, so that it is not removed."""
         pin = pin_name(manifest.epoch, self.reader)
-        # Whoever may only read a savepoint is told by ``copy`` if it was removed.
+        # For those who may only read a savepoint, ``copy`` raises an error if it was removed.
         with contextlib.suppress(CheckpointStorageError):
             self.source.create(pin, b"")
         try:

@@ -21,7 +21,7 @@ _TRIES_AGAIN_AFTER_S = 60.0
 
 
 class ScheduledSavepoints:
-    """Makes a savepoint after an epoch if one is due, in a thread of its own, one at a time.
+    """Makes a savepoint after an epoch if one is due, in another thread, one at a time.
 
     Without a new epoch, there is nothing to save. A savepoint that fails is warned of, and tried
     again after a minute; the stream continues.
