@@ -1,8 +1,8 @@
 """Run Java's tests against a job server, and compare the results with the ledger.
 
 Exit status 1: something differs from ``expectations.toml``; 2: the machine lacks a program. The
-output folder has what tests print, and their results, one line of JSON each; ``--resume`` continues
-from there.
+output folder has what tests and server print, and the results, one line of JSON each. ``--resume``
+continues from there.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> int:
         if given.idle:
             url = stack.enter_context(idle_server())
         else:
-            url = given.endpoint or start_job_server()
+            url = given.endpoint or start_job_server(log=out / "server.log")
         client = stack.enter_context(client_of(url))
         suite = Suite(folder, url, client, _environment(given.environment, folder), results)
         left = [test for test in tests if test not in known]
