@@ -84,10 +84,18 @@ class StagePrograms:
             collection=self._plan.graph.pcollections[stage.input].name,
             outputs=outputs,
             local=local,
+            counted_elsewhere=None if self._counts_input(stage) else stage.input,
             window_merger=self._window_merger(stage, edge),
             batch=None if self._plan.is_streaming else _in_batch(stage, side_inputs),
             epoch=self._in_epochs(stage) if self._plan.is_streaming else None,
         )
+
+    def _counts_input(self, stage: Stage) -> bool:
+        """Whether a stage is the one that counts the elements of its input: one does."""
+        stages = self._plan.stages.values()
+        if any(stage.input in other.outputs for other in stages):
+            return False
+        return stage.id == min(other.id for other in stages if other.input == stage.input)
 
     def _window_merger(self, stage: Stage, edge: Edge) -> HelperProgram | None:
         graph = self._plan.graph

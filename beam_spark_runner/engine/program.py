@@ -172,6 +172,7 @@ class StageProgram:
         collection: the name of its input, for messages.
         outputs: for each collection that it emits, the edges by which rows leave the task.
         local: likewise, the stages of the task that get its elements.
+        counted_elsewhere: its input, if another stage counts the same elements. None: it does.
         window_merger: merges the windows of the groups that it reads, by a WindowFn of an SDK
             harness.
         batch: set if the pipeline is bounded.
@@ -185,6 +186,7 @@ class StageProgram:
     collection: str
     outputs: Mapping[PCollectionId, tuple[Edge, ...]]
     local: Mapping[PCollectionId, tuple[StageId, ...]]
+    counted_elsewhere: PCollectionId | None = None
     window_merger: HelperProgram | None = None
     batch: StageInBatch | None = None
     epoch: StageInEpochs | None = None

@@ -55,5 +55,21 @@ def figures_in(coded_infos: Iterable[bytes]) -> Figures:
     return found
 
 
+def without_counts_of(collection: str, coded_infos: Iterable[bytes]) -> list[bytes]:
+    """Return serialised MonitoringInfos without those of the elements of a collection."""
+    return [coded for coded in coded_infos if not _counts(collection, coded)]
+
+
+def _counts(collection: str, coded: bytes) -> bool:
+    try:
+        info = metrics_pb2.MonitoringInfo.FromString(coded)
+    except DecodeError:  # ``monitoring.merge`` warns of it
+        return False
+    return (
+        info.urn in (monitoring_infos.ELEMENT_COUNT_URN, _SAMPLED_SIZE)
+        and info.labels.get(monitoring_infos.PCOLLECTION_LABEL) == collection
+    )
+
+
 def _add(counts: dict[str, int], key: str, number: int) -> None:
     counts[key] = counts.get(key, 0) + number

@@ -18,6 +18,7 @@ from beam_spark_runner.engine.stages.operator import Operator
 from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.siblings import StagesOfTask
 from beam_spark_runner.harness.bundle import Bundle
+from beam_spark_runner.portable.step_figures import without_counts_of
 
 Push = Callable[[list[Any], list[WindowedValue]], None]
 
@@ -122,11 +123,15 @@ class Stage:
             self._outputs.write()
         for gate in self._gates:
             gate.report(self.outcome)
-        return [*infos, *self.outcome.monitoring_infos]
+        return self._counted([*infos, *self.outcome.monitoring_infos])
 
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``. Threads: any."""
-        return self._operator.progress()
+        return self._counted(self._operator.progress())
+
+    def _counted(self, infos: Sequence[bytes]) -> Sequence[bytes]:
+        elsewhere = self.program.counted_elsewhere
+        return infos if elsewhere is None else without_counts_of(elsewhere, infos)
 
     @property
     def bundle(self) -> Bundle | None:
