@@ -51,6 +51,7 @@ with beam.Pipeline(options=PipelineOptions(sys.argv[1:])) as pipeline:
 EXTRAS = {
     "connect": "pyspark.sql.connect.session",
     "kafka": "beam_spark_runner.transforms.kafka, confluent_kafka",
+    "page": "jinja2, starlette, uvicorn",
     "redis": "redis, hiredis",
     "s3": "apache_beam.io.aws.s3filesystem, boto3",
 }
