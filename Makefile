@@ -143,7 +143,7 @@ package-test: ## Build the distributions; install them in bare environments, wit
 	$(PYTEST) $(PACKAGE)
 
 # What a user has who installs everything that needs no compiler.
-EXTRAS = connect,kafka,redis,s3
+EXTRAS = connect,kafka,page,redis,s3
 VENV_EXTRAS = .venv-extras
 $(VENV_EXTRAS)/.ready: setup.cfg build_support/backend.py
 	$(PYTHON) -m venv --clear $(@D)

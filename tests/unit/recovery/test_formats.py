@@ -23,7 +23,8 @@ def test_migrations_lead_from_each_format_to_the_newest(kind: str) -> None:
 
 def test_the_page_lists_the_formats() -> None:
     text = (ROOT / "docs" / "checkpoints.md").read_text()
-    table = text.partition("<!-- beam_spark_runner/recovery/formats.py -->")[2]
+    after = text.partition("| files | format | read as well |\n")[2]
+    table = after.partition("\n\n")[0]
     rows = re.findall(r"^\|[^|]*\| (\d+) \| (\d+)(?: to (\d+))? \|$", table, re.MULTILINE)
     listed = [
         (*range(int(first), int(last or first) + 1), int(newest)) for newest, first, last in rows
