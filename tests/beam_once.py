@@ -8,6 +8,7 @@ that Beam gives: ``tests/test_beam_once.py``.
 
 import copy
 import os
+import shutil
 import types
 import weakref
 from collections.abc import Callable
@@ -16,21 +17,19 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import core, userstate
 
-WINDOW = {"COLUMNS": "80", "LINES": "24"}
-"""What argparse takes without a terminal, too, but asks for at each argument that is declared."""
-
 _Arguments = tuple[list[str], list[Any]]
 _Specs = tuple[set[Any], set[Any]]
 
 
 def remember() -> None:
     """From now on, ask Beam once. May be called again."""
-    os.environ.update(WINDOW)
+    shutil.get_terminal_size = _size_of_terminal
     PipelineOptions.view_as = _view_as
     core.get_function_args_defaults = _arguments_of
     userstate.get_dofn_specs = _specs_of
 
 
+_SIZE = shutil.get_terminal_size()
 _made_view = PipelineOptions.view_as
 _asked_arguments: Callable[[Any], _Arguments] = core.get_function_args_defaults
 _asked_specs: Callable[[Any], _Specs] = userstate.get_dofn_specs
@@ -41,6 +40,11 @@ _arguments: weakref.WeakKeyDictionary[Any, dict[bool, tuple[Any, _Arguments]]] =
     weakref.WeakKeyDictionary()
 )
 _specs: weakref.WeakKeyDictionary[type, _Specs] = weakref.WeakKeyDictionary()
+
+
+def _size_of_terminal(fallback: tuple[int, int] = (80, 24)) -> os.terminal_size:
+    """Return what it was: argparse asks at each argument that is declared."""
+    return _SIZE
 
 
 def _view_as(self: Any, cls: Any) -> Any:
