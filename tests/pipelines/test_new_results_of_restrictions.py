@@ -27,17 +27,21 @@ class Count(beam.DoFn):  # type: ignore[misc]
         name, count = element
         restriction = tracker.current_restriction()
         for start in range(restriction.start, count, _CHUNK):
-            end = min(start + _CHUNK, count)
-            if not tracker.try_claim(end - 1):
+            numbers = range(start, min(start + _CHUNK, count))
+            # One by one: a split may have left the first of them to this bundle.
+            claimed = [*itertools.takewhile(tracker.try_claim, numbers)]
+            if not claimed:
                 return
-            values = [(name, [number]) for number in range(start, end)]
-            times_us = range(start * 1_000_000, end * 1_000_000, 1_000_000)
+            values = [(name, [number]) for number in claimed]
+            times_us = [number * 1_000_000 for number in claimed]
             windowed = [*map(create, values, times_us, itertools.repeat(_WINDOWS))]
             if self.send_new_results is None:
                 yield from windowed
             else:
                 self.send_new_results(values, windowed)
             yield beam.pvalue.TaggedOutput("chunks", start)
+            if len(claimed) < len(numbers):
+                return
 
 
 def counted(p: beam.Pipeline) -> Any:

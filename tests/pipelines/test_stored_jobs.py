@@ -71,9 +71,10 @@ def test_a_job_that_is_suspended_is_continued(tmp_path: Path, obstacle: Obstacle
         assert again.submitted == job.submitted
         assert names_in(tmp_path) == [f"000000000001-{job.job_id}.ended"]
         assert states_of(again) == [*states_of(job), "STOPPED", "STARTING", "RUNNING", "DONE"]
-        (said,) = again.record.messages.log.events()
-        assert said.message_id == "2.1"
-        assert said.message_text == "start 2 of the job continues after 3 of 4 Spark jobs"
+        # On a busy machine, there may be warnings, too.
+        messages = {each.message_text: each for each in again.record.messages.log.events()}
+        continues = messages["start 2 of the job continues after 3 of 4 Spark jobs"]
+        assert continues.message_id.startswith("2.")
 
 
 def test_how_a_job_has_ended_is_known_later(tmp_path: Path, obstacle: Obstacle) -> None:
