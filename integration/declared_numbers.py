@@ -9,7 +9,6 @@ from beam_spark_runner.transforms import (
     EventTimer,
     KeyedProcess,
     MapState,
-    ValueState,
 )
 from integration.left_reads import leave_reads
 
@@ -23,7 +22,7 @@ class KnowsNumbers(KeyedProcess):
     """Passes the numbers of a key and window on, each once, and adds a zero when the window ends.
 
     What comes twice, or has not come when the window ends, makes another number. The numbers are
-    looked up in a map, and their count is a state of its own.
+    looked up in a map, and then their count in another one.
 
     Args:
         left: The folder in which tasks note how many records they continue, which another epoch has
@@ -32,7 +31,7 @@ class KnowsNumbers(KeyedProcess):
     """
 
     known = MapState("known", VarIntCoder(), StrUtf8Coder())
-    count = ValueState("count", VarIntCoder())
+    count = MapState("count", VarIntCoder(), StrUtf8Coder())
     end = EventTimer("end")
 
     def __init__(self, left: str = "") -> None:
@@ -45,16 +44,17 @@ class KnowsNumbers(KeyedProcess):
             leave_reads(self._left)
 
     def declare_process(self, ctx: DeclarationContext) -> Any:
-        def keep(count: int | None) -> Any:
-            self.count.write((count or 0) + 1)
+        def keep(count: str | None) -> Any:
+            following = f"{int(count or 0) + 1:0{self._length}}"
+            self.count.put(0, following)
             self.end.set(ctx.window.max_timestamp())
-            return self.known.put(ctx.value, f"{(count or 0) + 1:0{self._length}}")
+            return self.known.put(ctx.value, following)
 
         store = ctx.declare("store", keep)
         emit = ctx.declare("emit", lambda _: ctx.output((ctx.key, ctx.value)))
         is_new = ctx.declare("is new", lambda known: not known)
         first = ctx.declare(
-            "first", lambda _: self.count.read().then_compose(store).then_accept(emit)
+            "first", lambda _: self.count.get(0).then_compose(store).then_accept(emit)
         )
 
         def tell(_: object) -> Any:
@@ -69,8 +69,8 @@ class KnowsNumbers(KeyedProcess):
     def declare_on_event_time(self, ctx: DeclarationContext) -> Any:
         counted = ctx.declare_variable(VarIntCoder(), "counted", lambda: 0)
 
-        def read_all(count: int | None) -> Any:
-            counted.set(count or 0)
+        def read_all(count: str | None) -> Any:
+            counted.set(int(count or 0))
             return self.known.items()
 
         look = ctx.declare("look", read_all)
@@ -80,7 +80,7 @@ class KnowsNumbers(KeyedProcess):
                 (ctx.key, 0 if _is_complete(counted.get(), items) else _WRONG)
             ),
         )
-        return lambda _: self.count.read().then_compose(look).then_accept(check)
+        return lambda _: self.count.get(0).then_compose(look).then_accept(check)
 
 
 def _is_complete(count: int, items: Any) -> bool:

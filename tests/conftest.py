@@ -78,6 +78,14 @@ def in_state_store(
         yield
 
 
+@pytest.fixture
+def no_state_store_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of pipelines without a state store: ``--in-state-store`` is not for them."""
+    from beam_spark_runner.options import config, state_store_options
+
+    monkeypatch.setattr(config, "state_store", state_store_options.state_store)
+
+
 @pytest.fixture(scope="session")
 def spark_session(on_spark: "SparkSession") -> "SparkSession":
     """The same. In ``tests/pipelines`` it stands for this process."""

@@ -6,6 +6,7 @@ Each pack of them is one pipeline.
 import dataclasses
 import operator
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from beam_spark_runner.engine.stages import opening
 from tests.declared_packs import check, in_batch, in_epochs
 from tests.declared_pipelines import draw_pack
 from tests.declared_programs import OPERATIONS
 from tests.harvest import harvest, harvest_on
 from tests.spark.random_streams.references import prism
+from tests.state_store.servers import redis_server
 
 PACK = 10
 PACKS = [1, pytest.param(20, marks=[pytest.mark.rare, pytest.mark.timeout(1200)])]
@@ -46,6 +49,29 @@ def test_like_the_model_and_beams_runner(spark_session: Any, packs: int) -> None
         check(harvest_on("FnApiRunner", in_batch(recipes)), recipes)
 
     compare()
+    print(f"{PACK * len(emitted)} pipelines, {sum(emitted)} elements")
+    assert sum(emitted) > 50 * packs
+
+
+@pytest.mark.parametrize("packs", PACKS)
+def test_like_the_model_while_reads_are_left(
+    spark_session: Any, packs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are in a state store, and each epoch leaves what it can for the next one."""
+    monkeypatch.setattr(
+        opening, "_leaves_after_us", lambda context: None if context.task.epoch.drains else 0
+    )
+    emitted: list[int] = []
+    with redis_server(tmp_path) as server:
+        flags = ("--streaming", f"--state_store={server.url}", "--unaligned_state_requests")
+
+        @drawing(packs)
+        @given(seed=st.integers(0, 1 << 32))
+        def compare(seed: int) -> None:
+            recipes = draw_pack(random.Random(seed), PACK)
+            emitted.append(check(harvest(spark_session, in_epochs(recipes), *flags), recipes))
+
+        compare()
     print(f"{PACK * len(emitted)} pipelines, {sum(emitted)} elements")
     assert sum(emitted) > 50 * packs
 

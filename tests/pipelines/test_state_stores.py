@@ -226,6 +226,7 @@ def test_another_number_of_partitions(
     assert server.client().keys("*") == []
 
 
+@pytest.mark.usefixtures("no_state_store_by_default")
 @pytest.mark.parametrize("partitions", [(2, 2, 2, 2), (2, 3, 1, 4)])
 def test_keys_enter_the_state_store_and_leave_it(
     partitions: tuple[int, ...],
@@ -265,6 +266,7 @@ def namespaces(server: RedisServer) -> set[str]:
     }
 
 
+@pytest.mark.usefixtures("no_state_store_by_default")
 def test_what_is_refused(server: RedisServer, spark_session: Any, tmp_path: Path) -> None:
     def stop() -> None:
         raise ValueError("stop")

@@ -148,6 +148,7 @@ class WithFlags(SparkPortableRunner):
         return self._runner.run_portable_pipeline(copy.deepcopy(pipeline), options)
 
 
+@pytest.mark.usefixtures("no_state_store_by_default")
 def test_the_next_run_may_have_no_state_store(
     server: RedisServer,
     spark_session: Any,
@@ -281,6 +282,7 @@ def test_another_version_must_declare_what_is_stored(
     assert {key for key, _, _ in found} == {f"{key}" for key in range(KEYS)}
 
 
+@pytest.mark.usefixtures("no_state_store_by_default")
 def test_without_a_store_it_is_refused(spark_session: Any) -> None:
     with pytest.raises(Exception, match="no effect without a --state_store"):
         harvest(spark_session, new_ids, FLAG)
