@@ -6,6 +6,7 @@ invalid Unicode (a lone surrogate, as in names of files), or very long text. Not
 
 import contextlib
 import reprlib
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,11 @@ def message_of(error: BaseException, limit: int = MAX_CHARACTERS) -> str:
         return message
     arguments = ", ".join(map(text_of, _arguments(error)))
     return valid_text(f"<its __str__ raises; arguments: ({arguments})>")
+
+
+def whole_message_of(error: BaseException) -> str:
+    """Return ``message_of(error)`` without a limit, to search in it."""
+    return message_of(error, sys.maxsize)
 
 
 def texts_in(error: BaseException) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.rendering import whole_message_of
 from beam_spark_runner.driving.cluster import (
     Cluster,
     Failures,
@@ -188,7 +189,7 @@ class SegmentJobs:
         if self._last is None:
             return segment_title(self._plan, segment)
         if self._last.in_one_task:
-            number = level_in(str(error))
+            number = level_in(whole_message_of(error))
             levels = segment.levels
             if number is not None:
                 levels = (levels[number - segment.first_level],)

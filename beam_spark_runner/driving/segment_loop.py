@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from beam_spark_runner.core.errors import LostRowsError, SparkJobError
 from beam_spark_runner.core.ids import SegmentId, TransformId
+from beam_spark_runner.core.rendering import whole_message_of
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.output_rows import OutputRows
@@ -247,7 +248,7 @@ class _PlanRun:
         try:
             verdict = run.run()
         except Exception as error:
-            lost = LostRowsError.found_in(str(error))
+            lost = LostRowsError.found_in(whole_message_of(error))
             if isinstance(error, LostRowsError):
                 lost = error
             self._forget_own(segment, run, () if lost is None else (lost.run,))

@@ -12,6 +12,7 @@ from beam_spark_runner.core.errors import (
     StuckBundleError,
 )
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.core.rendering import whole_message_of
 from beam_spark_runner.driving.cluster import Failures
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
 from beam_spark_runner.driving.segment_store import CommittedByOtherError
@@ -80,7 +81,7 @@ def attempt(this: Attempt) -> segments.Event:
     except AmbiguousRowsError as error:
         verdict = error.verdict
     except Exception as error:
-        lost = LostRowsError.found_in(str(error))
+        lost = LostRowsError.found_in(whole_message_of(error))
         if lost is None:
             return _after_exception(this, error)
         this.check_cancelled()
@@ -127,7 +128,7 @@ def can_be_read(
     except RunnerError:
         raise
     except Exception as error:
-        if LostRowsError.found_in(str(error)) is None:
+        if LostRowsError.found_in(whole_message_of(error)) is None:
             _raise_unless_lost(error, cluster, check_cancelled, blamed_for)
         else:
             check_cancelled()
@@ -151,7 +152,7 @@ def _raise_unless_lost(
         reason_for: see there.
     """
     check_cancelled()
-    text = str(error)
+    text = whole_message_of(error)
     if found := StuckBundleError.found_in(text) or OutputStorageError.found_in(text):
         raise found from error
     if not cluster.machines_were_lost(error):

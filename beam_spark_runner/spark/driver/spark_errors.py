@@ -8,6 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.java_errors import text_of_error
 
 _FINAL = (
     (r"No space left on device", "a disk is full: Spark's local directory, or the temp folder"),
@@ -71,7 +72,7 @@ def machines_were_lost(error: BaseException) -> bool:
 
     Errors of user code are not among these: tasks report them.
     """
-    text = str(error)
+    text = text_of_error(error)
     if _STAGE_WAS_GIVEN_UP.search(text) is not None:
         return True
     if any(re.search(pattern, text) for pattern, _ in _FINAL):
@@ -105,7 +106,7 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
 
 def reason_of(error: BaseException) -> str:
     """Return one line for users: Spark's message, after its meaning if that is known."""
-    text = str(error)
+    text = text_of_error(error)
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return f"Spark's JVM has ended, or does not answer ({_line(text)})"
     crash = _CRASH.search(text)
@@ -127,7 +128,7 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
     Spark numbers the stages of a job in the order in which they depend on each
     other. None: unknown, as on Spark Connect.
     """
-    found = re.search(r"[Tt]ask \S+ in stage (\d+)\.", str(error))
+    found = re.search(r"[Tt]ask \S+ in stage (\d+)\.", text_of_error(error))
     if found is None:
         return None
     with contextlib.suppress(Exception):

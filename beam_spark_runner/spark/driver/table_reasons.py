@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from beam_spark_runner.spark.driver.spark_errors import reason_of
+from beam_spark_runner.spark.java_errors import text_of_error
 
 _MISSING_FORMAT = re.compile(
     r"DATA_SOURCE_NOT_FOUND|[Ff]ailed to find (the )?data source|MISSING_KAFKA"
@@ -54,22 +55,22 @@ _EXISTS_WITHOUT_SCHEMA = re.compile(r"UNABLE_TO_INFER_SCHEMA|Unable to infer sch
 
 def is_about_connection(error: BaseException) -> bool:
     """Whether a database cannot be reached, or does not let us in."""
-    return _NO_CONNECTION.search(str(error)) is not None
+    return _NO_CONNECTION.search(text_of_error(error)) is not None
 
 
 def says_it_exists(error: BaseException) -> bool:
     """Whether a path exists, and only has no files yet from which to infer a schema."""
-    return _EXISTS_WITHOUT_SCHEMA.search(str(error)) is not None
+    return _EXISTS_WITHOUT_SCHEMA.search(text_of_error(error)) is not None
 
 
 def is_about_nothing_there(error: BaseException) -> bool:
     """Whether Spark says that a table or path does not exist."""
-    return _NO_TABLE.search(str(error)) is not None
+    return _NO_TABLE.search(text_of_error(error)) is not None
 
 
 def lacks_connector(error: BaseException) -> bool:
     """Whether Spark says that it has no connector or driver for a data source."""
-    text = str(error)
+    text = text_of_error(error)
     return bool(_MISSING_FORMAT.search(text) or _MISSING_DRIVER.search(text))
 
 
@@ -82,7 +83,7 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
         options: the options of the data source.
         version: the version of Spark.
     """
-    text = str(error)
+    text = text_of_error(error)
     if _MISSING_DRIVER.search(text):
         url = options.get("url", "")
         kind = url.removeprefix("jdbc:").partition(":")[0]

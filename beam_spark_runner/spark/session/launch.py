@@ -23,6 +23,7 @@ from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.private_folder import private_folder
 from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.java_errors import text_of_error
 from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
 from beam_spark_runner.spark.session.class_archive import flags_with_archive
 from beam_spark_runner.spark.session.jvm_process import end_jvm, start_jvm
@@ -363,7 +364,7 @@ def without_token(url: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of_error(error).splitlines() if line.strip()]
     # A Py4J error's first line only says that a call failed; the Java exception follows it.
     java = [line for line in lines if line.startswith(("java.", "org.apache."))]
     return (java or lines or [type(error).__name__])[0]

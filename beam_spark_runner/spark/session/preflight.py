@@ -18,6 +18,7 @@ import pyarrow as pa
 from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.core.version import VERSION
+from beam_spark_runner.spark.java_errors import text_of_error
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.python_archive import pack_environment
 from beam_spark_runner.storage.urls import is_url
@@ -123,7 +124,7 @@ def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Install
             frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
             return sorted({Installed(*row) for row in frame.collect()}, key=lambda one: one.host)
         except Exception as error:
-            problem = _what_spark_says(str(error))
+            problem = _what_spark_says(text_of_error(error))
             if problem is None:
                 raise
             raise ExecutorMismatchError(problem, _INSTALL) from error

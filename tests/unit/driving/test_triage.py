@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from beam_spark_runner.core.errors import (
     BundleFailedError,
@@ -199,3 +201,13 @@ def test_rows_of_a_job_that_was_cancelled_are_not_looked_for(error: Exception) -
 def test_a_commit_of_another_start_is_no_failure_of_the_segment() -> None:
     with pytest.raises(CommittedByOtherError):
         run(CommittedByOtherError())
+
+
+def test_an_error_of_java_without_its_jvm_is_an_error_of_spark() -> None:
+    gone = ConnectionRefusedError(111, "refused")
+    client = SimpleNamespace(send_command=lambda _: fail(gone))
+    java: Any = SimpleNamespace(
+        _gateway_client=client, _target_id="o1", toString=lambda: fail(gone)
+    )
+    with pytest.raises(SparkJobError, match="Spark's JVM has ended"):
+        run(Py4JJavaError("An error occurred while calling o1.collect", java))
