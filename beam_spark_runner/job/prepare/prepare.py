@@ -1,5 +1,6 @@
 """Prepares a job from a pipeline and its options, and runs nothing. START READING HERE."""
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -71,12 +72,14 @@ class PreparedJob:
     def for_start(self, number: int) -> "PreparedJob":
         """Return the job for another start, of which tasks and harnesses know nothing yet.
 
+        Nor has any process: a killed start of a copy of the job may have left its folder.
+
         Args:
             number: The number of the start; that of the first one is 1.
         """
         if number == 1:
             return self
-        job_id = f"{self.job_id}-{number}"
+        job_id = f"{self.job_id}-{number}-{secrets.token_hex(3)}"
         harnesses = self.harnesses
         if harnesses is not None:
             harnesses = replace(harnesses, job_id=job_id)

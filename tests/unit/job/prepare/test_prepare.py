@@ -171,3 +171,11 @@ def test_key_coders_of_a_pipeline_that_was_built_here_are_checked(
     monkeypatch.setattr(PointCoder, "is_deterministic", lambda _: False)
     with pytest.raises(InvalidPipelineError, match="not deterministic"):
         prepared(second, was_built_here=True)
+
+
+def test_each_start_of_a_job_has_an_id_that_no_other_has() -> None:
+    job = _prepared_with(keyed)
+    assert job.for_start(1) is job
+    # A copy of a server's folder has the same jobs and starts.
+    ids = {job.for_start(number).job_id for number in (2, 2, 3)}
+    assert sorted(id_.rpartition("-")[0] for id_ in ids) == ["job-2", "job-2", "job-3"]
