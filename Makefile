@@ -47,6 +47,14 @@ test harness-tests spark-tests random-pipelines random-streams integration integ
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
+# The parser of diagrams in the documentation. Without Node.js, their test is skipped.
+MERMAID = $(VENV)/mermaid/.ready
+$(MERMAID): $(READY) build_support/mermaid/package.json build_support/mermaid/parse.mjs
+	mkdir -p $(@D)
+	cp build_support/mermaid/* $(@D)
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D); fi
+	touch $@
+
 # Two at a time, in this order: beside tests that compute there are others that wait, until the end.
 PARTS_OF_TEST = lint other-tests harness-tests pipeline-tests quick-on-spark quick-in-process
 test: $(READY) ## Lint, type check, all tests except rare ones and integration, Beam's quick suites
@@ -55,14 +63,6 @@ test: $(READY) ## Lint, type check, all tests except rare ones and integration, 
 # Most of them compute: a process for each core.
 other-tests: $(READY) $(SPARK_CLASSES) $(MERMAID)
 	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare and not in_process'
-
-# The parser of diagrams in the documentation. Without Node.js, their test is skipped.
-MERMAID = $(VENV)/mermaid/.ready
-$(MERMAID): $(READY) build_support/mermaid/package.json build_support/mermaid/parse.mjs
-	mkdir -p $(@D)
-	cp build_support/mermaid/* $(@D)
-	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D); fi
-	touch $@
 
 diagrams: $(READY) ## Write the diagrams of the documentation that come from code
 	$(BIN)/python -m tests.diagrams
@@ -130,7 +130,7 @@ $(ACTIONLINT): $(READY_PACKAGE)
 	GOBIN=$(abspath $(@D)) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 package: $(READY_PACKAGE) ## Build the wheel and the source distribution of a release, in dist
-	rm -rf dist build
+	rm -rf dist build/lib build/bdist.*
 	$(VENV_PACKAGE)/bin/python -m build
 	$(VENV_PACKAGE)/bin/twine check --strict dist/beam_spark_runner-*
 	$(VENV_PACKAGE)/bin/check-wheel-contents dist

@@ -29,6 +29,7 @@ def remember() -> None:
     userstate.get_dofn_specs = _specs_of
 
 
+_subclasses = PipelineOptions.__subclasses__
 _SIZE = shutil.get_terminal_size()
 _made_view = PipelineOptions.view_as
 _asked_arguments: Callable[[Any], _Arguments] = core.get_function_args_defaults
@@ -52,9 +53,13 @@ def _view_as(self: Any, cls: Any) -> Any:
     if self._flags is None or cls.__init__ is not PipelineOptions.__init__:
         return _made_view(self, cls)
     parsed = _views.setdefault(cls, {})
-    flags = tuple(self._flags)
+    # This package leaves out the options that a program declares itself.
+    declared = (
+        f"{each.__module__}.{each.__qualname__}" for each in PipelineOptions.__subclasses__()
+    )
+    flags = (*self._flags, "among", *declared)
     if flags not in parsed:
-        parsed[flags] = cls(list(flags))._visible_options
+        parsed[flags] = cls([*self._flags])._visible_options
     visible = parsed[flags]
     for name, value in vars(visible).items():
         if name not in self._all_options:

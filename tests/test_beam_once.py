@@ -1,6 +1,7 @@
 """What tests remember of Beam's answers is what Beam answers."""
 
 import functools
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.timeutil import TimeDomain
 
+from beam_spark_runner.options.declared import SparkPortableRunnerOptions
 from tests import beam_once
 
 STATE = userstate.ReadModifyWriteStateSpec("state", VarIntCoder())
@@ -57,8 +59,15 @@ FLAGS: tuple[list[str], ...] = (
 )
 
 
+KINDS = [
+    kind
+    for kind in PipelineOptions.__subclasses__()
+    if kind.__module__.startswith(("apache_beam.options.", "beam_spark_runner."))
+]
+
+
 @pytest.mark.parametrize("flags", FLAGS)
-@pytest.mark.parametrize("kind", PipelineOptions.__subclasses__(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_views(kind: Any, flags: list[str]) -> None:
     for _ in range(2):
         expected = beam_once._made_view(PipelineOptions(flags, job_name="given"), kind)
@@ -66,6 +75,27 @@ def test_views(kind: Any, flags: list[str]) -> None:
         assert type(found) is type(expected)
         assert found._visible_option_list() == expected._visible_option_list()
         assert found._all_options == expected._all_options
+
+
+def test_a_view_depends_on_the_options_that_a_program_declares() -> None:
+    def visible() -> list[str]:
+        options = PipelineOptions(["--unknown=2"])
+        names: list[str] = beam_once._view_as(
+            options, SparkPortableRunnerOptions
+        )._visible_option_list()
+        return names
+
+    assert "savepoint_every" in visible()
+
+    class Own(PipelineOptions):  # type: ignore[misc]
+        @classmethod
+        def _add_argparse_args(cls, parser: Any) -> None:
+            parser.add_argument("--savepoint_every")
+
+    assert "savepoint_every" not in visible()
+    del Own
+    gc.collect()
+    assert "savepoint_every" in visible()
 
 
 def test_views_share_what_is_set_with_their_options_only() -> None:

@@ -33,7 +33,7 @@ class EpochHistory:
 
     Example:
         >>> history = EpochHistory()
-        >>> history.note(EpochStatus(epoch=7, parts_us=MappingProxyType({EpochPart.COMMIT: 20})))
+        >>> history.note(EpochStatus(epoch=7, parts_us={EpochPart.COMMIT: 20}))
         >>> history.latest()
         (PastEpoch(epoch=7, clock_us=0, parts_us=(0, 0, 0, 20)),)
     """

@@ -55,9 +55,9 @@ def figures_in(coded_infos: Iterable[bytes]) -> Figures:
     return found
 
 
-def without_counts_of(collection: str, coded_infos: Iterable[bytes]) -> list[bytes]:
+def without_counts_of(collection: str, coded_infos: Iterable[bytes]) -> tuple[bytes, ...]:
     """Return serialised MonitoringInfos without those of the elements of a collection."""
-    return [coded for coded in coded_infos if not _counts(collection, coded)]
+    return tuple(coded for coded in coded_infos if not _counts(collection, coded))
 
 
 def _counts(collection: str, coded: bytes) -> bool:
