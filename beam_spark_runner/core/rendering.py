@@ -6,7 +6,6 @@ invalid Unicode (a lone surrogate, as in names of files), or very long text. Not
 
 import contextlib
 import reprlib
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import TracebackType
 MAX_CHARACTERS = 1 << 16
 """The limit of a message. Of a longer one, the beginning and the end are shown."""
 MAX_TRACEBACK_LENGTH = 1 << 18
+_NO_LIMIT = 1 << 62
 _MAX_SHORT_TEXT_LENGTH = 1_000
 _MAX_LINE_LENGTH = 300
 
@@ -64,7 +64,7 @@ def message_of(error: BaseException, limit: int = MAX_CHARACTERS) -> str:
 
 def whole_message_of(error: BaseException) -> str:
     """Return ``message_of(error)`` without a limit, to search in it."""
-    return message_of(error, sys.maxsize)
+    return message_of(error, _NO_LIMIT)
 
 
 def texts_in(error: BaseException) -> list[str]:

@@ -93,7 +93,8 @@ class StagePrograms:
     def _counts_input(self, stage: Stage) -> bool:
         """Whether a stage is the one that counts the elements of its input: one does."""
         stages = self._plan.stages.values()
-        if any(stage.input in other.outputs for other in stages):
+        # A stage without transforms emits what it reads.
+        if any(stage.input in other.outputs for other in stages if other.transforms):
             return False
         return stage.id == min(other.id for other in stages if other.input == stage.input)
 

@@ -121,6 +121,8 @@ def _waits_for_executors(facts: JobFacts) -> Sentence | None:
             waits_since_s = facts.entered_s
         else:
             return None
+    if waits_since_s is not None and facts.tasks_seen_s is not None:
+        waits_since_s = max(waits_since_s, facts.tasks_seen_s)
     if waits_since_s is None or facts.now_s - waits_since_s < _NO_TASK_AFTER_S:
         return None
     for_s = duration(int(facts.now_s - waits_since_s))

@@ -63,7 +63,8 @@ class JobFacts:
             newest last.
         read: The number of elements that sources have emitted.
         busy_cores: How many cores the code of steps has kept busy since the previous look.
-        has_tasks: Whether a task of the job has reported progress lately. None: not known.
+        has_tasks: Whether a task of the running Spark job has reported. None: not known.
+        tasks_seen_s: When tasks have last reported, Unix time. None: never.
         messages: Its latest messages, the newest last.
         error: Why it has failed. "": it has not.
         plan_text: The plan as text. "": not known.
@@ -91,6 +92,7 @@ class JobFacts:
     read: int = 0
     busy_cores: float = 0.0
     has_tasks: bool | None = None
+    tasks_seen_s: float | None = None
     messages: tuple[MessageLine, ...] = ()
     error: str = ""
     plan_text: str = ""

@@ -136,7 +136,7 @@ class RunnerConfig:
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     savepoint_schedule: SavepointSchedule | None = None  # --savepoint_every. None: makes none
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
-    restart: Restart = "auto"
+    restart: Restart | Literal["continue"] = "auto"  # "continue": a stream of a job server
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
     # --unaligned_splittable_timers and --timer_fire_batch_size. None: all due timers fire

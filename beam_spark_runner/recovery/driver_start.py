@@ -10,12 +10,14 @@ from beam_spark_runner.recovery.commit import (
     check_fence,
     claim,
     commit,
+    highest_fence,
     last_owner,
     newest,
     superseded,
 )
 from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.manifest import (
+    FencedError,
     IncompatibleCheckpointError,
     Manifest,
     decode,
@@ -52,7 +54,8 @@ class Checkpoints:
     Attributes:
         storage: The storage of manifests, and of the files that they name.
         lineage: The lineage of the pipeline.
-        restart: "resume": an epoch must have been committed; "fresh": none must; "auto": either.
+        restart: "resume": an epoch must have been committed; "fresh": none must; "auto": either;
+            "continue": the owner must have committed one, and nobody else may have started since.
         key_groups: The number of key groups.
         after_tasks_finish: Whether epochs are committed after some tasks have finished.
         tasks_sync: Whether tasks make their files durable; else, the driver does when it commits.
@@ -342,7 +345,10 @@ class DriverStart:
                 f"an earlier run has committed {found[-1].epoch} epochs in --checkpoint_dir; "
                 "remove the folder, or use another one",
             )
-        if not found and (savepoint := checkpoints.savepoint()) is not None:
+        continues = checkpoints.restart == "continue"
+        if found and continues and not is_mine:
+            raise FencedError(0, highest_fence(self._storage))
+        if not found and not continues and (savepoint := checkpoints.savepoint()) is not None:
             found = newest(savepoint.source, self._form)
             if not found:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
@@ -351,7 +357,7 @@ class DriverStart:
                 raise OptionsError(
                     "savepoint_path", f"the file {missing} of the savepoint is missing"
                 )
-        if not found and checkpoints.restart == "resume":
+        if not found and checkpoints.restart in ("resume", "continue"):
             raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
 
     def _check(self, found: Manifest) -> None:

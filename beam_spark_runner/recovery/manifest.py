@@ -46,7 +46,7 @@ class FencedError(RunnerError):
     """Another driver has taken the pipeline over, or its checkpoint was removed.
 
     Args:
-        fence: The fence of this driver.
+        fence: The fence of this driver. 0: it has not claimed one.
         newer: The highest fence; less than ``fence`` if the files were removed.
     """
 
@@ -60,6 +60,11 @@ class FencedError(RunnerError):
             return (
                 "the files of this pipeline's checkpoint were removed while it ran; it has "
                 "stopped, and can only be started from the beginning"
+            )
+        if not self.fence:
+            return (
+                "another program has taken over this pipeline's checkpoint (with start number "
+                f"{self.newer}); this program does not start"
             )
         return (
             "another program has taken over this pipeline's checkpoint (with start number "

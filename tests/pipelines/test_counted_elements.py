@@ -22,6 +22,9 @@ def build(p: beam.Pipeline) -> None:
         lambda group, rates: group[0] + len(rates), beam.pvalue.AsList(rates)
     )
     both = (looked, keys) | beam.Flatten()
+    joined = pairs | "joined" >> beam.GroupByKey()
+    both | "beside" >> beam.Map(lambda size, groups: len(groups), beam.pvalue.AsList(joined))
+    joined | "and read" >> beam.Map(str)
     both | "spread" >> beam.Reshuffle() | "last" >> beam.Map(str)
     both | "sum" >> beam.CombineGlobally(sum)
 
@@ -41,6 +44,6 @@ def test_elements_are_counted_once(
     found = {names[collection]: count for collection, count in counts.items()}
     expected = {
         **{"pair": 12, "GroupByKey": 4, "size": 4, "look up": 4, "with keys": 4},
-        **{"Flatten": 8, "last": 8},
+        **{"Flatten": 8, "last": 8, "joined": 4, "and read": 4},
     }
     assert {name: found.get(name) for name in expected} == expected

@@ -4,7 +4,7 @@ import dataclasses
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.portability.api import beam_job_api_pb2
@@ -30,9 +30,11 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.portable.step_figures import Figures, figures_in
+from beam_spark_runner.spark.session.launch import without_token
 
 MAX_MESSAGES = 1_000
 """The latest messages that are shown; a download has all that are kept."""
+SAMPLE_EVERY_S = 5.0
 _SAMPLES = 60
 _IDLE_AFTER_S = 10.0  # tasks report each second how long steps have worked
 _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM, READ_TABLE)
@@ -41,9 +43,11 @@ _LEVELS = {
     beam_job_api_pb2.JobMessage.JOB_MESSAGE_WARNING: WARNING,
     beam_job_api_pb2.JobMessage.JOB_MESSAGE_BASIC: INFO,
 }
-# Spark hides the same, by its spark.redaction.regex.
-_SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
-_HIDDEN = ("store_settings", "job_server_access", "state_store")
+# Spark hides what its spark.redaction.regex finds in a setting or in its value.
+_SECRET = re.compile(
+    r"secret|password|token|(access|account|encryption)[.]?key|credential", re.IGNORECASE
+)
+_HIDDEN = ("store_settings", "job_server_access", "state_store", "environment_overrides")
 _DEFAULTS = RunnerConfig()
 
 
@@ -66,16 +70,14 @@ class Gatherer:
         self._shares: Mapping[str, float] = {}
         self._busy_cores, self._shared_s = 0.0, time.monotonic()
         self._samples: tuple[float, ...] = ()
+        self._next_sample_s = 0.0
+        self._tasks_seen_s: float | None = None
 
     def gather(self, shown: ShownJob, spark_url: str | None) -> JobFacts:
         """Return what is known of the job now."""
-        states = tuple((each.state, each.at_s) for each in shown.record.states.events())
         messages = lines_of(shown.record, MAX_MESSAGES)
         common = dataclasses.replace(
-            self._last or JobFacts(job_id=shown.job_id, name=shown.name),
-            state=states[-1][0],
-            states=states,
-            now_s=time.time(),
+            self.states_only(shown),
             messages=messages,
             error=_error_in(messages),
             spark_url=spark_url,
@@ -85,25 +87,34 @@ class Gatherer:
         self._job = None if common.has_ended else job
         return self._last
 
+    def states_only(self, shown: ShownJob) -> JobFacts:
+        """Return the last facts of the job with its present states."""
+        states = tuple((each.state, each.at_s) for each in shown.record.states.events())
+        last = self._last or JobFacts(job_id=shown.job_id, name=shown.name)
+        return dataclasses.replace(last, state=states[-1][0], states=states, now_s=time.time())
+
     def _of_running(self, common: JobFacts, job: Job) -> JobFacts:
         if not self._graph.nodes:
             self._describe(job)
-        infos = job.tally.committed if job.plan.is_streaming else job.attempted()
-        figures = figures_in(infos)
+        figures = figures_in(_infos_of(job, common))
         now_s = time.monotonic()
         self._rates.note(figures.elements, now_s)
-        rates = self._rates.per_second(now_s)
+        rates = {} if common.has_ended else self._rates.per_second(now_s)
         read = sum(figures.elements.get(id_, 0) for id_ in self._sources)
         if not common.has_ended:
             self._sample(sum(rates.get(id_, 0.0) for id_ in self._sources))
             self._share(figures.busy_ms, now_s)
+        else:
+            self._shares = {}
+        if job.live.has_any():
+            self._tasks_seen_s = common.now_s
         age_s, status = job.watch.commit_age_s(), job.watch.status
         return dataclasses.replace(
             common,
             is_streaming=job.plan.is_streaming,
             interval_us=round(job.config.batch_interval_s * 1e6),
             graph=self._graph,
-            figures=self._of_steps(job, figures, rates),
+            figures=self._of_steps(job, _infos_of(job, common), figures, rates),
             collections=figures.elements,
             rates=rates,
             segments=len(job.plan.segments),
@@ -116,7 +127,8 @@ class Gatherer:
             read_per_second=self._samples,
             read=read,
             busy_cores=self._busy_cores,
-            has_tasks=None if job.config.backchannel == "off" else job.live.has_any(),
+            has_tasks=job.live.has_any() if job.live.can_be_reported else None,
+            tasks_seen_s=self._tasks_seen_s,
             plan_text=self._plan_text,
             options=options_of(job.config),
         )
@@ -137,7 +149,10 @@ class Gatherer:
         self._sources = frozenset(str(id_) for each in sources for id_ in each.outputs.values())
 
     def _sample(self, per_second: float) -> None:
-        self._samples = (*self._samples, per_second)[-_SAMPLES:]
+        """Note the throughput, unless it was just noted: viewers make the page look more often."""
+        if (now_s := time.monotonic()) >= self._next_sample_s:
+            self._next_sample_s = now_s + SAMPLE_EVERY_S
+            self._samples = (*self._samples, per_second)[-_SAMPLES:]
 
     def _share(self, busy_ms: Mapping[str, int], now_s: float) -> None:
         """Divide the time since the previous look among the steps; while there is none, keep it."""
@@ -154,9 +169,9 @@ class Gatherer:
             self._busy_cores = 0.0
 
     def _of_steps(
-        self, job: Job, figures: Figures, rates: Mapping[str, float]
+        self, job: Job, infos: Sequence[bytes], figures: Figures, rates: Mapping[str, float]
     ) -> Mapping[str, StepFigures]:
-        metrics = _metrics_of(job)
+        metrics = _metrics_in(infos, job)
         taken: dict[str, set[str]] = {}
         for edge in self._graph.edges:
             if edge.kind.value != "side input":
@@ -197,7 +212,11 @@ def options_of(config: RunnerConfig) -> tuple[tuple[str, str], ...]:
         if each.name in _HIDDEN or value == getattr(_DEFAULTS, each.name):
             continue
         if each.name == "spark_conf":
-            found += [(key, "…" if _SECRET.search(key) else text) for key, text in value]
+            found += [
+                (key, "…" if _SECRET.search(f"{key} {text}") else text) for key, text in value
+            ]
+        elif each.name == "spark_master_url":
+            found.append((each.name, without_token(value)))
         else:
             found.append((each.name, str(value)))
     return tuple(found)
@@ -211,9 +230,14 @@ def _error_in(messages: tuple[MessageLine, ...]) -> str:
     return ""
 
 
-def _metrics_of(job: Job) -> Mapping[str, list[tuple[str, str]]]:
+def _infos_of(job: Job, common: JobFacts) -> Sequence[bytes]:
+    """Return what counts; while a bounded job runs, also what its tasks have just done."""
+    is_certain = job.plan.is_streaming or common.state == job_facts.DONE
+    return tuple(job.tally.committed if is_certain else job.attempted())
+
+
+def _metrics_in(infos: Sequence[bytes], job: Job) -> Mapping[str, list[tuple[str, str]]]:
     """Return the users' metrics of each step, as text."""
-    infos = job.tally.committed if job.plan.is_streaming else job.attempted()
     found: dict[str, list[tuple[str, str]]] = {}
     for group, results in to_metric_results(infos, step_names=job.step_names).query().items():
         for result in results:

@@ -31,6 +31,7 @@ class ObservedJobs:
         self._lock = threading.Lock()
         self._gatherers: dict[str, Gatherer] = {}
         self._facts: dict[str, tuple[float, JobFacts]] = {}  # with the time at which they are old
+        self._failed: set[str] = set()  # jobs of which not all can be shown, for one warning each
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="beam-page-looks", daemon=True)
 
@@ -51,6 +52,7 @@ class ObservedJobs:
             for forgotten in self._gatherers.keys() - by_id.keys():
                 del self._gatherers[forgotten]
                 self._facts.pop(forgotten, None)
+                self._failed.discard(forgotten)
             return [self._of(job_id, by_id) for job_id in reversed([*by_id])]
 
     def one(self, job_id: str) -> JobFacts | None:
@@ -76,7 +78,13 @@ class ObservedJobs:
         if facts is not None and now_s < old_at_s and facts.state == shown.record.state:
             return facts
         gatherer = self._gatherers.setdefault(job_id, Gatherer())
-        facts = gatherer.gather(shown, self._jobs.spark_url())
+        try:
+            facts = gatherer.gather(shown, self._jobs.spark_url())
+        except Exception:  # of the page itself: neither the job nor the other jobs depend on it
+            if job_id not in self._failed:
+                _LOGGER.warning("the job page cannot show all of %s", job_id, exc_info=True)
+            self._failed.add(job_id)
+            facts = gatherer.states_only(shown)
         # The last facts of a job that has ended stay true once the job itself is gone.
         stays = facts.has_ended and shown.job is None
         self._facts[job_id] = (float("inf") if stays else now_s + FRESH_S, facts)

@@ -11,13 +11,13 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
+
+from starlette.requests import cookie_parser
 
 from beam_spark_runner.options.server_access import is_loopback
 
 _NONCE_BYTES = 16
-_BEARER = "Bearer "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,10 @@ class PageAccess:
 
     def viewer(self, cookie: str, authorization: str) -> Viewer:
         """Return who sends a request with these headers; "": it has none."""
-        if authorization.startswith(_BEARER):
-            shown = authorization.removeprefix(_BEARER)
-            return Viewer(nonce="", may_see=self.is_token(shown), is_program=self.needs_token)
+        scheme, _, shown = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            may_see = not self.needs_token or self.is_token(shown)
+            return Viewer(nonce="", may_see=may_see, is_program=self.needs_token)
         nonce = self._nonce_in(cookie)
         return Viewer(nonce=nonce, may_see=bool(nonce) or not self.needs_token)
 
@@ -102,14 +103,14 @@ class PageAccess:
 
     def is_own_origin(self, origin: str, host: str) -> bool:
         """Whether a request comes from the page itself. "": the browser does not say it."""
-        return not origin or urlsplit(origin).netloc == host
+        try:
+            return not origin or urlsplit(origin).netloc == host
+        except ValueError:
+            return False
 
     def _nonce_in(self, header: str) -> str:
-        try:
-            found = SimpleCookie(header).get(self.cookie_name)
-        except CookieError:
-            return ""
-        nonce, _, signature = ("" if found is None else found.value).partition(".")
+        # Browsers send the cookies of all ports of a host, which need not be well-formed.
+        nonce, _, signature = cookie_parser(header).get(self.cookie_name, "").partition(".")
         expected = self._signed("cookie", nonce)
         is_signed = hmac.compare_digest(signature.encode(), expected.encode())
         return nonce if nonce and is_signed else ""

@@ -1,5 +1,6 @@
 """The routes of the page."""
 
+import asyncio
 import functools
 import json
 import logging
@@ -33,6 +34,7 @@ from beam_spark_runner.job.page.observed_jobs import ObservedJobs
 from beam_spark_runner.job.page.openapi import openapi
 from beam_spark_runner.job.page.page_access import PageAccess, Viewer
 from beam_spark_runner.job.page.page_guard import Guard, set_cookie
+from beam_spark_runner.job.page.page_protocol import SILENT_FOR_S
 from beam_spark_runner.job.page.page_query import PageQuery
 from beam_spark_runner.job.page.shown_job import ShownJob
 from beam_spark_runner.job.page.step_view import drawn_graph
@@ -41,6 +43,7 @@ _LOGGER = logging.getLogger(__name__)
 _MAX_BODY = 64 << 10
 _MAX_RENDERED = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_STYLED = '<?xml-stylesheet type="text/css" href="/static/page.css"?>'
 _FORM_TOKEN = "form-token-of-the-viewer"
 ACTIONS = ("cancel", "drain", "savepoint")
 
@@ -237,7 +240,7 @@ class PageApp:
         svg = drawn_graph(facts, query).replace(
             "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1
         )
-        return Response(svg, media_type="image/svg+xml")
+        return Response(_STYLED + svg, media_type="image/svg+xml")
 
     def _openapi(self, request: Request) -> Response:
         return JSONResponse(openapi(VERSION))
@@ -294,13 +297,20 @@ def _same(known: Sequence[object], of: Sequence[object]) -> bool:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request; "": it is larger than any form of the page."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_BODY:
-            return b""
-    return body
+    """Return the body of a request; "": it is larger than any form of the page, or slower."""
+
+    async def read() -> bytes:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _MAX_BODY:
+                return b""
+        return body
+
+    try:
+        return await asyncio.wait_for(read(), SILENT_FOR_S)
+    except asyncio.TimeoutError:
+        return b""
 
 
 async def _form(request: Request) -> dict[str, str]:

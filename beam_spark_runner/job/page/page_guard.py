@@ -1,6 +1,6 @@
 """Stands in front of all routes: host, token, cookie, and the headers of answers."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -61,7 +61,7 @@ class Guard:
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if (shown := dict(given).get("token")) is not None and access.needs_token:
             others = [pair for pair in given if pair[0] != "token"]
-            place = quote(path) + (f"?{urlencode(others)}" if others else "")
+            place = _place(path, others)
             if access.is_token(shown):
                 return self.with_cookie(RedirectResponse(place, 303))
             return RedirectResponse("/login", 303)
@@ -73,12 +73,17 @@ class Guard:
             )
             answer.headers["www-authenticate"] = "Bearer"
             return answer
-        return RedirectResponse(f"/login?{urlencode({'next': path})}", 303)
+        return RedirectResponse(f"/login?{urlencode({'next': _place(path, given)})}", 303)
 
     def with_cookie(self, answer: Response) -> Response:
         """Give a browser a cookie, for it has shown the token, or none is needed."""
         _, value = self._access.new_cookie()
         return set_cookie(answer, self._access, value, is_secure=self._is_secure)
+
+
+def _place(path: str, query: Sequence[tuple[str, str]]) -> str:
+    """Return an address of this page: one slash, since two begin the name of a host."""
+    return f"/{quote(path).lstrip('/')}" + (f"?{urlencode(query)}" if query else "")
 
 
 def set_cookie(answer: Response, access: PageAccess, value: str, *, is_secure: bool) -> Response:

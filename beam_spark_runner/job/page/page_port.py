@@ -11,12 +11,12 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.page.observed_jobs import ObservedJobs
 from beam_spark_runner.job.page.page_access import PageAccess
 from beam_spark_runner.job.page.page_app import PageApp
+from beam_spark_runner.job.page.page_protocol import PageProtocol
 from beam_spark_runner.job.page.shown_job import ShownJobs
 from beam_spark_runner.options.page_address import PageAddress
 from beam_spark_runner.options.server_access import ServerAccess
 
 _BACKLOG = 128
-_MAX_CONNECTIONS = 512
 _ENDS_WITHIN_S = 5.0
 
 
@@ -65,9 +65,8 @@ class PagePort:
                 proxy_headers=False,
                 lifespan="off",
                 ws="none",
-                http="h11",
+                http=PageProtocol,
                 loop="asyncio",
-                limit_concurrency=_MAX_CONNECTIONS,
                 timeout_keep_alive=10,
                 timeout_graceful_shutdown=1,
                 ssl_certfile=access.cert,

@@ -6,6 +6,10 @@ from urllib.parse import quote, urlencode
 
 from beam_spark_runner.observing.message_lines import LEVELS
 
+_MAX_PATH = 1_000
+_MAX_UNFOLDED = 50
+"""Each link of a page repeats them."""
+
 EVERYTHING = "*"
 """In place of paths to unfold: all composites."""
 
@@ -33,10 +37,11 @@ class PageQuery:
         """Read a query string; what is unknown in it is left out."""
         by_name = dict(given)
         level = by_name.get("level", "")
+        opened = (value for name, value in given if name == "open" and len(value) <= _MAX_PATH)
         return cls(
             job_id=job_id,
-            step=by_name.get("step", ""),
-            unfolded=tuple(dict.fromkeys(value for name, value in given if name == "open")),
+            step=by_name.get("step", "")[:_MAX_PATH],
+            unfolded=tuple(dict.fromkeys(opened))[:_MAX_UNFOLDED],
             level=level if level in LEVELS else "",
             find=by_name.get("find", "")[:200],
         )

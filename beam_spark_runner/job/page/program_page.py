@@ -5,15 +5,17 @@ import secrets
 import threading
 from collections.abc import Sequence
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, RunnerError
 from beam_spark_runner.job.page.page_port import PagePort
 from beam_spark_runner.job.page.shown_job import ShownJob
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.watching.program_start import script_name
 from beam_spark_runner.options.page_address import PageAddress
+from beam_spark_runner.options.values import required_folder
 
 MAX_ENDED = 200
-"""The most ended jobs that the page shows; the oldest are dropped."""
+MAX_BYTES_OF_ENDED = 64 << 20
+"""The most ended jobs that the page shows, and the size of their messages; the oldest go first."""
 _TOKEN_BYTES = 16
 
 _pages: dict[PageAddress, "ProgramPage"] = {}
@@ -79,7 +81,7 @@ class ProgramPage:
             # It waits for the end of the job, which a browser need not do.
             cancel=lambda: threading.Thread(target=job.cancel, daemon=True).start(),
             drain=job.drain,
-            save=job.save,
+            save=lambda path: job.save(required_folder(SAVEPOINT_ARGUMENT, path)),
         )
         with self._lock:
             self._jobs[job.job_id] = shown
@@ -96,9 +98,13 @@ class ProgramPage:
                     self._jobs[job_id] = dataclasses.replace(
                         each, job=None, cancel=_nothing, drain=_nothing, save=_no_savepoint
                     )
-            ended = [id_ for id_, each in self._jobs.items() if each.job is None]
-            for job_id in ended[: max(0, len(ended) - MAX_ENDED)]:
-                del self._jobs[job_id]
+            ended = [each for each in self._jobs.values() if each.job is None]
+            size = sum(each.record.events.size_bytes for each in ended)
+            for number, each in enumerate(ended):
+                if len(ended) - number <= MAX_ENDED and size <= MAX_BYTES_OF_ENDED:
+                    break
+                size -= each.record.events.size_bytes
+                del self._jobs[each.job_id]
             return list(self._jobs.values())
 
     def spark_url(self) -> str | None:

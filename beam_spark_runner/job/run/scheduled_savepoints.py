@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.savepoint_folder import SavepointFolder
@@ -64,9 +64,11 @@ class ScheduledSavepoints:
     def _save(self) -> None:
         try:
             self._save_if_due()
-        except RunnerError as error:
+        except Exception as error:  # the stream does not depend on it
             self._due_s = self._now_s() + min(_TRIES_AGAIN_AFTER_S, self._schedule.every_s)
-            self._messages.warn(f"a savepoint by --savepoint_every was not made: {error}")
+            self._messages.warn(
+                f"a savepoint by --savepoint_every was not made: {message_of(error)}"
+            )
         finally:
             self._is_busy.clear()
 

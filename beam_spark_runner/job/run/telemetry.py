@@ -36,6 +36,9 @@ class LiveTasks:
     It includes the residuals that the last epoch of a streaming pipeline has stored.
 
     Threads: any.
+
+    Attributes:
+        can_be_reported: Whether tasks can reach this program before they end.
     """
 
     def __init__(self) -> None:
@@ -43,6 +46,7 @@ class LiveTasks:
         self._runs: set[int] = set()
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
         self._stored: Mapping[TransformId, Deferrals] = {}
+        self.can_be_reported = True
 
     def begin(self, run: int, *, is_additional: bool = False) -> None:
         """Drop the progress of earlier Spark jobs, unless the last one still runs.
@@ -229,6 +233,7 @@ def listen(
         has_harnesses=prepared.harnesses is not None,
     )
     if telemetry.route.address is None and telemetry.route.folder is None:
+        live.can_be_reported = False
         for step in prepared.plan.graph.transforms.values():
             if step.finalizes_bundles:
                 messages.warn(

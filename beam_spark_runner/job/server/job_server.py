@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -141,7 +140,10 @@ class JobServer:
         return [] if self._jobs is None else self._jobs.measured()
 
     def _states(self) -> Mapping[str, int]:
-        return Counter() if self._jobs is None else states_of(self._jobs.all())
+        # Jobs that are about to be found would look as if they had just failed, or ended.
+        if self._jobs is None or not self._jobs.has_resumed:
+            return {}
+        return states_of(self._jobs.all())
 
     def _close_ports(self) -> None:
         if self._metrics is not None:

@@ -80,6 +80,7 @@ class Jobs:
         self._queue = JobQueue(config.max_concurrent_jobs, self._run, self._has_ended)
         self._ended: deque[ServedJob] = deque()  # in the order of their ends
         self._is_ending = False
+        self.has_resumed = False  # read by other threads
         self._lock = threading.Lock()
 
     def resume(self) -> None:
@@ -91,27 +92,24 @@ class Jobs:
         waiting = []
         for found in () if self._stored is None else self._stored.found():
             submitted = found.submitted
-            job = ServedJob(
-                found.stored.job_id,
-                submitted,
-                place=found.stored,
-                is_stored=True,
-            )
+            job = ServedJob(found.stored.job_id, submitted, place=found.stored, is_stored=True)
             answer: Future[str] = Future()
             answer.set_result(job.job_id)
-            with self._lock:
-                self._jobs[job.job_id] = job
-                self._runs[submitted.preparation_id] = answer
             if found.ended is not None:
                 job.show_end(found.ended)
+            else:
+                job.wait_in_queue()
+                waiting.append(job)
+            with self._lock:  # now that it has a state, which others ask for
+                self._jobs[job.job_id] = job
+                self._runs[submitted.preparation_id] = answer
+                if found.ended is None:
+                    self._found[job.job_id] = found
+            if found.ended is not None:
                 self._has_ended(job)
-                continue
-            job.wait_in_queue()
-            with self._lock:
-                self._found[job.job_id] = found
-            waiting.append(job)
         suspects = {id_ for id_, found in self._found.items() if found.is_suspect}
         self._queue.add(waiting, suspects)
+        self.has_resumed = True
 
     def prepare(self, request: beam_job_api_pb2.PrepareJobRequest) -> str:
         """Store a pipeline; return the id of the preparation, which is its staging token, too.

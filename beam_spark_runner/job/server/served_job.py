@@ -269,8 +269,7 @@ class ServedJob:
 
     def drop(self) -> None:
         """End the job, which was cancelled before it began."""
-        if self._ending is not None and self._ending.cancel():
-            self._ending.remove()
+        self.drop_what_stays()
         self.record.end(PipelineState.CANCELLED)
         self._forget()
 
@@ -329,9 +328,10 @@ class ServedJob:
         """
         self.preparing.wait()
         with self._lock:
-            if self._prepared is None:  # it has ended
-                return
-            self._check_streams("draining")
+            if self._prepared is not None:
+                self._check_streams("draining")
+            elif not (self.stays and self._is_streaming):
+                return  # it has ended, and not on this server only
             if self._ending is not None:
                 self._ending.stored.note_drain()
             self.control.drain()

@@ -88,7 +88,7 @@ class ServedRecovery(JobRecovery):
             return None
         if outcome.error is not None:
             # Without a start, the job has found no Spark at all.
-            if self.start is not None and self._has_lost_spark():
+            if self.start is not None and not is_fenced and self._has_lost_spark():
                 self.starts_again = True
                 self.why = "the Spark application has ended, and another one is started"
                 self._rest()

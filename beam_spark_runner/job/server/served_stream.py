@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_start import BatchStart, Outlast
 from beam_spark_runner.recovery.commit import last_owner
 from beam_spark_runner.recovery.stream_start import DRAINS, StreamStart, has_committed
+from beam_spark_runner.scheduling.patience import outlasting
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class ServedStreamRecovery(ServedRecovery):
         self._config = config
         self._last_epoch: int | None = None
         self._has_worked = False
+        self._has_noted_work = self._commit_is_due = False  # in the folder of the job
 
     @override
     def _new_start(self, plan: Plan, session: Session, tag: str, outlast: Outlast) -> BatchStart:
@@ -98,13 +101,16 @@ class ServedStreamRecovery(ServedRecovery):
         is_first = epoch is not None and self._last_epoch is None
         if epoch is not None:
             self._last_epoch = epoch
-        if self._has_worked and not is_first:
+        if self._has_noted_work and not (is_first or self._commit_is_due):
             return
+        self._commit_is_due = self._commit_is_due or is_first
         try:
-            if is_first:
+            if self._commit_is_due:
                 start.note_commit()
+                self._commit_is_due = False
             start.note_work()
-        except CheckpointStorageError as error:
+            self._has_noted_work = True
+        except CheckpointStorageError as error:  # the next epoch tries again
             _LOGGER.warning("that a stream works could not be stored: %s", error)
         if not self._has_worked:
             self._has_worked = True
@@ -203,6 +209,9 @@ def for_start(prepared: PreparedJob, ending: Ending, control: JobControl) -> Pre
     """
     number = ending.begin(control.pause)
     prepared = prepared.for_start(number)
-    if number > 1 and prepared.plan.is_streaming and has_committed(ending.stored.folder.storage):
-        return replace(prepared, config=replace(prepared.config, restart="resume"))
+    if number == 1 or not prepared.plan.is_streaming:
+        return prepared
+    storage = ending.stored.folder.storage
+    if outlasting(lambda: has_committed(storage), time.monotonic, _LOGGER.warning, control.pause):
+        return replace(prepared, config=replace(prepared.config, restart="continue"))
     return prepared

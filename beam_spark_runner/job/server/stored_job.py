@@ -12,6 +12,7 @@ from beam_spark_runner.job.event_store.event_files import last_start
 from beam_spark_runner.job.event_store.job_event_store import JobEventStore, open_event_store
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.job.files.job_folder import JobFolderAt
+from beam_spark_runner.job.files.shard_places import owner_of
 from beam_spark_runner.job.prepare.continued_streams import default_checkpoint
 from beam_spark_runner.job.server.job_forms import (
     EndedJob,
@@ -28,8 +29,9 @@ from beam_spark_runner.options.server_options import (
 )
 from beam_spark_runner.recovery.batch_manifest import commit_in
 from beam_spark_runner.recovery.batch_start import MAX_STARTS, deaths_without_progress
-from beam_spark_runner.recovery.commit import highest_fence
+from beam_spark_runner.recovery.commit import highest_fence, last_owner
 from beam_spark_runner.recovery.manifest import CorruptManifestError, FencedError
+from beam_spark_runner.recovery.savepoint_copy import pins
 from beam_spark_runner.recovery.stream_start import DRAINS
 from beam_spark_runner.storage.folder import Folder
 from beam_spark_runner.storage.folder_at import folder_at
@@ -184,20 +186,28 @@ class StoredJob:
         with self._logging_errors():
             self.folder.storage.remove()
             if state != PipelineState.FAILED:
-                self._checkpoint.remove()
+                self._remove_checkpoint()
             self._storage.delete([*self._tries(), f"{self._name}.files"])
             self._storage.delete([f"{self._name}.job"])
 
     def forget(self) -> None:
         """Remove the end of a job that has ended long ago. Errors are logged."""
         with self._logging_errors():
-            self._checkpoint.remove()
+            self._remove_checkpoint()
             self._storage.delete([f"{self._name}.ended"])
 
-    @property
-    def _checkpoint(self) -> CheckpointStorage:
+    def _remove_checkpoint(self) -> None:
+        """Remove the checkpoint that the server has chosen, unless others use it by now."""
         place = default_checkpoint(self.location)
-        return CheckpointStorage(folder_at(place), place)
+        checkpoint = CheckpointStorage(folder_at(place), place)
+        if not checkpoint.exists():
+            return
+        if last_owner(checkpoint) not in (None, owner_of(self.location)):
+            _LOGGER.warning("%s stays: another job or program has continued from it", place)
+        elif pins(checkpoint.names()):
+            _LOGGER.warning("%s stays: a pipeline begins with it as with a savepoint", place)
+        else:
+            checkpoint.remove()
 
     def has_commits(self) -> bool:
         """Whether a Spark job of it was committed, whose rows would be lost with the job."""

@@ -30,6 +30,7 @@ def start(
     tasks_sync: bool = True,
     savepoint: Files | None = None,
     namespaces: Namespaces | None = None,
+    owner: bytes = b"",
 ) -> DriverStart:
     """Start a driver of a pipeline with one step."""
     checkpoints = Checkpoints(
@@ -39,6 +40,7 @@ def start(
         key_groups=128,
         tasks_sync=tasks_sync,
         namespaces=namespaces,
+        owner=owner,
         savepoint=lambda: Savepoint(unchecked, savepoint, files) if savepoint is not None else None,
     )
     return DriverStart(checkpoints, VERSION, partitions)

@@ -147,6 +147,25 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
 
 
+def test_a_stream_of_a_server_does_not_begin_again_with_its_savepoint() -> None:
+    saved, files = Files(), Files()
+    commit(start(saved), saved)
+    assert start(Files(), "resume", savepoint=saved).manifest.epoch == 1
+    with pytest.raises(OptionsError, match="nothing has been committed"):
+        start(files, "continue", savepoint=saved, owner=b"job")
+    assert not files.files
+
+
+def test_a_stream_of_a_server_does_not_take_back_what_others_have_continued() -> None:
+    files = Files()
+    commit(start(files, owner=b"job"), files)
+    assert start(files, "continue", owner=b"job").manifest.fence == 2
+    other = start(files)
+    with pytest.raises(FencedError, match=r"with start number 3\); this program does not start"):
+        start(files, "continue", owner=b"job")
+    commit(other, files)  # it is not fenced off
+
+
 def test_what_contradicts_this_version_is_refused() -> None:
     files = Files()
     commit(start(files, partitions=2), files)

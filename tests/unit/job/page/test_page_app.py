@@ -125,6 +125,18 @@ def test_the_token_in_the_address_becomes_a_cookie() -> None:
     assert with_token.get("/jobs/7").status_code == 200
 
 
+def test_no_token_leads_to_another_site() -> None:
+    answer = client(token=TOKEN).get(
+        f"{HOST}//evil.example/x?token={TOKEN}", follow_redirects=False
+    )
+    assert answer.headers["location"] == "/evil.example/x"
+
+
+def test_the_form_leads_to_what_was_asked_for() -> None:
+    answer = client(token=TOKEN).get("/jobs/7?step=Sum", follow_redirects=False)
+    assert answer.headers["location"] == "/login?next=%2Fjobs%2F7%3Fstep%3DSum"
+
+
 def test_a_wrong_token_in_the_address() -> None:
     with_token = client(token=TOKEN)
     assert with_token.get("/?token=wrong", follow_redirects=False).headers["location"] == "/login"

@@ -1,5 +1,6 @@
 """The port at which the page is served."""
 
+import contextlib
 import socket
 import threading
 import urllib.request
@@ -10,6 +11,7 @@ import pytest
 import trustme
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.page import page_protocol
 from beam_spark_runner.job.page.page_port import PagePort
 from beam_spark_runner.job.page.shown_job import ShownJob
 from beam_spark_runner.options.page_address import PageAddress
@@ -41,6 +43,29 @@ def test_it_serves_until_it_is_closed() -> None:
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(port.url, timeout=30)
     assert threading.active_count() <= before + 1  # a thread of the pool may be about to end
+
+
+def test_silent_connections_and_too_many_of_them_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_protocol, "SILENT_FOR_S", 0.2)
+    monkeypatch.setattr(page_protocol, "MAX_CONNECTIONS", 2)
+    port = PagePort(PageAddress(0), Shown(), "Jobs", None)
+    address = ("127.0.0.1", int(port.url.rpartition(":")[2].strip("/")))
+    try:
+        with contextlib.ExitStack() as sockets:
+            silent = [
+                sockets.enter_context(socket.create_connection(address, timeout=30))
+                for _ in range(3)
+            ]
+            silent[0].sendall(b"GET / HTTP/1.1\r\nHost: 127")
+            for each in silent:
+                with contextlib.suppress(ConnectionResetError):
+                    assert each.recv(1) == b""
+        with urllib.request.urlopen(f"{port.url}jobs/7", timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        port.close()
 
 
 def test_a_port_that_is_taken() -> None:
