@@ -308,6 +308,7 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Beam's suites alone; hours.
 # Prometheus's tool, from the source of a Go module: `go install` refuses modules with replacements.
 PROMTOOL = $(abspath $(VENV))/bin/promtool
 $(PROMTOOL):
+	@command -v go >/dev/null || { echo "alerts-test needs Go 1.22 or newer: there is no go" >&2; exit 2; }
 	cd "$$(go mod download -json github.com/prometheus/prometheus@v0.54.1 | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')" \
 		&& go build -o $@ ./cmd/promtool
 

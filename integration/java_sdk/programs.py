@@ -58,6 +58,7 @@ def jars(folder: Path) -> Path:
     pom = _FOLDER / "pom.xml"
     ready = folder / ".ready"
     if not ready.exists() or ready.stat().st_mtime < pom.stat().st_mtime:
+        shutil.rmtree(folder, ignore_errors=True)  # jars of another version
         done = subprocess.run(
             [
                 *("mvn", "--quiet", "--batch-mode", "--file", pom, "dependency:copy-dependencies"),

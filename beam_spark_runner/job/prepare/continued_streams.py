@@ -5,7 +5,9 @@ from dataclasses import replace
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.storage.urls import is_url
 
 
 def is_continued_stream(pipeline: beam_runner_api_pb2.Pipeline, config: RunnerConfig) -> bool:
@@ -39,10 +41,20 @@ def for_server(
         pipeline: The proto that the client has submitted.
         config: The client's options.
         folder: The path or URL of the job's folder there.
+
+    Raises:
+        OptionsError: The checkpoint would be in a store that is reached in another way than that of
+            the savepoint.
     """
     config = replace(config, server_folder=folder)
     if config.checkpoint_dir is not None or not is_continued_stream(pipeline, config):
         return config
+    if config.store_settings and is_url(config.savepoint_path or ""):
+        raise OptionsError(
+            "checkpoint_dir",
+            "must be named, too, if options say how the store of --savepoint_path is reached: the "
+            "job server reaches its own --jobs_dir in another way",
+        )
     # The client's settings of stores are those of its own folders.
     return replace(config, checkpoint_dir=default_checkpoint(folder), store_settings=())
 

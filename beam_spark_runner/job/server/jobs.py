@@ -146,6 +146,7 @@ class Jobs:
         continues = config.recovers_batch or is_continued_stream(request.pipeline, config)
         if self._stored is not None and continues:
             place = self._stored.new()
+            for_server(request.pipeline, config, place.location)  # raises now
         return Preparation.of(request, given, place, self._config.max_artifact_bytes)
 
     def drop_abandoned(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Events
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 
+from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.prepare.continued_streams import (
     for_server,
     has_servers_checkpoint,
@@ -62,3 +63,14 @@ def test_where_epochs_are() -> None:
     assert servers.store_settings == ()  # those of the client's own stores
     assert has_servers_checkpoint(servers)
     assert for_server(proto_of(bounded), NONE, "/jobs/0123").checkpoint_dir is None
+
+
+def test_a_savepoint_in_a_store_of_the_clients_needs_a_checkpoint_there() -> None:
+    pipeline = proto_of(unbounded)
+    config = replace(NONE, store_settings=(("key", "secret"),), savepoint_path="s3://other/saved")
+    with pytest.raises(OptionsError, match="--checkpoint_dir: must be named, too"):
+        for_server(pipeline, config, "/jobs/0123")
+    same = for_server(pipeline, replace(config, store_settings=()), "/jobs/0123")
+    assert has_servers_checkpoint(same)
+    own = for_server(pipeline, replace(config, checkpoint_dir="s3://other/own"), "/jobs/0123")
+    assert own.store_settings == config.store_settings
