@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from apache_beam.io import iobase
+from apache_beam.io import iobase, textio
 from apache_beam.io.filebasedsource import _ReadRange
 from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
@@ -96,7 +96,10 @@ class RangesLoop:
 
     def _groups(self, element: Any) -> Iterator[list[Any]] | None:
         metadata, offsets = element
-        bundles = [*self._fn._source_from_file(metadata.path).split(float("inf"))]
+        source = self._fn._source_from_file(metadata.path)
+        if type(source) is not textio._TextSource:
+            return None  # before it is split: that may look at the file
+        bundles = [*source.split(float("inf"))]
         if not bundles:
             return iter(())
         groups = groups_of_lines(bundles[0].source, offsets.new_tracker())
