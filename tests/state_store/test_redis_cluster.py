@@ -1,7 +1,6 @@
 """Keys in a Redis Cluster whose slots move."""
 
 import contextlib
-import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from beam_spark_runner.state_store import main
 from tests.examples import examples
 from tests.state_store.clusters import Cluster, redis_cluster
+from tests.state_store.random_walks import walk_until
 from tests.unit.state.test_keyed_shards import KEY_GROUPS, Walk, make_small
 
 pytestmark = pytest.mark.slow
@@ -80,18 +80,17 @@ def test_records_are_what_a_dict_would_be(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_small(monkeypatch)
-    seen: Counter[str] = Counter()
-    for _ in range(examples(20)):
-        seed = random.randrange(1 << 32)
+
+    def run(seed: int) -> "Counter[str]":
         walk = ClusterWalk(seed, tmp_path, cluster)
         try:
             walk.run(60)
-        except BaseException as error:
-            raise AssertionError(f"seed {seed}") from error
         finally:
             cluster.finish_moving()
-        seen += walk.seen
-    assert {"write", "read", "seal", "resume", "lose", "harm", "moved"} <= seen.keys()
+        return walk.seen
+
+    wanted = frozenset({"write", "read", "seal", "resume", "lose", "harm", "moved"})
+    walk_until(wanted, examples(20), run)
 
 
 def test_a_chunk_is_whole_or_not_at_all_while_its_slot_moves(cluster: Cluster) -> None:

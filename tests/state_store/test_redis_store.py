@@ -1,7 +1,6 @@
 """Keyed shards on a real server are what they are on the simulated one."""
 
 import platform
-import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from beam_spark_runner.state.remote.key_store import Change, StateStoreError, St
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from tests.examples import examples
+from tests.state_store.random_walks import walk_until
 from tests.state_store.servers import RedisServer, redis_server
 from tests.unit.state.test_keyed_shards import KEY_GROUPS, Walk, make_small
 
@@ -85,16 +85,14 @@ def test_records_are_what_a_dict_would_be(
     part: int, server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_small(monkeypatch)
-    seen: Counter[str] = Counter()
-    for _ in range(examples(40)):
-        seed = random.randrange(1 << 32)
+
+    def run(seed: int) -> "Counter[str]":
         walk = RedisWalk(seed, tmp_path, server)
-        try:
-            walk.run(60)
-        except BaseException as error:
-            raise AssertionError(f"seed {seed}") from error
-        seen += walk.seen
-    assert {"write", "read", "seal", "resume", "lose", "harm", "disconnect"} <= seen.keys()
+        walk.run(60)
+        return walk.seen
+
+    wanted = frozenset({"write", "read", "seal", "resume", "lose", "harm", "disconnect"})
+    walk_until(wanted, examples(40), run)
     assert not list(tmp_path.iterdir())
 
 
