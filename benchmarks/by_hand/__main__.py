@@ -19,17 +19,11 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.__main__ import OURS, PEERS
 from benchmarks.by_hand.programs import PROGRAMS
 from benchmarks.cases import CASES
 
-BY_HAND, OURS = "RDD by hand", "ours"
-PEERS = {
-    "FnApiRunner, 1 process": ["--direct_num_workers=1"],
-    "FnApiRunner, 2 processes": [
-        "--direct_num_workers=2",
-        "--direct_running_mode=multi_processing",
-    ],
-}
+BY_HAND = "RDD by hand"
 _MASTER = "local[2]"
 _WARM_RUNS = 2
 

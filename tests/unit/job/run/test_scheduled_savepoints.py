@@ -8,6 +8,7 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.job.files.savepoint_folder import SavepointFolder
 from beam_spark_runner.job.run.scheduled_savepoints import ScheduledSavepoints
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from tests.unit.job.files.test_savepoint_folder import NOON_S, checkpoint, commit  # noqa: F401
@@ -58,6 +59,20 @@ def test_savepoints_are_made_when_they_are_due(tmp_path: Path) -> None:
     assert not again.said.informed
     again.epoch_after(1)
     assert len(again.said.informed) == 1
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_an_error_that_nobody_expects_is_no_try_after_each_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: SavepointFolder, *_: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(SavepointFolder, "make", fail)
+    stream = Stream(tmp_path)
+    for seconds in (0, 100, 1, 1):
+        assert stream.epoch_after(seconds) == 0
+    assert stream.said.warned == ["a savepoint by --savepoint_every was not made: odd"]
 
 
 @pytest.mark.usefixtures("checkpoint")
