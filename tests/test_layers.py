@@ -127,7 +127,8 @@ PURE_MODULES = {
         "html",
         "keyword",
     ),
-    *("itertools", "json", "re", "reprlib", "statistics", "struct", "traceback", "types", "typing"),
+    *("itertools", "json", "math", "re", "reprlib", "statistics", "struct", "traceback", "types"),
+    "typing",
 }
 # Functions of modules that have others, too, which reach outside.
 PURE_FUNCTIONS = {"urllib.parse.quote", "urllib.parse.urlencode"}

@@ -3,9 +3,8 @@
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
@@ -15,21 +14,20 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.driving.clock import Background, Clock, Pending
+from beam_spark_runner.driving.clock import Clock, Pending
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.driving.epoch_mark import described_epoch
+from beam_spark_runner.driving.epoch_protocols import EpochObserver, EpochSchedule, InPartitions
 from beam_spark_runner.driving.playback import Playback
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.shard_migration import adapted, finished_now
-from beam_spark_runner.driving.stream_rules import StreamRules
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.observing.epoch_status import EpochTimes
 from beam_spark_runner.observing.slow_clock import SlowClock
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
-from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.budgets import Budgets
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.patience import outlasting
@@ -43,83 +41,15 @@ _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochSchedule:
-    """When epochs run.
-
-    Attributes:
-        interval_us: how long an epoch should take; also the least time between the starts of two
-            epochs, while sources have no more elements.
-        sleep: sleeps for so many seconds, or until the job is to end or to be drained.
-        wait: sleeps for so many seconds, or until the job is to end.
-        drains: whether the job is to be drained.
-        drain: requests a drain, to complete that of an earlier run.
-        background: deletes files that a commit has superseded, while the next epoch runs.
-    """
-
-    interval_us: int
-    sleep: Callable[[float], object]
-    wait: Callable[[float], object]
-    drains: Callable[[], bool]
-    drain: Callable[[], None]
-    background: Background
-
-
-class EpochRunner(Protocol):
-    """Runs the tasks of epochs.
-
-    Attributes:
-        planning_ns: the time that it took to submit the jobs of the last epoch.
-    """
-
-    planning_ns: int
-
-    def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
-        """Run an epoch until its output is accepted; see ``EpochSegments.run``."""
-        ...
-
-
-class EpochObserver(Protocol):
-    """Is notified of commits. Methods do not raise."""
-
-    def continues(self, manifest: Manifest) -> None:
-        """The pipeline continues after the last commit of an earlier run."""
-        ...
-
-    def merged(self, before: Sequence[bytes], infos: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Return the metrics of all epochs.
-
-        Args:
-            before: those of all epochs before.
-            infos: those of the tasks of an epoch: serialised MonitoringInfos.
-        """
-        ...
-
-    def committed(self, manifest: Manifest) -> None:
-        """An epoch is committed, by this driver or an earlier start of it."""
-        ...
-
-    def took(self, manifest: Manifest, reports: Sequence[Report], took: EpochTimes) -> None:
-        """This driver has committed an epoch.
-
-        Args:
-            manifest: its manifest.
-            reports: those of its accepted tasks.
-            took: how long its parts took.
-        """
-        ...
-
-
 class EpochLoop:
     """Runs one epoch after another, on a cluster.
 
     Threads: one.
 
     Args:
-        rules: the rules of the plan.
+        in_partitions: returns what runs the plan in a number of partitions.
         settings: how the pipeline runs.
         cluster: makes new shards, if the number of partitions has changed.
-        runner: runs the tasks of epochs.
         observer: is notified of commits.
         checkpoints: where epochs are committed.
         pace: when epochs run.
@@ -133,31 +63,31 @@ class EpochLoop:
 
     def __init__(
         self,
-        rules: StreamRules,
+        in_partitions: Callable[[int], InPartitions],
         settings: RunSettings,
         cluster: Cluster,
-        runner: EpochRunner,
         observer: EpochObserver,
         checkpoints: Checkpoints,
         pace: EpochSchedule,
         clock: Clock,
         playback: Playback | None,
     ) -> None:
-        self._rules, self._settings, self._cluster = rules, settings, cluster
-        self._runner, self._observer = runner, observer
+        self._in_partitions, self._settings, self._cluster = in_partitions, settings, cluster
+        self._rules, self._runner = in_partitions(settings.least_partitions)
+        self._observer = observer
         self._pace, self._clock, self._playback = pace, clock, playback
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._since_ns = clock.monotonic_ns()  # the same; when the driver began, before the first
         self._slow_clock = SlowClock()
         self._budgets = Budgets(pace.interval_us)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
-        version, finishing = rules.version, rules.finishing
-        self._start = DriverStart(
-            checkpoints,
-            version,
-            rules.partitions,
-            lambda last: finishing.contradictions(finished_now(last, version, finishing)),
-        )
+        version = self._rules.version
+
+        def contradictions(last: Manifest) -> tuple[str, ...]:
+            finishing = self._rules.finishing
+            return finishing.contradictions(finished_now(last, version, finishing))
+
+        self._start = DriverStart(checkpoints, version, self._rules.partitions, contradictions)
         if self._last.epoch:
             observer.continues(self._last)
         self._start.sweep()  # the driver before may have ended without it
@@ -176,9 +106,14 @@ class EpochLoop:
             FencedError: another driver has taken the pipeline over.
         """
         with self._leaving_nothing():
+            if self._last.epoch:
+                self._rescale(self._last.partitions)
             self._adapt()
             while self.step():
                 self._settings.check_cancelled()
+                if self._rescale(self._rules.partitions):
+                    self._end_sweep()
+                    self._adapt()
         return self._last.drains
 
     @property
@@ -205,6 +140,20 @@ class EpochLoop:
         elif self._last.drains:
             self._pace.drain()
         self._observer.committed(self._last)
+
+    def _rescale(self, partitions: int) -> bool:
+        """Run the epochs from now on in the number of partitions that should follow this one.
+
+        Returns:
+            Whether it differs from the number of the last epoch that this loop has run.
+        """
+        if self._settings.rescaled is None or self._last.is_final:
+            return False
+        wanted = self._settings.rescaled(partitions)
+        if wanted == self._rules.partitions:
+            return False
+        self._rules, self._runner = self._in_partitions(wanted)
+        return True
 
     def _leave_namespace(self) -> None:
         """Continue in another namespace of the state store."""

@@ -55,6 +55,8 @@ class RunSettings:
     single_task_budget_s: float  # see ``task.first_task``; 0: segments have no such task
     job_name: str | None = None  # the user's
     epoch: EpochPart | None = None  # set if the plan streams
+    # Returns the number of partitions that should follow this one. None: it stays.
+    rescaled: Callable[[int], int] | None = None
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     on_segment: Callable[[SegmentId], None] = lambda segment: None  # is called before each one
     on_continue: Callable[[str], None] = lambda after: None  # is called with what was committed

@@ -8,7 +8,8 @@ from dataclasses import replace
 from beam_spark_runner.core import urns
 from beam_spark_runner.driving.clock import Clock
 from beam_spark_runner.driving.cluster import Cluster
-from beam_spark_runner.driving.epoch_loop import EpochLoop, EpochSchedule
+from beam_spark_runner.driving.epoch_loop import EpochLoop
+from beam_spark_runner.driving.epoch_protocols import EpochSchedule, InPartitions
 from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.driving.playback import Events, Playback
 from beam_spark_runner.driving.program_builder import ProgramBuilder
@@ -55,12 +56,24 @@ def run_epochs(
     if not plan.segments:  # a TestStream, and nothing that reads it
         return pace.drains()
     builder = ProgramBuilder(plan, settings.job_id, settings.limits, settings.epoch)
-    programs = functools.partial(builder.of_epoch, settings.least_partitions)
+
+    def in_partitions(number: int) -> InPartitions:
+        return InPartitions(
+            rules_of(plan, number, checkpoints.renamed),
+            EpochSegments(
+                plan,
+                replace(settings, least_partitions=number),
+                cluster,
+                tally,
+                clock,
+                functools.partial(builder.of_epoch, number),
+            ),
+        )
+
     loop = EpochLoop(
-        rules_of(plan, settings.least_partitions, checkpoints.renamed),
+        in_partitions,
         settings,
         cluster,
-        EpochSegments(plan, settings, cluster, tally, clock, programs),
         _Reporting(plan, settings, tally),
         checkpoints,
         pace,
@@ -98,7 +111,8 @@ class _Reporting:
             finished=manifest.finished,
             took=took,
         )
-        self._settings.on_epoch(replace(status, start=manifest.fence))
+        status = replace(status, start=manifest.fence, partitions=manifest.partitions)
+        self._settings.on_epoch(status)
 
 
 def _playback(plan: Plan, settings: RunSettings, events: Events | None) -> Playback | None:

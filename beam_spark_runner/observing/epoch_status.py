@@ -101,6 +101,9 @@ class EpochStatus:
         epoch: The number of the epoch.
         start: Which start of the pipeline on its checkpoint has committed it; the first one is 1.
         clock_us: The processing time of the epoch, microseconds since the Unix epoch.
+        partitions: The number of partitions of its exchanges.
+        tasks_us: The time of all its tasks together, in microseconds.
+        was_cut_off: Whether sources had more elements than there was time for.
         took_us: How long the epoch took.
         parts_us: The parts of ``took_us``, which is their sum.
         budget_us: See ``EpochTimes``.
@@ -116,6 +119,9 @@ class EpochStatus:
     epoch: int
     start: int = 1
     clock_us: int = 0
+    partitions: int = 0
+    tasks_us: int = 0
+    was_cut_off: bool = False
     took_us: int = 0
     parts_us: Mapping[EpochPart, int] = field(default_factory=dict)
     budget_us: int = 0

@@ -56,6 +56,7 @@ class JobFacts:
         rates: The elements per second of collections, by id.
         segments: The number of segments of the plan.
         segment_times: The segments that have begun.
+        advised_partitions: How many its load asks for. None: not known, or no stream.
         status: The status after the last epoch. None: this run has committed none.
         committed_s: When the last epoch was committed. None: no epoch.
         epochs: The latest epochs.
@@ -85,6 +86,7 @@ class JobFacts:
     rates: Mapping[str, float] = field(default_factory=dict)
     segments: int = 0
     segment_times: tuple[SegmentTime, ...] = ()
+    advised_partitions: int | None = None
     status: EpochStatus | None = None
     committed_s: float | None = None
     epochs: tuple[PastEpoch, ...] = ()

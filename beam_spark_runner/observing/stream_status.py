@@ -86,6 +86,8 @@ class StreamStatus:
         return EpochStatus(
             epoch=epoch,
             clock_us=clock_us,
+            tasks_us=sum(each.spent_us for each in reports),
+            was_cut_off=any(each.shard is not None and each.shard.was_cut_off for each in reports),
             took_us=took.total_us,
             parts_us={
                 EpochPart.PLANNING: took.planning_us,

@@ -33,6 +33,7 @@ from beam_spark_runner.options.environment import (
 )
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.page_address import PageAddress, page_of_program
+from beam_spark_runner.options.partition_options import PartitionLimits, partition_options
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
@@ -46,7 +47,6 @@ from beam_spark_runner.options.state_store_options import (
 from beam_spark_runner.options.store_settings import store_settings
 from beam_spark_runner.options.values import (
     MAX_BYTES,
-    MAX_PARTITIONS,
     archive_folder,
     boolean,
     checkpoint_folder,
@@ -103,6 +103,7 @@ class RunnerConfig:
     class_archive: str | None = None  # --spark_class_archive: a folder. None: off
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: derived
     max_parallelism: int | None = None  # --max_parallelism: most partitions. None: the default
+    autoscale: PartitionLimits | None = None  # of a streaming pipeline. None: a fixed number
     allow_non_deterministic_key_coders: bool = False
     expands_reshuffles: bool = False  # --update_compatibility_version is before 2.65.0
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
@@ -176,12 +177,7 @@ class RunnerConfig:
         values, explicit = read_options(options), given_without_defaults(options)
         _refuse_unsupported(values, explicit)
         _check_log_levels(values)
-        parallelism = positive("parallelism", values.parallelism, MAX_PARTITIONS)
-        max_parallelism = positive("max_parallelism", values.max_parallelism, MAX_PARTITIONS)
-        if parallelism and max_parallelism and parallelism > max_parallelism:
-            raise OptionsError(
-                "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
-            )
+        parallelism, max_parallelism, autoscale = partition_options(values)
         environment = environment_kind(values)
         job_endpoint = _job_endpoint(values.job_endpoint)
         return cls(
@@ -198,6 +194,7 @@ class RunnerConfig:
             class_archive=archive_folder(getattr(values, "spark_class_archive", None)),
             parallelism=parallelism,
             max_parallelism=max_parallelism,
+            autoscale=autoscale,
             shared_storage=values.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(explicit["max_cache_memory_usage_mb"]),
             environment=environment,

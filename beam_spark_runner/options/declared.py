@@ -206,6 +206,11 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --savepoint_every: how many savepoints stay in --savepoint_dir. Older ones "
         "are removed, but none from which a pipeline begins. Default: 3.",
     },
+    "autoscale": {
+        "metavar": "MIN..MAX",
+        "help": "The numbers of partitions between which a streaming pipeline changes its own, "
+        "between epochs, as its load requires. Default: the number does not change.",
+    },
     "state_store": {
         "metavar": "URL",
         "help": "A Redis or Valkey server in which a streaming pipeline has the state, timers and "

@@ -127,7 +127,12 @@ def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> I
         "By how much the backlog of a step grows in a second, over the last ten seconds.",
         "step",
     )
+    partitions = _gauge("partitions", "The partitions of the last epoch's exchanges.")
+    advised = _gauge("advised_partitions", "The partitions that the load of the stream asks for.")
     for each, watch, status in streams:
+        partitions.add_metric(each.labels, status.partitions)
+        if (advice := watch.partitions.advice) is not None:
+            advised.add_metric(each.labels, advice.partitions)
         age.add_metric(each.labels, watch.epoch_age_s())
         failures.add_metric(each.labels, watch.failed_commits)
         restarts.add_metric(each.labels, max(0, status.start - 1))
@@ -142,6 +147,7 @@ def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> I
         for steps, size in status.stored_bytes.items():
             stored.add_metric((*each.labels, steps), size)
     yield from (epochs, last, total, stored, rates, age, failures, restarts, slopes)
+    yield from (partitions, advised)
 
 
 def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric]:

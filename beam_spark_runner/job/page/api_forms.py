@@ -65,6 +65,8 @@ def job_details(facts: JobFacts) -> Json:
             for edge in facts.graph.edges
         ],
         "epoch": None if facts.status is None else facts.status.epoch,
+        "partitions": None if facts.status is None else facts.status.partitions,
+        "advised_partitions": facts.advised_partitions,
         "last_commit_s": facts.committed_s,
         "epochs": [
             {

@@ -109,6 +109,7 @@ class Gatherer:
         if job.live.has_any():
             self._tasks_seen_s = common.now_s
         age_s, status = job.watch.commit_age_s(), job.watch.status
+        advice = job.watch.partitions.advice
         return dataclasses.replace(
             common,
             is_streaming=job.plan.is_streaming,
@@ -121,6 +122,7 @@ class Gatherer:
             segment_times=job.segments.until(
                 common.entered_s if common.state == job_facts.DONE else None
             ),
+            advised_partitions=None if advice is None else advice.partitions,
             status=status,
             committed_s=None if age_s is None else common.now_s - age_s,
             epochs=job.watch.history.latest(),

@@ -15,7 +15,7 @@ from beam_spark_runner.job.page.step_view import (
 )
 from beam_spark_runner.job.page.texts import lag_text, rate_text, seconds_text
 from beam_spark_runner.observing import job_facts
-from beam_spark_runner.observing.epoch_status import EpochPart
+from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
 from beam_spark_runner.observing.held_back import Sentence, held_back
 from beam_spark_runner.observing.job_facts import JobFacts
 from beam_spark_runner.observing.message_lines import ERROR, LEVELS, WARNING, MessageLine
@@ -211,12 +211,19 @@ def _tiles(facts: JobFacts) -> list[tuple[str, str]]:
         tiles.append(("watermark", _lag(facts)))
         if facts.status is not None:
             tiles.append(("epoch", f"{facts.status.epoch:,}"))
+            tiles.append(("partitions", _partitions(facts.status, facts.advised_partitions)))
         if facts.committed_s is not None and not facts.has_ended:
             tiles.append(("last commit", f"{seconds_text(facts.now_s - facts.committed_s)} ago"))
     elif facts.segments:
         done = sum(each.ended_s is not None for each in facts.segment_times)
         tiles.append(("segments", f"{done} of {facts.segments}"))
     return tiles
+
+
+def _partitions(status: EpochStatus, advised: int | None) -> str:
+    if advised is None or advised == status.partitions:
+        return f"{status.partitions:,}"
+    return f"{status.partitions:,} ({advised:,} advised)"
 
 
 def _progress(facts: JobFacts) -> str:

@@ -150,6 +150,10 @@ def prepare(
         apart=not was_built_here,
     )
     if not plan.is_streaming:
+        if config.autoscale is not None:
+            raise OptionsError(
+                "autoscale", "the pipeline runs in batch, where --max_parallelism is the limit"
+            )
         if config.recovers_batch:
             check_can_be_recovered(config)
         else:

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.driving.cluster import Cluster
-from beam_spark_runner.driving.epoch_loop import EpochSchedule
+from beam_spark_runner.driving.epoch_protocols import EpochSchedule
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
 from beam_spark_runner.driving.segment_loop import run_plan
 from beam_spark_runner.driving.session import Session
@@ -39,6 +39,7 @@ from beam_spark_runner.job.run.spark_gauges import show_in_spark
 from beam_spark_runner.job.run.system_clock import SystemClock
 from beam_spark_runner.job.run.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
 from beam_spark_runner.job.run.users_steps import name_users_step
+from beam_spark_runner.job.watching.partition_advice import PartitionAdvice
 from beam_spark_runner.job.watching.progress_line import Line
 from beam_spark_runner.job.watching.progress_lines import JobProgress
 from beam_spark_runner.job.watching.record import JobRecord
@@ -110,6 +111,7 @@ class Job:
             self.messages,
             round(self.config.batch_interval_s * 1e6),
             lambda: self.tally.committed,
+            PartitionAdvice(self.config, self.messages.inform),
             show_in_spark(prepared, session, self.messages.warn),
         )
         self.live = LiveTasks()
@@ -198,8 +200,7 @@ class Job:
 
     def end_now(self) -> None:
         """End the job, as its control requests, and wait for the end."""
-        if self._events is not None:
-            self._events.stop()
+        self._stop_events()
         telemetry = self._telemetry
         if telemetry is not None:
             # Before Spark cancels tasks, since it kills their Python workers.
@@ -220,8 +221,7 @@ class Job:
         """
         self._prepared.check_streams("draining")
         self._control.drain()
-        if self._events is not None:
-            self._events.stop()
+        self._stop_events()
 
     def save(self, path: str) -> int:
         """Make a savepoint of a streaming pipeline's last commit; see ``shard_places.save_job``.

@@ -21,6 +21,7 @@ from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.job.watching.progress_lines import JobProgress
 from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.segment_times import SegmentTimes
+from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.partition_counts import MAX_FROM_BYTES, derive_least
 
 
@@ -54,7 +55,7 @@ def run_settings_of(
     return RunSettings(
         job_id=prepared.job_id,
         job_name=config.job_name,
-        least_partitions=config.parallelism or min(most, _least_partitions(session)),
+        least_partitions=config.parallelism or min(most, _least_partitions(session, config)),
         most_partitions=most,
         counts_bytes=config.parallelism is None,
         limits=limits_of(prepared, session, storage, telemetry.route),
@@ -89,18 +90,23 @@ def watched(
             progress.enter(segment)
 
     settings = dataclasses.replace(
-        settings, on_epoch=watch.take, on_idle=watch.idle, on_segment=enter
+        settings,
+        on_epoch=watch.take,
+        on_idle=watch.idle,
+        on_segment=enter,
+        rescaled=watch.partitions.following if watch.partitions.is_followed else None,
     )
     if progress is None:
         return settings
     return dataclasses.replace(settings, on_continue=progress.continues)
 
 
-def _least_partitions(session: Session) -> int:
+def _least_partitions(session: Session, config: RunnerConfig) -> int:
+    slots = session.slots()
+    if config.autoscale is not None:  # Spark starts more executors once more tasks wait
+        return config.autoscale.nearest(slots)
     return derive_least(
-        session.slots(),
-        shuffle_partitions=session.shuffle_partitions(),
-        can_grow=session.can_grow(),
+        slots, shuffle_partitions=session.shuffle_partitions(), can_grow=session.can_grow()
     )
 
 

@@ -10,6 +10,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.facts import users_steps
 from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.job.watching.partition_advice import PartitionAdvice
 from beam_spark_runner.observing.epoch_history import EpochHistory
 from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
 from beam_spark_runner.observing.line_parts import SEPARATOR
@@ -46,6 +47,7 @@ class StreamWatch:
         messages: Gets the log lines and warnings.
         interval_us: The interval between epochs, in microseconds.
         committed: Returns the committed metrics: serialised MonitoringInfos.
+        partitions: Gets the load of each epoch.
         also: Is called with the status of each epoch, too.
         now_s: The monotonic clock, in seconds.
 
@@ -54,6 +56,7 @@ class StreamWatch:
         took_us: The time of all epochs of this run in microseconds, by its part.
         failed_commits: How many commits of this run have failed.
         history: The latest epochs.
+        partitions: How many partitions the stream should have.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class StreamWatch:
         messages: JobMessages,
         interval_us: int,
         committed: Callable[[], Iterable[bytes]],
+        partitions: PartitionAdvice,
         also: Callable[[EpochStatus], None] = lambda status: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,6 +73,7 @@ class StreamWatch:
         self.took_us = dict.fromkeys(EpochPart, 0)
         self.failed_commits = 0
         self.history = EpochHistory()
+        self.partitions = partitions
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
         self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}
@@ -82,6 +87,7 @@ class StreamWatch:
         }
         self._rates, self._backlogs = StepRates(), StepRates()
         self._next_counts_s = self._taken_s = now_s()
+        self._emits: float | None = None  # elements per second, of all sources
         self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
         self._warnings = StreamWarnings(messages.warn, interval_us)
         self._logged = StreamLine(users_steps(plan.graph))
@@ -98,6 +104,11 @@ class StreamWatch:
             self._next_counts_s = now_s + _COUNTS_EVERY_S
             self._rates.note(self._emitted_by_step(), now_s)
             self._backlogs.note(_backlogs_of(status), now_s)
+            rates = self.rates()
+            self._emits = sum(rates.get(name, 0.0) for name in self._sources) if rates else None
+        if not self._plays:
+            backlogs = _backlogs_of(status).values()
+            self.partitions.note(status, now_s, self._emits, sum(backlogs) if backlogs else None)
         self._warnings.after_epoch(status, now_s)
         self._also(status)
         if now_s >= self._next_line_s:

@@ -5,14 +5,15 @@ something else first, or never come back to it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.core.routing import KEY_GROUPS
-from beam_spark_runner.driving.epoch_loop import EpochLoop, EpochSchedule
+from beam_spark_runner.driving.epoch_loop import EpochLoop
+from beam_spark_runner.driving.epoch_protocols import EpochSchedule, InPartitions
 from beam_spark_runner.driving.epoch_segments import EpochSegments
 from beam_spark_runner.driving.playback import KnownEvents, Playback
 from beam_spark_runner.driving.run_context import RunMetrics, RunSettings
@@ -48,7 +49,8 @@ class Driver:
         random: for what happens inside its jobs.
         faults: probability of faults there.
         began: how many epochs were committed before it.
-        partitions: of each level.
+        partitions: of each level, now.
+        wants: the number that it should have from its next epoch on; 0: the one that it has.
         namespaces: of the state store; None: keys are in shards.
         skew_us: by which its clock is wrong.
         is_paused: it does nothing until it is woken.
@@ -66,6 +68,7 @@ class Driver:
     began: int
     partitions: int
     namespaces: Namespaces | None
+    wants: int = 0
     skew_us: int = 0
     is_paused: bool = False
     pauses_in: str = ""
@@ -121,23 +124,31 @@ class Driver:
             round_budget_s=None,
             single_task_budget_s=0.0,
             epoch=EpochPart(shards=places(has_store=self.namespaces is not None)),
+            rescaled=lambda partitions: self.wants or self.partitions,
         )
         cluster, clock = SimulatedCluster(self), _Clock(self)
         waits = _Waits(self)
-        loop = EpochLoop(
-            StreamRules(
-                partitions=self.partitions,
+
+        def in_partitions(number: int) -> InPartitions:
+            self.partitions = number
+            rules = StreamRules(
+                partitions=number,
                 version=self.world.pipeline.version,
-                finishing=finishing(self.partitions),
+                finishing=finishing(number),
                 impulses=() if events else (SOURCE,),
                 lags=(),
                 splittable={SOURCE},
                 keyed=_KEYED,
                 played={SOURCE: TAG} if events is not None else {},  # type: ignore[dict-item]
-            ),
+            )
+            of_number = replace(settings, least_partitions=number)
+            segments = EpochSegments(plan(), of_number, cluster, RunMetrics(), clock, _programs)
+            return InPartitions(rules, segments)
+
+        loop = EpochLoop(
+            in_partitions,
             settings,
             cluster,
-            EpochSegments(plan(), settings, cluster, RunMetrics(), clock, _programs),
             _Observer(self, waits),
             Checkpoints(
                 storage=self.answers,

@@ -103,6 +103,18 @@ def test_a_start_with_other_partitions_in_the_middle(world: World, partitions: i
     assert world.chain[-1].partitions == partitions
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_driver_changes_its_partitions_between_two_epochs(world: World, partitions: int) -> None:
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 3)
+    fence = world.chain[-1].fence
+    first.wants = partitions
+    go_on(world, first, lambda: world.chain[-1].partitions == partitions)
+    assert world.chain[-1].fence == fence
+    world.finish()
+    assert world.chain[-1].partitions == partitions
+
+
 def test_a_dead_driver_does_nothing_more(world: World) -> None:
     first = world.start()
     go_on(world, first, lambda: bool(first.running) and bool(world.chain))

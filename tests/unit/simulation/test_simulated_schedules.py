@@ -34,7 +34,7 @@ FOUND = {
 def disturb(world: World, random: Random, *, migrates: bool) -> None:
     """Let one thing happen that must make no difference."""
     drivers = world.drivers
-    match random.randrange(15 if migrates else 10):
+    match random.randrange(16 if migrates else 10):
         case 0 if drivers:
             world.kill(random.choice(drivers))
         case 1 if len(drivers) < MAX_DRIVERS:
@@ -74,6 +74,8 @@ def disturb(world: World, random: Random, *, migrates: bool) -> None:
                 world.state_stores.lose_a_structure(random)
         case 14 if len(drivers) < MAX_DRIVERS and random.random() < 0.3:
             world.start(changes_store=True)
+        case 15 if drivers:
+            random.choice(drivers).wants = random.randrange(1, MAX_PARTITIONS + 1)
 
 
 def run(

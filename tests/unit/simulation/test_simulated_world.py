@@ -79,6 +79,10 @@ class Worlds(RuleBasedStateMachine):
     def a_driver_starts_with_other_partitions(self, partitions: int) -> None:
         self.world.start(partitions)
 
+    @rule(which=st.integers(0, 2), partitions=st.integers(1, MAX_PARTITIONS))
+    def a_running_driver_changes_its_partitions(self, which: int, partitions: int) -> None:
+        self.some(which).wants = partitions
+
     @rule(which=st.integers(0, 2), doing=st.sampled_from(DOINGS))
     def a_driver_pauses(self, which: int, doing: str) -> None:
         self.some(which).pauses_in = doing

@@ -9,8 +9,10 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.job.watching.partition_advice import PartitionAdvice
 from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.epoch_status import Blocked, EpochPart, EpochStatus, StepStatus
+from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import to_metric_results
 from tests.compiled import compile_pipeline
@@ -43,7 +45,12 @@ class Watched:
             for collection in transform.outputs.values()
         )
         self.watch = StreamWatch(
-            plan(), self.messages, 500_000, self._committed, now_s=lambda: self.now_s
+            plan(),
+            self.messages,
+            500_000,
+            self._committed,
+            PartitionAdvice(RunnerConfig(), self.messages.inform),
+            now_s=lambda: self.now_s,
         )
 
     def _committed(self) -> list[bytes]:
