@@ -21,7 +21,7 @@ from beam_spark_runner.driving.segment_store import (
 )
 from beam_spark_runner.driving.tables import Begun, results_for
 from beam_spark_runner.driving.triage import Attempt, attempt, can_be_read
-from beam_spark_runner.engine.rows.driver_rows import made_rows
+from beam_spark_runner.engine.rows.driver_rows import first_rows
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.recovery.begun_writes import BegunWrite, Outcome
 from beam_spark_runner.scheduling import segments
@@ -309,7 +309,7 @@ class _PlanRun:
         """Return what a segment reads; None: no segment upstream has any rows for it."""
         tables = self._cluster.tables
         elements = {**dict.fromkeys(segment.impulses, b""), **results_for(tables, segment)}
-        fed = made_rows(elements)
+        fed = first_rows(elements)
         if self._may_begin_in_one_task(segment):
             returned = self._outputs.returned_for(segment.reads)
             if returned is not None and (fed or self._outputs.has_rows_for(segment.reads)):

@@ -30,7 +30,7 @@ from beam_spark_runner.driving.outputs import MAX_FED_BYTES
 from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import Edge, LevelProgram, SideInputRows
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows, made_rows
+from beam_spark_runner.engine.rows.driver_rows import Rows, control_rows, first_rows
 from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.rows.row_memory import RowMemory
 from beam_spark_runner.engine.shared_file import SharedFile, share_file
@@ -112,7 +112,7 @@ class InProcessCluster:
 
     def elements(self, elements: Mapping[DestinationId, bytes]) -> LocalRows:
         """See ``Cluster``."""
-        return LocalRows([made_rows(elements)])
+        return LocalRows([first_rows(elements)])
 
     def gather(
         self,

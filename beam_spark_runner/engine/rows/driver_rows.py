@@ -25,7 +25,7 @@ def control_rows(rows: Rows) -> list[pa.RecordBatch]:
     return batches
 
 
-def made_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:
+def first_rows(elements: Mapping[DestinationId, bytes]) -> list[pa.RecordBatch]:
     """Return one row for each of some encoded elements, by destination."""
     return [
         schema.batch_of(dest, np.zeros(1, np.int64), None, None, [element])

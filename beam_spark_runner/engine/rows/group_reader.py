@@ -103,8 +103,8 @@ class GroupReader(RunReader):
         groups: dict[bytes, tuple[int, list[bytes]]] = {}
         for key, value, order in zip(keys_there, values, orders.tolist(), strict=True):
             groups.setdefault(key, (order, []))[1].append(value)
-        for key, (order, some) in groups.items():
-            self._operator.group(key, some, order)
+        for key, (order, values_of_key) in groups.items():
+            self._operator.group(key, values_of_key, order)
 
     @override
     def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
@@ -112,21 +112,21 @@ class GroupReader(RunReader):
         first = cast("bytes", run.keys[0])
         others: dict[bytes, tuple[int, ValueLog]] = {}
 
-        def values_of_first(taken: RouteRun | None) -> Iterator[bytes]:
-            while taken is not None:
-                if taken.keys.count(first) == len(taken.keys):
-                    yield from taken.values
+        def values_of_first(rows: RouteRun | None) -> Iterator[bytes]:
+            while rows is not None:
+                if rows.keys.count(first) == len(rows.keys):
+                    yield from rows.values
                 else:
-                    keys = cast("list[bytes]", taken.keys)
-                    orders = taken.orders.tolist()
-                    for key, value, order in zip(keys, taken.values, orders, strict=True):
+                    keys = cast("list[bytes]", rows.keys)
+                    orders = rows.orders.tolist()
+                    for key, value, order in zip(keys, rows.values, orders, strict=True):
                         if key == first:
                             yield value
                         else:
                             if key not in others:
                                 others[key] = order, self._logs.new()
                             others[key][1].append(value)
-                taken = self._take(cursor, route)
+                rows = self._next_rows(cursor, route)
 
         self._operator.stream(first, int(run.orders[0]), self._logs.new(), values_of_first(run))
         for key, (order, log) in others.items():

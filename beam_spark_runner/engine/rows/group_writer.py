@@ -46,7 +46,7 @@ class GroupWriter(KeyWriter):
             coded_key = self._encode_key(key)
             coded_value = self._encode_value(value)
         except Exception as error:
-            raise self._fail("key or value", (key, value), error) from error
+            raise self._encoding_error("key or value", (key, value), error) from error
         self._keys.append(coded_key)
         self._values.append(coded_value)
         self._size += len(coded_key) + len(coded_value) + ROW_BYTES
@@ -64,7 +64,7 @@ class GroupWriter(KeyWriter):
                 self._keys.append(encode_key(key))
                 self._values.append(encode_value(value))
         except Exception as error:
-            raise self._fail("key or value", element, error) from error
+            raise self._encoding_error("key or value", element, error) from error
         self._size += (
             sum(map(len, self._keys[first:]))
             + sum(map(len, self._values[first:]))
@@ -82,7 +82,7 @@ class GroupWriter(KeyWriter):
                 key, value = element
                 windowed.append((key, origin.with_value(value)))
         except (TypeError, ValueError) as error:  # it is no pair
-            raise self._fail("key or value", element, error) from error
+            raise self._encoding_error("key or value", element, error) from error
         self._accept_global_chunk(windowed, origins)
 
     @override
@@ -101,7 +101,7 @@ class GroupWriter(KeyWriter):
                 key, value = element
                 coded_key, coded_value = encode_key(key), encode_value(value)
             except Exception as error:
-                raise self._fail("key or value", element, error) from error
+                raise self._encoding_error("key or value", element, error) from error
             if origin.windows is not windows:
                 windows = origin.windows
                 coded_windows = [self._coded_window(window) for window in windows]

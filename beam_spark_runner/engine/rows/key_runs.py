@@ -79,19 +79,19 @@ class RunReader(Reader):
         """Process the run at the end of a block, which may continue in the next one."""
         size = run.size()
         while size <= self._logs.group_memory_bytes:
-            taken = self._take(cursor, route)
-            if taken is None:
+            more = self._next_rows(cursor, route)
+            if more is None:
                 self._emit(run.keys, run.values, run.orders)
                 return
-            size += taken.size()
+            size += more.size()
             run = RouteRun(
-                run.keys + taken.keys,
-                run.values + taken.values,
-                np.concatenate([run.orders, taken.orders]),
+                run.keys + more.keys,
+                run.values + more.values,
+                np.concatenate([run.orders, more.orders]),
             )
         self._stream(cursor, route, run)
 
-    def _take(self, cursor: RowCursor, route: int) -> RouteRun | None:
+    def _next_rows(self, cursor: RowCursor, route: int) -> RouteRun | None:
         """Take further rows of a route; None: there are no more."""
         if not cursor.load() or cursor.dest != self._edge.dest:
             return None
@@ -112,4 +112,4 @@ class RunReader(Reader):
 
     @abc.abstractmethod
     def _stream(self, cursor: RowCursor, route: int, run: RouteRun) -> None:
-        """Process a run that exceeds memory: its rows so far, and those that ``_take`` returns."""
+        """Process a run that exceeds memory: its rows so far, and those of ``_next_rows``."""

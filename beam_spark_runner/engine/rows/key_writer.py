@@ -36,18 +36,18 @@ class KeyWriter(Writer):
             self._emit_rows(0, routes, orders, keys, values)
             return
         for long, flag in ((False, 0), (True, schema.LONG_KEY)):
-            picked = [row for row, key in enumerate(keys) if (len(key) > LONG_KEY_BYTES) is long]
-            if not picked:
+            rows = [row for row, key in enumerate(keys) if (len(key) > LONG_KEY_BYTES) is long]
+            if not rows:
                 continue
-            some_keys = [keys[row] for row in picked]
-            some_values = [values[row] for row in picked]
+            some_keys = [keys[row] for row in rows]
+            some_values = [values[row] for row in rows]
             if long:
                 some_values = [
                     put_before(key, value)
                     for key, value in zip(some_keys, some_values, strict=True)
                 ]
                 some_keys = [routing.digest_of(key) for key in some_keys]
-            index = np.array(picked, np.int64)
+            index = np.array(rows, np.int64)
             some_orders = None if orders is None else orders[index]
             self._emit_rows(flag, routes[index], some_orders, some_keys, some_values)
 

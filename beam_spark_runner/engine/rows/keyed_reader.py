@@ -65,12 +65,12 @@ class KeyedReader(RunReader):
             self._push(self._key(key), values, orders.tolist())
             self._bundle.advance_key()
             return
-        apart: dict[bytes | None, tuple[list[bytes], list[int]]] = {}
+        by_key: dict[bytes | None, tuple[list[bytes], list[int]]] = {}
         for key, value, order in zip(keys, values, orders.tolist(), strict=True):
-            some_values, some_orders = apart.setdefault(key, ([], []))
+            some_values, some_orders = by_key.setdefault(key, ([], []))
             some_values.append(value)
             some_orders.append(order)
-        for key, (some_values, some_orders) in apart.items():
+        for key, (some_values, some_orders) in by_key.items():
             self._push(self._key(key), some_values, some_orders)
             self._bundle.advance_key()
 
@@ -79,23 +79,23 @@ class KeyedReader(RunReader):
         first = run.keys[0]
         key = self._key(first)
         others: dict[bytes | None, ValueLog] = {}
-        taken: RouteRun | None = run
-        while taken is not None:
-            orders = taken.orders.tolist()
-            if taken.keys.count(first) == len(taken.keys):
-                self._push(key, taken.values, orders)
+        rows: RouteRun | None = run
+        while rows is not None:
+            orders = rows.orders.tolist()
+            if rows.keys.count(first) == len(rows.keys):
+                self._push(key, rows.values, orders)
             else:
-                for other, value, order in zip(taken.keys, taken.values, orders, strict=True):
-                    if other == first:
+                for other_key, value, order in zip(rows.keys, rows.values, orders, strict=True):
+                    if other_key == first:
                         self._push(key, [value], [order])
                     else:
-                        if other not in others:
-                            others[other] = self._logs.new()
-                        others[other].append(_ORDER.pack(order) + value)
-            taken = self._take(cursor, route)
+                        if other_key not in others:
+                            others[other_key] = self._logs.new()
+                        others[other_key].append(_ORDER.pack(order) + value)
+            rows = self._next_rows(cursor, route)
         self._bundle.advance_key()
-        for other, log in others.items():
-            key = self._key(other)
+        for other_key, log in others.items():
+            key = self._key(other_key)
             for logged in log:
                 (order,) = _ORDER.unpack_from(logged)
                 self._push(key, [logged[_ORDER.size :]], [order])
@@ -109,15 +109,15 @@ class KeyedReader(RunReader):
     def _push(self, key: Any, values: list[bytes], orders: list[int]) -> None:
         step = per_chunk(values)
         for start in range(0, len(values), step):
-            some, some_orders = values[start : start + step], orders[start : start + step]
-            if some_orders.count(schema.BARE) == len(some):
+            chunk, chunk_orders = values[start : start + step], orders[start : start + step]
+            if chunk_orders.count(schema.BARE) == len(chunk):
                 decode = self._decode_bare
-                origins = [_BARE] * len(some)
-                elements = [(key, decode(value)) for value in some]
+                origins = [_BARE] * len(chunk)
+                elements = [(key, decode(value)) for value in chunk]
             else:
                 windowed = self._windowed
                 origins = [
-                    windowed(value, order) for value, order in zip(some, some_orders, strict=True)
+                    windowed(value, order) for value, order in zip(chunk, chunk_orders, strict=True)
                 ]
                 elements = [(key, origin.value) for origin in origins]
             self._bundle.push(elements, origins)

@@ -57,7 +57,7 @@ class KeyedWriter(KeyWriter):
                 coded_values.append(coded)
                 orders.append(order)
         except Exception as error:
-            raise self._fail("key or value", element, error) from error
+            raise self._encoding_error("key or value", element, error) from error
         self._size += (
             sum(map(len, keys[first:])) + sum(map(len, coded_values[first:]))
         ) + 2 * ROW_BYTES * len(values)

@@ -50,7 +50,7 @@ class MarkReader:
         self.partition_of: dict[int, set[int]] = {}
         self._attempts: dict[int, list[int]] = {}
 
-    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def without_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Read the marks of a batch, and return its other rows."""
         is_mark = schema.dests_of(batch) == schema.CONTROL
         if not is_mark.any():
@@ -72,16 +72,16 @@ class MarkReader:
 
     def consumed(self) -> dict[int, reports_pb2.Attempts]:
         """Return the attempts whose rows have been read so far, by run, for a report."""
-        found = {run: Attempts.of(attempts) for run, attempts in self._attempts.items()}
+        by_run = {run: Attempts.of(attempts) for run, attempts in self._attempts.items()}
         return {
             run: reports_pb2.Attempts(count=attempts.count, sum=attempts.sum)
-            for run, attempts in found.items()
+            for run, attempts in by_run.items()
         }
 
 
-def consumed_of(reported: Mapping[int, reports_pb2.Attempts]) -> dict[int, Attempts]:
+def consumed_of(protos: Mapping[int, reports_pb2.Attempts]) -> dict[int, Attempts]:
     """Return the attempts whose rows a task has read, by run, as it reports them."""
-    return {run: Attempts(attempts.count, attempts.sum) for run, attempts in reported.items()}
+    return {run: Attempts(attempts.count, attempts.sum) for run, attempts in protos.items()}
 
 
 def attempts_in(values: Iterable[bytes]) -> dict[int, list[int]]:
@@ -98,4 +98,4 @@ def attempts_among(batches: Iterable[pa.RecordBatch]) -> dict[int, Attempts]:
     control = np.array([schema.CONTROL], np.int32)
     marks = (schema.rows_to(control, batch).column("value") for batch in batches)
     values = (value for column in marks for value in column.to_pylist())
-    return {run: Attempts.of(each) for run, each in attempts_in(values).items()}
+    return {run: Attempts.of(ids) for run, ids in attempts_in(values).items()}

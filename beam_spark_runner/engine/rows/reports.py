@@ -49,7 +49,7 @@ _LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDi
 
 def reports_of(coded: Iterable[bytes]) -> list[Report]:
     """Decode reports."""
-    return [_report_of(reports_pb2.TaskReport.FromString(each)) for each in coded]
+    return [_report_of(reports_pb2.TaskReport.FromString(report)) for report in coded]
 
 
 def without_reports(
@@ -134,18 +134,18 @@ def _raised_proto(raised: Raised) -> reports_pb2.Raised:
     )
 
 
-def _residuals_of(counted: Mapping[_Name, reports_pb2.Residuals]) -> dict[_Name, Residuals]:
+def _residuals_of(protos: Mapping[_Name, reports_pb2.Residuals]) -> dict[_Name, Residuals]:
     return {
-        name: Residuals(left.count, left.hold_us, left.size if left.HasField("size") else None)
-        for name, left in counted.items()
+        name: Residuals(proto.count, proto.hold_us, proto.size if proto.HasField("size") else None)
+        for name, proto in protos.items()
     }
 
 
 def _stage_of(proto: reports_pb2.StageStatus) -> StageReport:
     waiting = None
     if proto.HasField("waiting"):
-        found = proto.waiting
-        waiting = Waiting(found.hold_us, found.window, tuple(found.views))
+        waiting_proto = proto.waiting
+        waiting = Waiting(waiting_proto.hold_us, waiting_proto.window, tuple(waiting_proto.views))
     hold_us = proto.hold_us if proto.HasField("hold_us") else None
     left = Residuals(proto.left.count, proto.left.hold_us) if proto.HasField("left") else None
     return StageReport(proto.output_us, hold_us, waiting, left)
@@ -161,18 +161,18 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         awaited_us=dict(proto.awaited_us),
         was_interrupted=proto.was_interrupted,
         awaits_commit=proto.awaits_commit,
-        older=tuple((each.epoch, each.attempt) for each in proto.older),
+        older=tuple((delta.epoch, delta.attempt) for delta in proto.older),
         was_rebuilt=proto.was_rebuilt,
         stored_bytes=proto.stored_bytes,
         keyed=tuple(
             KeyedReport(
-                *(each.store, each.epoch, each.attempt),
-                tuple((older.epoch, older.attempt) for older in each.older),
-                each.needs_parts,
+                *(keyed.store, keyed.epoch, keyed.attempt),
+                tuple((older.epoch, older.attempt) for older in keyed.older),
+                keyed.needs_parts,
             )
-            for each in proto.keyed
+            for keyed in proto.keyed
         ),
-        needs={each.stage: frozenset(each.declared) for each in proto.needs},
+        needs={stage_needs.stage: frozenset(stage_needs.declared) for stage_needs in proto.needs},
         group_bytes=proto.group_bytes,
     )
 

@@ -35,7 +35,7 @@ class RowMemory:
         share_bytes: see above; at most 1 GB.
         new_file: see above.
         block_bytes: about how large the blocks are that are written to, and read from, a file.
-        most_runs: how many runs of sorted rows are merged at once, with a block of each in memory.
+        max_runs: how many runs of sorted rows are merged at once, with a block of each in memory.
     """
 
     def __init__(self, share_bytes: int, new_file: Callable[[], "BlockFile"]) -> None:
@@ -44,7 +44,7 @@ class RowMemory:
         block_bytes = self.share_bytes // _BLOCKS_OF_A_SHARE
         self.block_bytes = max(_MIN_BLOCK_BYTES, min(block_bytes, _MAX_BLOCK_BYTES))
         runs = self.share_bytes // self.block_bytes
-        self.most_runs = max(_MIN_RUNS, min(runs, _MAX_RUNS))
+        self.max_runs = max(_MIN_RUNS, min(runs, _MAX_RUNS))
         self._room_bytes = self.share_bytes  # for rows that are kept
 
     def keep(self, outputs: Iterable[Iterable[pa.RecordBatch]]) -> "list[KeptRows]":
@@ -56,15 +56,15 @@ class RowMemory:
         file = self.new_file()
         return [KeptRows(batches, self, file) for batches in outputs]
 
-    def take(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Take memory for rows that are kept, if there is room for them."""
         fits = size <= self._room_bytes
         if fits:
             self._room_bytes -= size
         return fits
 
-    def give_back(self, size: int) -> None:
-        """Undo ``take``."""
+    def release(self, size: int) -> None:
+        """Undo ``reserve``."""
         self._room_bytes += size
 
 
@@ -127,7 +127,7 @@ class KeptRows:
         self._blocks: list[Block] = []
         for batch in batches:
             size = batch.nbytes
-            if not self._blocks and memory.take(size):
+            if not self._blocks and memory.reserve(size):
                 self._size += size
                 self._in_memory.append(batch)
             else:
@@ -138,4 +138,4 @@ class KeptRows:
         yield from map(self._file.read, self._blocks)
 
     def __del__(self) -> None:
-        self._memory.give_back(self._size)
+        self._memory.release(self._size)

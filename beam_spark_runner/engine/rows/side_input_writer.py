@@ -68,7 +68,7 @@ class SideInputWriter(Writer):
             for value in values:
                 encode_to(value, stream, True)
         except Exception as error:
-            raise self._fail("value", value, error) from error
+            raise self._encoding_error("value", value, error) from error
         self._count += len(values)
         if stream.size() >= self._run_bytes:
             self._end_stream()
@@ -88,7 +88,7 @@ class SideInputWriter(Writer):
                 value, coded_key = windowed_value.value, b""
             coded_value = self._encode_value(value)
         except Exception as error:
-            raise self._fail("value", windowed_value.value, error) from error
+            raise self._encoding_error("value", windowed_value.value, error) from error
         for window in windowed_value.windows:
             joined = join_key(coded_key, self._coded_window(window))
             run = self._runs.get(joined)

@@ -35,7 +35,7 @@ def in_blocks(
         yield rows.take(pa.array(places[start : start + count]))
 
 
-def merged(
+def merge_runs(
     runs: Sequence[Iterable[pa.RecordBatch]], *, is_ordered: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all runs, sorted; equal rows come in the order of the runs.
@@ -47,20 +47,21 @@ def merged(
         runs: sorted rows.
         is_ordered: see ``places_in_order``.
     """
-    cursors = [_Cursor(run, is_ordered=is_ordered) for run in runs]
-    while cursors := [cursor for cursor in cursors if cursor.load()]:
+    cursors = [_RunCursor(run, is_ordered=is_ordered) for run in runs]
+    while cursors := [cursor for cursor in cursors if cursor.load_rows()]:
         # If several have the least bound, the first one: later blocks of it may have equal rows,
         # which come before those of later runs.
         first = min(range(len(cursors)), key=lambda index: cursors[index].bound)
         bound = cursors[first].bound
         parts = [
-            cursor.take(bound, equals_too=index <= first) for index, cursor in enumerate(cursors)
+            cursor.pop_until(bound, equals_too=index <= first)
+            for index, cursor in enumerate(cursors)
         ]
         rows = pa.concat_batches(parts)
         yield from in_blocks(rows, places_in_order(rows, is_ordered=is_ordered), _EMITTED_BYTES)
 
 
-class _Cursor:
+class _RunCursor:
     """The rows of a run that have been read, and are not merged yet."""
 
     def __init__(self, run: Iterable[pa.RecordBatch], *, is_ordered: bool) -> None:
@@ -69,7 +70,7 @@ class _Cursor:
         self._rows = schema.NO_ROWS
         self._few = 0
 
-    def load(self) -> bool:
+    def load_rows(self) -> bool:
         """Read a block if few rows are left; return whether there are any.
 
         Were it read only after the last row, the bounds of other runs would be near: few rows would
@@ -91,7 +92,7 @@ class _Cursor:
         """The route of the last row, and what else it is sorted by."""
         return int(self._routes[-1]), int(self._orders[-1]) if self._is_ordered else 0
 
-    def take(self, bound: tuple[int, int], *, equals_too: bool) -> pa.RecordBatch:
+    def pop_until(self, bound: tuple[int, int], *, equals_too: bool) -> pa.RecordBatch:
         """Remove and return the rows before ``bound``, with ``equals_too`` also equal ones."""
         route, order = bound
         start = int(np.searchsorted(self._routes, route, "left"))
@@ -101,5 +102,5 @@ class _Cursor:
             end = start + int(np.searchsorted(orders, order, "right" if equals_too else "left"))
         elif not equals_too:
             end = start
-        taken, self._rows = self._rows.slice(0, end), self._rows.slice(end)
-        return taken
+        rows, self._rows = self._rows.slice(0, end), self._rows.slice(end)
+        return rows

@@ -47,10 +47,10 @@ def with_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if dests is not None:
             columns = len(schema.ARROW_SCHEMA)
             others = pa.RecordBatch.from_arrays(batch.columns[:columns], schema=schema.ARROW_SCHEMA)
-            tables = [int(each.removeprefix(_COLUMN)) for each in names[columns:]]
-            left = ~np.isin(dests, tables)
-            if left.any():
-                yield others.filter(pa.array(left))
+            tables = [int(name.removeprefix(_COLUMN)) for name in names[columns:]]
+            is_other = ~np.isin(dests, tables)
+            if is_other.any():
+                yield others.filter(pa.array(is_other))
 
 
 def _row_of(dest: int, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -77,13 +77,13 @@ class OtherAttemptError(Exception):
 
 
 def writing_function(
-    dest: int, wanted: pa.Schema, accepted: frozenset[int]
+    dest: int, table_schema: pa.Schema, accepted: frozenset[int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``mapInArrow`` that turns materialised rows into rows of a table.
 
     Args:
         dest: the destination of the table; rows of others are left out.
-        wanted: the columns of the table. Values that do not fit raise ValueError.
+        table_schema: the columns of the table. Values that do not fit raise ValueError.
         accepted: the numbers of the task attempts whose rows are written. The mark of another
             attempt raises OtherAttemptError before the task ends, so that Spark commits none of
             its rows.
@@ -103,16 +103,16 @@ def writing_function(
             rows = batch.filter(pa.array(dests == dest))
             for value in joiner.join_block(schema.block_of(rows)).values:
                 with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
-                    for each in reader:
-                        yield _conformed(each, wanted)
+                    for table_rows in reader:
+                        yield _conformed(table_rows, table_schema)
         joiner.check_empty()
 
     return write_table
 
 
-def _conformed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def _conformed(batch: pa.RecordBatch, table_schema: pa.Schema) -> pa.RecordBatch:
     columns = []
-    for field in wanted:
+    for field in table_schema:
         column = batch.column(field.name)
         try:
             columns.append(column.cast(field.type))
@@ -120,4 +120,4 @@ def _conformed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
             raise ValueError(
                 f"column {field.name}: a value does not fit into {field.type}: {error}"
             ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    return pa.RecordBatch.from_arrays(columns, schema=table_schema)

@@ -54,18 +54,18 @@ def parts_of(key_groups: int, partitions: int) -> tuple[bytes, ...]:
         partitions: the number of partitions of the exchange; at most as many.
     """
     encode = BytesCoder().get_impl().encode_nested
-    found: dict[int, bytes] = {}
+    key_of: dict[int, bytes] = {}
     for start in itertools.count(0, _TRIED):
         keys = [n.to_bytes(_KEY_BYTES, "big") for n in range(start, start + _TRIED)]
-        places = routing.partitions_of_keys(map(encode, keys), _TRIED, key_groups, partitions)
-        for key, place in zip(keys, places.tolist(), strict=True):
-            found.setdefault(place, key)
-        if len(found) == partitions:
+        targets = routing.partitions_of_keys(map(encode, keys), _TRIED, key_groups, partitions)
+        for key, partition in zip(keys, targets.tolist(), strict=True):
+            key_of.setdefault(partition, key)
+        if len(key_of) == partitions:
             break
-    return tuple(found[place] for place in range(partitions))
+    return tuple(key_of[partition] for partition in range(partitions))
 
 
-class ViewWriter(GroupWriter):
+class ViewRowWriter(GroupWriter):
     """Writes values with their windows and their epoch, each with the key of its part.
 
     The part of a multimap's value depends on the hash of its key. Other values of a window begin
@@ -105,7 +105,7 @@ class ViewWriter(GroupWriter):
             try:
                 hashed = routing.route_of_key(self._encode_map_key(value[0]), 0)
             except Exception as error:
-                raise self._fail("key", value, error) from error
+                raise self._encoding_error("key", value, error) from error
         else:
             window = origin.windows[0]  # a value in several windows goes to one part
             hashed = routing.route_of_key(self._coded_window(window), 0)

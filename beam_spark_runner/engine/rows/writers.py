@@ -20,7 +20,7 @@ from beam_spark_runner.engine.rows.group_writer import GroupWriter
 from beam_spark_runner.engine.rows.keyed_writer import KeyedWriter
 from beam_spark_runner.engine.rows.side_input_writer import SideInputWriter
 from beam_spark_runner.engine.rows.table_rows import count_rows
-from beam_spark_runner.engine.rows.view_rows import ViewWriter
+from beam_spark_runner.engine.rows.view_rows import ViewRowWriter
 from beam_spark_runner.engine.rows.writing import (
     FLUSH_BYTES,
     ROW_BYTES,
@@ -55,7 +55,7 @@ class ElementRowWriter(Writer):
                 coded = self._encode_windowed(windowed_value)
                 self._windowed_values.append(coded)
         except Exception as error:
-            raise self._fail("value", windowed_value.value, error) from error
+            raise self._encoding_error("value", windowed_value.value, error) from error
         self._size += len(coded) + ROW_BYTES
         if self._size > FLUSH_BYTES:
             self.flush()
@@ -74,7 +74,7 @@ class ElementRowWriter(Writer):
                 size += len(coded)
                 append(coded)
         except Exception as error:
-            raise self._fail("value", value, error) from error
+            raise self._encoding_error("value", value, error) from error
         self._size += size + ROW_BYTES * len(values)
         if self._size > FLUSH_BYTES:
             self.flush()
@@ -128,7 +128,7 @@ class SizedWriter(ElementRowWriter):
         count = outlet.partitions
         self._partitions = count
         # Of partitions with equal loads, the one that this task begins at comes first.
-        self._loads = [(0.0, (each - self._next) % count, each) for each in range(count)]
+        self._loads = [(0.0, (index - self._next) % count, index) for index in range(count)]
         heapq.heapify(self._loads)
         first = self._next // count * count
         self._places = [first + partition for partition in range(count)]  # the next of each
@@ -143,7 +143,7 @@ class SizedWriter(ElementRowWriter):
         try:
             coded = self._encode_windowed(windowed_value)
         except Exception as error:
-            raise self._fail("restriction", windowed_value.value, error) from error
+            raise self._encoding_error("restriction", windowed_value.value, error) from error
         self._windowed_values.append(coded)
         self._size += len(coded) + ROW_BYTES
         if self._size > FLUSH_BYTES:
@@ -211,7 +211,7 @@ def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
         case Delivery.BY_KEY:
             return KeyedWriter(edge, coder, outlet)
         case Delivery.SIDE_INPUT if edge.coded_windowing:
-            return ViewWriter(edge, coder, outlet)
+            return ViewRowWriter(edge, coder, outlet)
         case Delivery.SIDE_INPUT:
             return SideInputWriter(edge, coder, outlet)
         case Delivery.TABLE:

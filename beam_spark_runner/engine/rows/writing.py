@@ -132,9 +132,9 @@ class Writer(abc.ABC):
             )
         )
 
-    def _fail(self, what: str, value: Any, error: Exception) -> EncodingError:
+    def _encoding_error(self, part: str, value: Any, error: Exception) -> EncodingError:
         cause = render_error(error).cause
         return EncodingError(
-            f"the output of this step cannot be encoded: the {what} of an element for "
+            f"the output of this step cannot be encoded: the {part} of an element for "
             f"{self.edge.name}: {class_name(value)} {text_of(value, 200)}: {cause}"
         )

@@ -102,7 +102,7 @@ def whole_rows(
     all of them are here. ``marks`` reads the marks among the rows.
     """
     joiner = schema.PieceJoiner()
-    for batch in map(marks.take, batches):
+    for batch in map(marks.without_marks, batches):
         flags = batch.column(0).to_numpy()
         if (flags & schema.PIECE).any():
             block = joiner.join_block(schema.block_of(batch))

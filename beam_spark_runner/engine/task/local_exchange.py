@@ -11,7 +11,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.row_memory import Block, RowMemory
-from beam_spark_runner.engine.rows.sorted_runs import in_blocks, merged, places_in_order
+from beam_spark_runner.engine.rows.sorted_runs import in_blocks, merge_runs, places_in_order
 
 _Run: TypeAlias = Sequence[Block]
 
@@ -104,11 +104,11 @@ class Exchange:
         return map(self._file.read, run)
 
     def _merged(self, runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
-        return merged([self._read(run) for run in runs], is_ordered=self._is_ordered)
+        return merge_runs([self._read(run) for run in runs], is_ordered=self._is_ordered)
 
     def _fewer(self, runs: Sequence[_Run]) -> Sequence[_Run]:
         """Merge runs until they are few enough to be read at once; the order of runs stays."""
-        most = self._memory.most_runs
+        most = self._memory.max_runs
         while len(runs) > most:
             excess = len(runs) - most
             fewer: list[_Run] = []

@@ -34,7 +34,7 @@ class TaskInput:
         return self._looked_at.pop() if self._looked_at else self._take()
 
     def _take(self) -> pa.RecordBatch:
-        batch = self.marks.take(next(self._batches))
+        batch = self.marks.without_marks(next(self._batches))
         is_report = schema.dests_of(batch) == schema.REPORT
         if not is_report.any():
             return batch

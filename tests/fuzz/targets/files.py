@@ -74,7 +74,7 @@ class Marks(MessageTarget[reports_pb2.AttemptMark]):
         coded = message.SerializeToString()
         batch = schema.batch_of(schema.CONTROL, np.zeros(1, np.int64), None, None, [coded])
         reader = MarkReader()
-        reader.take(batch)
+        reader.without_marks(batch)
         return reader.consumed(), attempts_in([coded])
 
 

@@ -23,7 +23,7 @@ def mixed(*some: AttemptMark) -> pa.RecordBatch:
 
 def test_a_batch_without_marks_stays_what_it_is() -> None:
     reader = marks.MarkReader()
-    assert reader.take(ELEMENTS) is ELEMENTS
+    assert reader.without_marks(ELEMENTS) is ELEMENTS
     assert reader.consumed() == {}
     assert not reader.failed
     assert not reader.left_residuals
@@ -31,9 +31,9 @@ def test_a_batch_without_marks_stays_what_it_is() -> None:
 
 def test_marks_are_taken_out_and_counted_by_run() -> None:
     reader = marks.MarkReader()
-    taken = reader.take(mixed(AttemptMark(attempt=5), AttemptMark(attempt=6, run=2)))
+    taken = reader.without_marks(mixed(AttemptMark(attempt=5), AttemptMark(attempt=6, run=2)))
     assert taken.to_pylist() == ELEMENTS.to_pylist()
-    reader.take(mixed(AttemptMark(attempt=8)))
+    reader.without_marks(mixed(AttemptMark(attempt=8)))
     found = marks.consumed_of(reader.consumed())
     assert found == {IN_THIS_JOB: Attempts(2, 13), 2: Attempts(1, 6)}
     assert not reader.failed
@@ -43,9 +43,9 @@ def test_marks_are_taken_out_and_counted_by_run() -> None:
 def test_what_one_mark_says_of_its_task_holds_for_all_that_is_read() -> None:
     failed, left = marks.MarkReader(), marks.MarkReader()
     for mark in (AttemptMark(failed=True), AttemptMark()):
-        failed.take(mixed(mark))
+        failed.without_marks(mixed(mark))
     for mark in (AttemptMark(left_residuals=True), AttemptMark()):
-        left.take(mixed(mark))
+        left.without_marks(mixed(mark))
     assert (failed.failed, failed.left_residuals) == (True, False)
     assert (left.failed, left.left_residuals) == (False, True)
 
@@ -53,7 +53,7 @@ def test_what_one_mark_says_of_its_task_holds_for_all_that_is_read() -> None:
 def test_a_watermark_is_the_least_of_those_of_all_tasks() -> None:
     reader = marks.MarkReader()
     for watermarks_us in ({1: 5, 2: -7}, {1: 4}, {}, {1: 9, 3: 0}):
-        reader.take(mixed(AttemptMark(watermarks_us=watermarks_us)))
+        reader.without_marks(mixed(AttemptMark(watermarks_us=watermarks_us)))
     assert reader.watermarks_us == {1: 4, 2: -7, 3: 0}
 
 

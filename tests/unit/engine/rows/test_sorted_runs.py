@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.sorted_runs import in_blocks, merged, places_in_order
+from beam_spark_runner.engine.rows.sorted_runs import in_blocks, merge_runs, places_in_order
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -42,7 +42,7 @@ def test_the_merge_is_a_stable_sort(
         list(in_blocks(batch, places_in_order(batch, is_ordered=is_ordered), block_bytes))
         for batch in batches
     ]
-    found = contents(list(merged(blocks, is_ordered=is_ordered)))
+    found = contents(list(merge_runs(blocks, is_ordered=is_ordered)))
     key = slice(0, 2 if is_ordered else 1)
     assert found == sorted(contents(batches), key=lambda row: row[key])
 
@@ -59,7 +59,7 @@ def test_few_blocks_of_each_run_are_in_memory(is_hot: bool) -> None:
             yield rows_of(routes, 0)
 
     most = given_out = 0
-    for batch in merged([run(number) for number in range(8)], is_ordered=False):
+    for batch in merge_runs([run(number) for number in range(8)], is_ordered=False):
         most = max(most, taken - given_out)
         given_out += len(batch)
     assert given_out == 8 * 100 * 50
@@ -76,5 +76,5 @@ def test_many_rows_are_merged_at_once() -> None:
         return list(in_blocks(batch, places_in_order(batch, is_ordered=False), size))
 
     runs = [run() for _ in range(20)]
-    merges = sum(1 for _ in merged(runs, is_ordered=False))
+    merges = sum(1 for _ in merge_runs(runs, is_ordered=False))
     assert merges < sum(map(len, runs)) / 4

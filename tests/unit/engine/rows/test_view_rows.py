@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.engine.program import Edge
-from beam_spark_runner.engine.rows.view_rows import WHOLE, ViewWriter, parts_of
+from beam_spark_runner.engine.rows.view_rows import WHOLE, ViewRowWriter, parts_of
 from beam_spark_runner.engine.rows.writing import Outlet
 from beam_spark_runner.plan.model import Delivery
 from tests.unit.engine.rows.written_rows import edge_of
@@ -41,7 +41,7 @@ def rows(of: Edge, elements: list[WindowedValue], *, epoch: int = 3) -> list[tup
         first=0,
         epoch=epoch,
     )
-    writer = ViewWriter(of, PAIRS, outlet)
+    writer = ViewRowWriter(of, PAIRS, outlet)
     for element in elements:
         writer.accept(element)
     writer.flush()

@@ -15,7 +15,7 @@ from beam_spark_runner.driving.program_builder import ProgramBuilder
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.driver_rows import made_rows
+from beam_spark_runner.engine.rows.driver_rows import first_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import first_task, task
 from beam_spark_runner.engine.task.first_task import FirstTask, TooManyRowsError
@@ -94,7 +94,7 @@ class Segments:
             )
             for i in levels
         ]
-        self.fed = made_rows(dict.fromkeys(self.segment.impulses, b""))
+        self.fed = first_rows(dict.fromkeys(self.segment.impulses, b""))
 
 
 def run(build: Any, budget_s: float, **limits: Any) -> list[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import marks_for
 from beam_spark_runner.engine.rows.reports import report_row
 from beam_spark_runner.engine.rows.row_memory import BlockFile, RowMemory
-from beam_spark_runner.engine.rows.sorted_runs import merged
+from beam_spark_runner.engine.rows.sorted_runs import merge_runs
 from beam_spark_runner.engine.task import local_exchange
 from beam_spark_runner.engine.task.local_exchange import Exchange
 from tests.unit.engine.task.exchanges import exchanged, memory_of
@@ -90,14 +90,14 @@ def test_few_runs_are_merged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def noted(runs: Any, *, is_ordered: bool) -> Any:
         numbers.append(len(runs))
-        return merged(runs, is_ordered=is_ordered)
+        return merge_runs(runs, is_ordered=is_ordered)
 
-    monkeypatch.setattr(local_exchange, "merged", noted)
+    monkeypatch.setattr(local_exchange, "merge_runs", noted)
     memory = memory_of(0, tmp_path)
     batches = [rows([number % 3], first=number) for number in range(50)]
     (found,) = contents(exchanged(program(1, is_grouped=True), [batches], memory))
     assert [int(row["value"]) for row in found] == sorted(range(50), key=lambda n: (n % 3, n))
-    assert max(numbers) == memory.most_runs
+    assert max(numbers) == memory.max_runs
     assert sum(numbers) < 150  # most rows are written twice: once as they come, and merged
 
 
