@@ -50,22 +50,22 @@ class SortedWriter:
         self._file = open(path, "wb", 1 << 20)  # noqa: SIM115  (closed by ``close``)
         self._writer = BlockWriter(self._file, name)
         self._is_sorted = is_sorted
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
-        for part in _slices(batch):
-            if self._waiting_bytes + part.nbytes > BATCH_BYTES:
+        for piece in _slices(batch):
+            if self._buffered_bytes + piece.nbytes > BATCH_BYTES:
                 self._write()
-            self._waiting.append(part)
-            self._waiting_bytes += part.nbytes
+            self._buffered.append(piece)
+            self._buffered_bytes += piece.nbytes
 
     def _write(self) -> None:
-        if not self._waiting:
+        if not self._buffered:
             return
-        batch = pa.concat_batches(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
+        batch = pa.concat_batches(self._buffered)
+        self._buffered, self._buffered_bytes = [], 0
         batch = batch if self._is_sorted else sorted_by_route(batch)
         for block, first, last in SortedRows.of_arrow(batch).blocks():
             self._writer.add(block, first, last)
@@ -115,13 +115,13 @@ def whole_rows(
             ]
         else:
             dests, columns = flags & schema.DEST_MASK, batch.columns[1:]
-        whole = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-        found = np.unique(dests)
-        for dest in found.tolist():
-            if len(found) == 1:
-                yield dest, whole
+        joined_rows = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        distinct_dests = np.unique(dests)
+        for dest in distinct_dests.tolist():
+            if len(distinct_dests) == 1:
+                yield dest, joined_rows
             else:
-                yield dest, whole.filter(pa.array(dests == dest))
+                yield dest, joined_rows.filter(pa.array(dests == dest))
     joiner.check_empty()
 
 
@@ -140,14 +140,17 @@ def pack_up_to(
     def pack_side_inputs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marks = MarkReader()
         sizes: dict[int, int] = {}
-        kept: dict[int, list[pa.RecordBatch]] = {}
+        batches_of_dest: dict[int, list[pa.RecordBatch]] = {}
         for dest, batch in whole_rows(batches, marks):
             size = sizes[dest] = sizes.get(dest, 0) + batch.nbytes
             if size <= limit_bytes:
-                kept.setdefault(dest, []).append(batch)
+                batches_of_dest.setdefault(dest, []).append(batch)
             else:
-                kept.pop(dest, None)
-        blobs = {dest: blob_of(kept[dest]) if dest in kept else None for dest in sizes}
+                batches_of_dest.pop(dest, None)
+        blobs = {
+            dest: blob_of(batches_of_dest[dest]) if dest in batches_of_dest else None
+            for dest in sizes
+        }
         for dest, blob in {**blobs, schema.REPORT: coded_report(marks)}.items():
             size = sizes.get(dest, 0)
             yield pa.record_batch(
@@ -219,8 +222,8 @@ def blobs_in_parts(
     def pack_side_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         attempt = random.SystemRandom().getrandbits(63)
         marks = MarkReader()
-        given: Counter[int] = Counter()
-        waiting: list[pa.RecordBatch] = []
+        counts: Counter[int] = Counter()
+        buffered: list[pa.RecordBatch] = []
         size = 0
 
         def in_part(part: int, blob: bytes) -> pa.RecordBatch:
@@ -231,22 +234,22 @@ def blobs_in_parts(
             }
             return pa.record_batch(columns)
 
-        def what_waits() -> pa.RecordBatch:
-            nonlocal waiting, size
+        def buffered_blob() -> pa.RecordBatch:
+            nonlocal buffered, size
             part = random.randrange(parts)
-            given[part] += 1
-            blob = blob_of(waiting)
-            waiting, size = [], 0
+            counts[part] += 1
+            blob = blob_of(buffered)
+            buffered, size = [], 0
             return in_part(part, blob)
 
         for _, batch in whole_rows(batches, marks):
-            waiting.append(batch)
+            buffered.append(batch)
             size += batch.nbytes
             if size >= BATCH_BYTES:
-                yield what_waits()
-        if waiting:
-            yield what_waits()
-        yield in_part(REPORT_PART, coded_report(marks, attempt=attempt, blobs=given))
+                yield buffered_blob()
+        if buffered:
+            yield buffered_blob()
+        yield in_part(REPORT_PART, coded_report(marks, attempt=attempt, blobs=counts))
 
     return pack_side_input
 

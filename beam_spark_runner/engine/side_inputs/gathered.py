@@ -33,16 +33,16 @@ def file_name(id_: str) -> str:
 
 
 def whole_rows(
-    batches: Iterable[pa.RecordBatch], wanted: Container[int]
+    batches: Iterable[pa.RecordBatch], dests: Container[int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of some destinations, with their pieces joined.
 
     Args:
         batches: rows of any destinations, with marks.
-        wanted: the destinations.
+        dests: the destinations.
     """
     for dest, batch in files.whole_rows(iter(batches), MarkReader()):
-        if dest in wanted:
+        if dest in dests:
             yield dest, batch
 
 

@@ -64,7 +64,7 @@ class _BlockFile:
         self._reader = BlockReader(
             lambda start, size: content[start : start + size], len(content), name, place
         )
-        self.batches = [(each.first, each.last, each.size) for each in self._reader.blocks]
+        self.batches = [(block.first, block.last, block.size) for block in self._reader.blocks]
 
     def batch(self, number: int) -> SortedRows:
         return SortedRows.of_block(self._reader.content(self._reader.blocks[number]))
@@ -76,20 +76,21 @@ class _ArrowFile:
     def __init__(self, buffer: pa.Buffer, place: str) -> None:
         try:
             with pa.ipc.open_file(buffer) as reader:
-                found = [reader.get_batch(each) for each in range(reader.num_record_batches)]
-            for batch in found:
+                batches = [reader.get_batch(rows) for rows in range(reader.num_record_batches)]
+            for batch in batches:
                 batch.validate(full=True)
-            if any(batch.schema != EPOCHS_SCHEMA for batch in found):
+            if any(batch.schema != EPOCHS_SCHEMA for batch in batches):
                 raise DamagedFileError(place, "it is no view")
         except (OSError, pa.ArrowException) as error:
             raise DamagedFileError(place, f"it is no whole Arrow file: {error}") from error
-        self._found = [SortedRows.of_arrow(batch) for batch in found if len(batch)]
+        self._batches = [SortedRows.of_arrow(batch) for batch in batches if len(batch)]
         self.batches = [
-            (int(each.routes[0]), int(each.routes[-1]), each.routes.nbytes) for each in self._found
+            (int(rows.routes[0]), int(rows.routes[-1]), rows.routes.nbytes)
+            for rows in self._batches
         ]
 
     def batch(self, number: int) -> SortedRows:
-        return self._found[number]
+        return self._batches[number]
 
 
 def distinct_keys(routed_keys: Sequence[Iterator[tuple[int, bytes]]]) -> Iterator[bytes]:
@@ -109,19 +110,19 @@ class GatheredRows:
     """
 
     def __init__(self, source: SideInputRows) -> None:
-        self.id = self.kept_as = source.id
+        self.id = self.cache_id = source.id
         self._code = source.code
         self._maps: list[mmap.mmap] = []
-        files = list(self._opened(source))
+        files = list(self._open_files(source))
         self._places = [(file, number) for file in files for number in range(len(file.batches))]
         self._firsts = np.array([first for file in files for first, *_ in file.batches], np.int64)
         self._lasts = np.array([last for file in files for _, last, _ in file.batches], np.int64)
         self._sizes = [size for file in files for *_, size in file.batches]
-        self._read: dict[int, SortedRows] = {}  # verified batches, by the index in these lists
-        self._resident = 0
-        self._lets_go = sum(map(len, self._maps)) > RESIDENT_BYTES
+        self._batches: dict[int, SortedRows] = {}  # verified batches, by the index in these lists
+        self._resident_bytes = 0
+        self._releases_pages = sum(map(len, self._maps)) > RESIDENT_BYTES
 
-    def _opened(self, source: SideInputRows) -> Iterator[_File]:
+    def _open_files(self, source: SideInputRows) -> Iterator[_File]:
         if source.inline is not None:
             yield _BlockFile(pa.py_buffer(source.inline), source.name, source.id)
         for file in source.files:
@@ -143,16 +144,16 @@ class GatheredRows:
 
     def rows(self, window: bytes, key: bytes | None) -> Iterator[Row]:
         """Yield what ``values`` yields, with its epoch."""
-        joined = join_key(key or b"", window)
-        route = routing.route_of_key(joined, self._code)
+        joined_key = join_key(key or b"", window)
+        route = routing.route_of_key(joined_key, self._code)
         for place in ((self._firsts <= route) & (self._lasts >= route)).nonzero()[0].tolist():
-            batch = self._read.get(place) or self._batch(place)
-            if self._lets_go:
-                self._touch(self._sizes[place])
+            batch = self._batches.get(place) or self._batch(place)
+            if self._releases_pages:
+                self._count_read(self._sizes[place])
             first = int(batch.routes.searchsorted(route))
             last = int(batch.routes.searchsorted(route, "right"))
             for row in range(first, last):
-                if batch.keys[row] == joined:  # else another key with that hash
+                if batch.keys[row] == joined_key:  # else another key with that hash
                     epoch = 0 if batch.epochs is None else int(batch.epochs[row])
                     yield Row(epoch, batch.values[row], int(batch.counts[row]))
 
@@ -165,24 +166,24 @@ class GatheredRows:
         return heapq.merge(*(self._keys_in(place, window) for place in range(len(self._places))))
 
     def _keys_in(self, place: int, window: bytes) -> Iterator[tuple[int, bytes]]:
-        batch = self._read.get(place) or self._batch(place)
-        if self._lets_go:
-            self._touch(self._sizes[place])
+        batch = self._batches.get(place) or self._batch(place)
+        if self._releases_pages:
+            self._count_read(self._sizes[place])
         for row, route in enumerate(batch.routes.tolist()):
             key, of_window = split_key(batch.keys[row])
             if of_window == window:
                 yield route, key
 
     def _batch(self, place: int) -> SortedRows:
-        if len(self._read) == _MAX_READ:
-            self._read.clear()
+        if len(self._batches) == _MAX_READ:
+            self._batches.clear()
         file, number = self._places[place]
-        found = self._read[place] = file.batch(number)
-        return found
+        batch = self._batches[place] = file.batch(number)
+        return batch
 
-    def _touch(self, size: int) -> None:
-        self._resident += size
-        if self._resident > RESIDENT_BYTES:
-            self._resident = 0
+    def _count_read(self, size: int) -> None:
+        self._resident_bytes += size
+        if self._resident_bytes > RESIDENT_BYTES:
+            self._resident_bytes = 0
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)

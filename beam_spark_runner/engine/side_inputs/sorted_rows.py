@@ -88,9 +88,9 @@ class SortedRows(NamedTuple):
         for begin, end in zip(begins, [*begins[1:], len(self.routes)], strict=True):
             head = np.array([end - begin, len(columns)], np.int64).tobytes()
             (key_offsets, keys), (value_offsets, values) = (
-                each.coded(begin, end) for each in (self.keys, self.values)
+                column.coded(begin, end) for column in (self.keys, self.values)
             )
-            numbers = (each[begin:end].tobytes() for each in columns)
+            numbers = (column[begin:end].tobytes() for column in columns)
             block = b"".join((head, *numbers, key_offsets, value_offsets, keys, values))
             yield block, int(self.routes[begin]), int(self.routes[end - 1])
 

@@ -51,28 +51,28 @@ class PanesOfView:
     Args:
         edge: the edge of the side input.
         coder: the coder of the elements.
-        most_element_bytes: the most bytes of an element; a longer one is refused.
+        max_element_bytes: the most bytes of an element; a longer one is refused.
     """
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, *, most_element_bytes: int) -> None:
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, *, max_element_bytes: int) -> None:
         self._name_window = window_namer(coder.window_coder)
         self._last: dict[PaneId, tuple[int, int]] = {}  # number of the pane, end of its window
         self._count = 0
         self._spooled = _SpooledRows()
         coded_as = dataclasses.replace(edge, code=FILE_CODE)
-        self._rows = _RowsOfPanes(coded_as, coder, self._spooled.add, most_element_bytes)
+        self._rows = _RowsOfPanes(coded_as, coder, self._spooled.add, max_element_bytes)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Take panes: pairs of a part and its values, each with the epoch in which it has come."""
         for (part, pane), origin in zip(values, origins, strict=True):
             (window,) = origin.windows
-            place = PaneId(self._name_window(window), part)
-            self._last[place] = self._count, window.max_timestamp().micros
-            for epoch, some in groupby(pane, itemgetter(0)):
-                self._rows.begin(self._count, epoch)
-                while chunk := [value for _, value in islice(some, _AT_ONCE)]:
+            pane_id = PaneId(self._name_window(window), part)
+            self._last[pane_id] = self._count, window.max_timestamp().micros
+            for epoch, pairs in groupby(pane, itemgetter(0)):
+                self._rows.begin_pane(self._count, epoch)
+                while chunk := [value for _, value in islice(pairs, _AT_ONCE)]:
                     self._rows.accept_chunk(chunk, [origin] * len(chunk))
-            self._rows.end()
+            self._rows.end_pane()
             self._count += 1
 
     def flush(self) -> None:
@@ -85,25 +85,25 @@ class PanesOfView:
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``: there are no timers or state."""
 
-    def places(self) -> Sequence[tuple[PaneId, int]]:
+    def last_panes(self) -> Sequence[tuple[PaneId, int]]:
         """Return the ids of new panes, each with the last moment of its window."""
-        return [(place, end_us) for place, (_, end_us) in self._last.items()]
+        return [(pane_id, end_us) for pane_id, (_, end_us) in self._last.items()]
 
-    def write(self, part: bytes, name: str, scratch: Path, put: Callable[[Path], None]) -> None:
+    def write(self, part: bytes, name: str, scratch: Path, store: Callable[[Path], None]) -> None:
         """Write the last pane of each window in a part to a file. Nothing is pushed afterwards.
 
         Args:
             part: the part. Its later panes replace what is in this file, and in no other one.
-            name: the name under which ``put`` stores the file.
-            scratch: a folder for the file, until ``put`` has stored it.
-            put: stores the file, which is then removed.
+            name: the name under which ``store`` stores the file.
+            scratch: a folder for the file, until ``store`` has stored it.
+            store: stores the file, which is then removed.
 
         Raises:
             ShardStorageError: the file cannot be written.
         """
         self._rows.flush()
         last = np.zeros(self._count, np.bool_)
-        last[[number for place, (number, _) in self._last.items() if place.part == part]] = True
+        last[[number for pane_id, (number, _) in self._last.items() if pane_id.part == part]] = True
         with (
             _on_disk(str(scratch)),
             tempfile.TemporaryDirectory(prefix="view-", dir=scratch) as folder,
@@ -115,7 +115,7 @@ class PanesOfView:
                 rows = batch.select(EPOCHS_SCHEMA.names)
                 writer.add(rows if last[panes].all() else rows.filter(pa.array(last[panes])))
             writer.close()
-            put(path)
+            store(path)
 
 
 @contextlib.contextmanager
@@ -135,28 +135,28 @@ class _RowsOfPanes(SideInputWriter):
         edge: Edge,
         coder: WindowedValueCoder,
         take: Callable[[pa.RecordBatch], None],
-        most_element_bytes: int,
+        max_element_bytes: int,
     ) -> None:
         outlet = Outlet(
             emit=take,
             row_limit_bytes=_ROW_BYTES,
-            max_element_bytes=most_element_bytes,
+            max_element_bytes=max_element_bytes,
             partitions=1,
             first=0,
         )
         super().__init__(edge, coder, outlet)
-        self._of = (0, 0)  # epoch and pane
-        self._ofs: list[tuple[int, int]] = []  # of the first rows; the others are of ``_of``
+        self._pane = (0, 0)  # epoch and pane
+        self._panes: list[tuple[int, int]] = []  # of the first rows; the others are of ``_pane``
 
-    def begin(self, pane: int, epoch: int) -> None:
+    def begin_pane(self, pane: int, epoch: int) -> None:
         """Assign the next values to a pane and an epoch."""
-        self.end()
-        self._of = epoch, pane
+        self.end_pane()
+        self._pane = epoch, pane
 
-    def end(self) -> None:
+    def end_pane(self) -> None:
         """Make rows of the values so far: the next ones are of another pane or epoch."""
         self._end_runs()
-        self._ofs += [self._of] * (len(self._keys) - len(self._ofs))
+        self._panes += [self._pane] * (len(self._keys) - len(self._panes))
 
     @override
     def _emit_rows(
@@ -169,8 +169,8 @@ class _RowsOfPanes(SideInputWriter):
     ) -> None:
         if not values:
             return
-        ofs = np.array(self._ofs + [self._of] * (len(values) - len(self._ofs)), np.int64)
-        self._ofs = []
+        ofs = np.array(self._panes + [self._pane] * (len(values) - len(self._panes)), np.int64)
+        self._panes = []
         longest = max(map(len, values))
         if longest > self._max_element_bytes:
             raise EncodingError(

@@ -24,7 +24,7 @@ class EpochView:
         file_at: returns the file at one of these paths.
 
     Attributes:
-        kept_as: the id under which operations of an embedded stage may keep the view beyond a
+        cache_id: the id under which operations of an embedded stage may keep the view beyond a
             bundle; empty if they do not: Beam keeps views in the global window.
     """
 
@@ -38,7 +38,7 @@ class EpochView:
     ) -> None:
         version = hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=8).hexdigest()
         self.id = f"{job_id}/{edge.dest}/{version}"
-        self.kept_as = self.id if edge.is_global else ""
+        self.cache_id = self.id if edge.is_global else ""
         self._code = FILE_CODE
         self._files = files
         self._open, self._file_at = open_file, file_at
@@ -52,16 +52,16 @@ class EpochView:
             DamagedFileError: a file is damaged or missing.
             ShardStorageError: a file cannot be read.
         """
-        parts = [self._part(path).rows(window, key) for path in self._files.get(window, ())]
+        parts = [self._part_at(path).rows(window, key) for path in self._files.get(window, ())]
         for _, coded, count in heapq.merge(*parts, key=operator.itemgetter(0)):
             yield coded, count
 
     def keys(self, window: bytes) -> Iterator[bytes]:
         """See ``SideInputLookup.keys``; raises as ``values`` does."""
-        parts = [self._part(path).routed_keys(window) for path in self._files.get(window, ())]
+        parts = [self._part_at(path).routed_keys(window) for path in self._files.get(window, ())]
         return distinct_keys(parts)
 
-    def _part(self, path: str) -> GatheredRows:
+    def _part_at(self, path: str) -> GatheredRows:
         name = path.rpartition("/")[2]
         source = SideInputRows(id=path, code=self._code, files=(self._file_at(path),), name=name)
         try:

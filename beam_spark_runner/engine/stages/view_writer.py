@@ -34,7 +34,7 @@ class ViewWriter(Operator):
         self.input = PanesOfView(
             context.program.input,
             context.input_coder,
-            most_element_bytes=context.level.limits.max_element_bytes,
+            max_element_bytes=context.level.limits.max_element_bytes,
         )
 
     @override
@@ -53,7 +53,7 @@ class ViewWriter(Operator):
     def finish(self, outcome: Outcome) -> list[bytes]:
         """Write the panes that have fired."""
         try:
-            if places := self.input.places():
+            if places := self.input.last_panes():
                 outcome.views = self._written(places)
         finally:
             self.input.close()

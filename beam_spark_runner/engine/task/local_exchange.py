@@ -37,8 +37,8 @@ class Exchange:
         self._memory = memory
         self._partitions = partitions
         self._is_sorted, self._is_ordered = is_sorted, is_ordered
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_bytes = 0
         self._file = memory.new_file()
         self._runs: list[list[_Run]] = [[] for _ in range(self._partitions)]
 
@@ -59,9 +59,9 @@ class Exchange:
             RowStorageError: they do not fit in memory, and cannot be written.
         """
         for batch in batches:
-            self._waiting.append(schema.conformed(batch))
-            self._waiting_bytes += batch.nbytes
-            if self._waiting_bytes > self._memory.share_bytes:
+            self._buffered.append(schema.conformed(batch))
+            self._buffered_bytes += batch.nbytes
+            if self._buffered_bytes > self._memory.share_bytes:
                 self._spill()
 
     def finish(self) -> Sequence[Iterable[pa.RecordBatch]]:
@@ -80,8 +80,8 @@ class Exchange:
 
     def _in_partitions(self) -> tuple[pa.RecordBatch, Sequence[schema.Int64Array]]:
         """Take the rows that wait; return them, and the places of those of each partition."""
-        rows = pa.concat_batches(self._waiting or [schema.NO_ROWS])
-        self._waiting, self._waiting_bytes = [], 0
+        rows = pa.concat_batches(self._buffered or [schema.NO_ROWS])
+        self._buffered, self._buffered_bytes = [], 0
         places: schema.Int64Array = np.arange(len(rows))
         if self._is_sorted:
             places = places_in_order(rows, is_ordered=self._is_ordered)

@@ -35,7 +35,7 @@ def run_helper(
         BundleFailedError: user code raised.
     """
     views = side_inputs or {}
-    harness = job.stage(program, frozenset(each.kept_as for each in views.values()))
+    harness = job.stage(program, frozenset(each.cache_id for each in views.values()))
     (collection,) = harness.output_coders
     taken = _Taken()
     try:

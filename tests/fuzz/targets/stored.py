@@ -177,7 +177,7 @@ def _no_file(name: str) -> Any:
 def _view(folder: Path) -> bytes:
     coder = WindowedValueCoder(_PAIRS, _GLOBAL)
     found: list[bytes] = []
-    with closing(PanesOfView(_MULTIMAP, coder, most_element_bytes=1 << 30)) as panes:
+    with closing(PanesOfView(_MULTIMAP, coder, max_element_bytes=1 << 30)) as panes:
         values = ((7, (key, key * 9)) for key in _KEYS)
         panes.push([(b"", values)], [WindowedValue(None, Timestamp(9), (GlobalWindow(),))])
         panes.write(b"", _VIEW, folder, lambda path: found.append(path.read_bytes()))

@@ -65,7 +65,7 @@ def view(folder: Path, *, inline: bool = False) -> Kind:
     def put(local: Path) -> None:
         path.write_bytes(local.read_bytes())
 
-    with closing(PanesOfView(EDGE, coder, most_element_bytes=1 << 30)) as panes:
+    with closing(PanesOfView(EDGE, coder, max_element_bytes=1 << 30)) as panes:
         panes.push([(b"", values)], [WindowedValue(None, Timestamp(9), (GlobalWindow(),))])
         panes.write(b"", name, folder, put)
 

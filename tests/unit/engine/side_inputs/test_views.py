@@ -42,7 +42,7 @@ def pane(
 
 
 def panes_of(of: Edge, coder: WindowedValueCoder = CODER) -> PanesOfView:
-    return PanesOfView(of, coder, most_element_bytes=1 << 30)
+    return PanesOfView(of, coder, max_element_bytes=1 << 30)
 
 
 def _copy(target: Path, source: Path) -> None:
@@ -53,10 +53,10 @@ def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
     """Write each part to a file, whose name goes on with a number unless there is one only."""
     files: dict[bytes, tuple[str, ...]] = {}
     with contextlib.closing(panes):
-        for number, part in enumerate(sorted({place.part for place, _ in panes.places()})):
+        for number, part in enumerate(sorted({place.part for place, _ in panes.last_panes()})):
             target = path.with_name(path.name + f"-{number}" * bool(number))
             panes.write(part, target.name, path.parent, functools.partial(_copy, target))
-            for place, _ in panes.places():
+            for place, _ in panes.last_panes():
                 if place.part == part:
                     files[place.window] = (*files.get(place.window, ()), str(target))
     return EpochView(of, "job", files, GatheredRows)
@@ -129,7 +129,7 @@ def test_its_name_changes_with_its_content(is_global: bool) -> None:
     )
     assert one.id == same.id != other.id
     assert one.id.startswith("job/")
-    assert (one.kept_as != other.kept_as) is is_global
+    assert (one.cache_id != other.cache_id) is is_global
 
 
 def decoded(view: EpochView, window: object, key: str | None = None) -> list[Any]:
@@ -200,7 +200,7 @@ def test_a_pane_larger_than_memory(tmp_path: Path) -> None:
 
 def test_an_element_that_is_too_long_is_refused(tmp_path: Path) -> None:
     of = edge(urns.SIDE_INPUT_ITERABLE)
-    panes = PanesOfView(of, CODER, most_element_bytes=1_000)
+    panes = PanesOfView(of, CODER, max_element_bytes=1_000)
     value, origin = pane(EARLY, ("x" * 2_000, 1))
     with contextlib.closing(panes):
         panes.push([value], [origin])
