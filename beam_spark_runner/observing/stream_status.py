@@ -260,13 +260,13 @@ def _join(reports: Sequence[Report]) -> Mapping[int, StageReport]:
 def _both(one: StageReport, other: StageReport) -> StageReport:
     holds = [report.hold_us for report in (one, other) if report.hold_us is not None]
     waiting = [report.waiting for report in (one, other) if report.waiting is not None]
-    left = [report.left for report in (one, other) if report.left is not None]
+    residuals = [report.left for report in (one, other) if report.left is not None]
     return StageReport(
         min(one.output_us, other.output_us),
         min(holds, default=None),
         _earliest(waiting),
-        Residuals(sum(each.count for each in left), min(each.hold_us for each in left))
-        if left
+        Residuals(sum(each.count for each in residuals), min(each.hold_us for each in residuals))
+        if residuals
         else None,
     )
 

@@ -26,7 +26,7 @@ class AccumulatorMerger:
         self._program = program
         self.infos: list[bytes] = []
 
-    def merged(self, groups: Sequence[WindowedValue]) -> list[Any]:
+    def merge(self, groups: Sequence[WindowedValue]) -> list[Any]:
         """Merge the accumulators of each group.
 
         Args:
@@ -38,6 +38,6 @@ class AccumulatorMerger:
         Raises:
             BundleFailedError: the CombineFn raised.
         """
-        merged, infos = run_helper(self._job, self._program, groups)
+        elements, infos = run_helper(self._job, self._program, groups)
         self.infos += infos
-        return [accumulator for _, accumulator in (each.value for each in merged)]
+        return [accumulator for _, accumulator in (element.value for element in elements)]

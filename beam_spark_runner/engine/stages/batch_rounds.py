@@ -29,7 +29,7 @@ class Rounds(BundlesInTurn):
 
     Attributes:
         step: the id of the splittable DoFn.
-        left: the restrictions that are left to a later Spark job.
+        residuals: the restrictions that are left to a later Spark job.
     """
 
     input: SplittableInput
@@ -37,9 +37,9 @@ class Rounds(BundlesInTurn):
     def __init__(self, context: StageContext[StagesOfTask], now_us: Callable[[], int]) -> None:
         self._context = context
         self._now_us = now_us
-        self._residuals: ResidualWriter | None = None
+        self._residual_writer: ResidualWriter | None = None
         self.step: TransformId = next(iter(context.program.description.step_names))
-        self.left = Residuals(0, MAX_US)
+        self.residuals = Residuals(0, MAX_US)
         super().__init__(self._make_input)
 
     def _make_input(self, count: Callable[[BundleResult], None]) -> SplittableInput:
@@ -57,7 +57,7 @@ class Rounds(BundlesInTurn):
             else Budget(
                 duration_us=budget_us,
                 pieces=min(context.level.partitions, _MAX_PIECES),
-                leave=self._leave,
+                leave=self._leave_residual,
                 leaves_much=batch.leaves_much,
                 longest_us=batch.longest_round_us,
             ),
@@ -67,15 +67,15 @@ class Rounds(BundlesInTurn):
         """Return how many restrictions wait in this task, and the least of their holds."""
         return Deferred(count=self.input.pending(), hold_us=self.input.watermark_hold_us())
 
-    def _leave(self, element: WindowedValue, due_us: int, hold_us: int) -> None:
+    def _leave_residual(self, element: WindowedValue, due_us: int, hold_us: int) -> None:
         context = self._context
-        if self._residuals is None:
-            self._residuals = ResidualWriter(
+        if self._residual_writer is None:
+            self._residual_writer = ResidualWriter(
                 context.program.input, context.input_coder, context.outlet
             )
-            context.outputs.add(self._residuals)
-        self._residuals.accept_residual(element, due_us)
-        self.left = Residuals(self.left.count + 1, min(self.left.hold_us, hold_us))
+            context.outputs.add_writer(self._residual_writer)
+        self._residual_writer.accept_residual(element, due_us)
+        self.residuals = Residuals(self.residuals.count + 1, min(self.residuals.hold_us, hold_us))
 
     def run_due(self) -> bool:
         """See ``splittable.Deferring``."""

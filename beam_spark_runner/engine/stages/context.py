@@ -42,7 +42,7 @@ class StageContext(Generic[Task]):
         self.job = task.job
         self._side_inputs = task.side_inputs(program)
         self._harness = task.job.stage(
-            program, frozenset(each.cache_id for each in self._side_inputs.values())
+            program, frozenset(side_input.cache_id for side_input in self._side_inputs.values())
         )
         self.outputs = Outputs(program, self._harness.output_coders, outlet, task)
 

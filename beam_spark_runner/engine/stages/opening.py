@@ -139,7 +139,7 @@ def _with_keys(context: StageContext[StagesOfEpoch]) -> Stage:
     merger = None
     if part.merger is not None:
         merger = AccumulatorMerger(context.job, part.merger)
-        epoch = epoch._replace(merge=operator.interrupted_by(merger.merged))
+        epoch = epoch._replace(merge=operator.interrupted_by(merger.merge))
     gates: list[Gate] = []
     entrance: BundleInput = operator.input
     push_from_within = operator.bundle.push_from_within

@@ -122,12 +122,12 @@ class OneBundle(Operator):
             return None
         return self.interrupted_by(lambda windows: merge_windows(job, program, windows))
 
-    def interrupted_by(self, helps: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def interrupted_by(self, helper: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function that runs bundles of a helper amid this one."""
 
-        def help_and_return(asked: Any) -> Any:
+        def help_and_return(argument: Any) -> Any:
             try:
-                return helps(asked)
+                return helper(argument)
             finally:
                 self._bundle.enter()
 

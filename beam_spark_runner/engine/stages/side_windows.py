@@ -34,17 +34,17 @@ def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) 
     if program is None:
         map_window = side_window_of(mapping.coded_windowing, mapping.pickled, mapping.step)
         return lambda windows: [map_window(window) for window in windows]
-    asked = program
+    helper = program
 
     def ask(windows: Sequence[Any]) -> Sequence[SideWindow]:
         coded = [window_coder.encode(window) for window in windows]
-        known = job.side_windows[asked.stage]
-        if unknown := [window for window in dict.fromkeys(coded) if window not in known]:
-            known.update(_answers(job, asked, unknown))
-        found = [known[window] for window in coded]
-        while len(known) > _MAX_KNOWN:
-            known.pop(next(iter(known)))
-        return found
+        cache = job.side_windows[helper.stage]
+        if unknown := [window for window in dict.fromkeys(coded) if window not in cache]:
+            cache.update(_answers(job, helper, unknown))
+        mapped = [cache[window] for window in coded]
+        while len(cache) > _MAX_KNOWN:
+            cache.pop(next(iter(cache)))
+        return mapped
 
     return ask
 
@@ -85,16 +85,16 @@ def _answers(
     """
     questions = [GlobalWindows.windowed_value(coded_question(window)) for window in windows]
     answers, _ = run_helper(job, program, questions)
-    read = answer_reader(program.description)
+    read_answer = answer_reader(program.description)
     try:
-        found = dict(read(answer.value) for answer in answers)
+        mapped = dict(read_answer(answer.value) for answer in answers)
     except MalformedBytesError as error:
         raise wrong_answer(program, str(error)) from error
-    if found.keys() != set(windows):
-        answered = len(found.keys() & set(windows))
+    if mapped.keys() != set(windows):
+        answered = len(mapped.keys() & set(windows))
         raise wrong_answer(
             program,
             f"of {len(windows)} windows, {answered} are mapped to windows of the side input, and "
-            f"{len(found) - answered} windows are mapped that nobody has asked about",
+            f"{len(mapped) - answered} windows are mapped that nobody has asked about",
         )
-    return found
+    return mapped

@@ -107,7 +107,7 @@ class Stage:
 
     def _run_due(self) -> None:
         for gate in self._gates:
-            gate.due()
+            gate.run_due()
         self._operator.settle()
 
     def finish(self) -> Sequence[bytes]:
@@ -120,16 +120,16 @@ class Stage:
             for gate in self._gates:
                 gate.save()
             infos = self._operator.finish(self.outcome)
-            self._outputs.write()
+            self._outputs.flush_writers()
         for gate in self._gates:
             gate.report(self.outcome)
-        return self._counted([*infos, *self.outcome.monitoring_infos])
+        return self._without_foreign_counts([*infos, *self.outcome.monitoring_infos])
 
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``. Threads: any."""
-        return self._counted(self._operator.progress())
+        return self._without_foreign_counts(self._operator.progress())
 
-    def _counted(self, infos: Sequence[bytes]) -> Sequence[bytes]:
+    def _without_foreign_counts(self, infos: Sequence[bytes]) -> Sequence[bytes]:
         elsewhere = self.program.counted_elsewhere
         return infos if elsewhere is None else without_counts_of(elsewhere, infos)
 

@@ -22,7 +22,7 @@ class Outputs:
         program: the program of the stage.
         coders: the coder of each output collection.
         outlet: takes the rows.
-        others: the stages of the task.
+        stages_of_task: the stages of the task.
 
     Attributes:
         receivers: one for each output collection.
@@ -33,7 +33,7 @@ class Outputs:
         program: StageProgram,
         coders: Mapping[PCollectionId, WindowedValueCoder],
         outlet: Outlet,
-        others: StagesOfTask,
+        stages_of_task: StagesOfTask,
     ) -> None:
         self.receivers: dict[PCollectionId, Receiver] = {}
         self._writers: list[Writer] = []
@@ -45,11 +45,11 @@ class Outputs:
                 self._writers.append(writer)
                 targets.append(writer)
             for stage in program.local.get(collection, ()):
-                self._following.append(_NextStage(stage, others))
+                self._following.append(_NextStage(stage, stages_of_task))
                 targets.append(self._following[-1])
             self.receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
 
-    def add(self, writer: Writer) -> None:
+    def add_writer(self, writer: Writer) -> None:
         """Have one more writer write its last rows at the end of the stage."""
         self._writers.append(writer)
 
@@ -58,7 +58,7 @@ class Outputs:
         for stage in self._following:
             stage.flush()
 
-    def write(self) -> None:
+    def flush_writers(self) -> None:
         """Write the last rows."""
         for writer in self._writers:
             writer.flush()
@@ -67,9 +67,9 @@ class Outputs:
 class _NextStage:
     """Opens the stage downstream of a pointwise edge with its first element."""
 
-    def __init__(self, stage: StageId, opened: StagesOfTask) -> None:
+    def __init__(self, stage: StageId, stages: StagesOfTask) -> None:
         self._stage = stage
-        self._opened = opened
+        self._stages = stages
         self._push: Callable[[list[Any], list[WindowedValue]], None] | None = None
 
     def accept(self, windowed_value: WindowedValue) -> None:
@@ -77,12 +77,12 @@ class _NextStage:
 
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         if self._push is None:
-            self._push = self._opened[self._stage].push_from_within
+            self._push = self._stages[self._stage].push_from_within
         self._push(values, origins)
 
     def flush(self) -> None:
         if self._push is not None:
-            self._opened[self._stage].flush()
+            self._stages[self._stage].flush()
 
 
 class _FanOut:

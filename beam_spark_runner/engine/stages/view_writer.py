@@ -53,30 +53,30 @@ class ViewWriter(Operator):
     def finish(self, outcome: Outcome) -> list[bytes]:
         """Write the panes that have fired."""
         try:
-            if places := self.input.last_panes():
-                outcome.views = self._written(places)
+            if panes := self.input.last_panes():
+                outcome.views = self._write(panes)
         finally:
             self.input.close()
         return []
 
-    def _written(self, fired: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
+    def _write(self, panes: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
         places, dest = self._places, self._program.input.dest
         # The task has several parts if there were more partitions when elements came.
         files: dict[bytes, str] = {}
-        for part in {place.part for place, _ in fired}:
+        for part in {pane_id.part for pane_id, _ in panes}:
             name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
-            put = functools.partial(folder_of_epochs(places).put, name)
-            self.input.write(part, name, scratch_folder(places), put)
+            store = functools.partial(folder_of_epochs(places).put, name)
+            self.input.write(part, name, scratch_folder(places), store)
             files[part] = name
         return [
             reports_pb2.View(
                 dest=dest,
-                window=place.window,
-                part=place.part,
-                file=files[place.part],
+                window=pane_id.window,
+                part=pane_id.part,
+                file=files[pane_id.part],
                 expires_us=expiry_us(end_us, self._program.in_epochs.lateness_us),
             )
-            for place, end_us in fired
+            for pane_id, end_us in panes
         ]
 
     @override

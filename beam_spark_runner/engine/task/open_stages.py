@@ -122,7 +122,9 @@ class OpenStages:
         }
         if rounds:
             run_to_end([*rounds.values()], self._now_us, self._wait_us)
-            self.residuals = {dest: each.left for dest, each in rounds.items() if each.left.count}
+            self.residuals = {
+                dest: each.residuals for dest, each in rounds.items() if each.residuals.count
+            }
         for id_, program in self._programs.items():  # producers come before consumers
             has_partition = self.partitions.has_one_for(program, self._open)
             if has_partition and program.batch is not None and program.batch.takes_partition:

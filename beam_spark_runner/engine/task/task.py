@@ -243,8 +243,8 @@ class LevelTask:
         self, task_input: TaskInput, stages: OpenStages, report: reports_pb2.TaskReport
     ) -> None:
         report.monitoring_infos.extend(self._process(task_input, stages))
-        for dest, left in stages.residuals.items():
-            counted = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
+        for dest, residuals in stages.residuals.items():
+            counted = reports_pb2.Residuals(count=residuals.count, hold_us=residuals.hold_us)
             report.residuals[dest].CopyFrom(counted)
 
     def _process_and_store(
@@ -336,8 +336,8 @@ class LevelTask:
             for dest, status in stages.statuses().items():
                 report.stages[dest].CopyFrom(status)
             if shard is not None:
-                for step, left in stages.deferred().items():
-                    report.deferred[step].CopyFrom(left)
+                for step, residuals in stages.deferred().items():
+                    report.deferred[step].CopyFrom(residuals)
                 report.views.extend(stages.views)
                 report.shard.CopyFrom(seal(shard, keyed, self._attempt, stages))
             report.spent_us = stages.spent_us()

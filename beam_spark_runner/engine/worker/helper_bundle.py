@@ -45,7 +45,7 @@ def run_helper(
         raise
     try:
         bundle.enter()
-        bundle.push([each.value for each in elements], [*elements])
+        bundle.push([element.value for element in elements], [*elements])
         result = bundle.finish()
     except BaseException:
         bundle.abort()

@@ -38,7 +38,7 @@ class AwaitCommit(Gate):
         self._awaits = False
 
     @override
-    def due(self) -> None:
+    def run_due(self) -> None:
         if self._is_keyed:
             self._operator.enter()
             ask = None if self._keys is None else self._keys.ask

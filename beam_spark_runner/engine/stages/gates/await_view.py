@@ -75,7 +75,7 @@ class AwaitView(Gate):
     def report(self, outcome: Outcome) -> None:
         if self._waits:
             outcome.awaited_us = self._unready_us
-        outcome.waiting = self._described()
+        outcome.waiting = self._describe_waiting()
 
     def _is_expired(self, window: Any) -> bool:
         """Whether elements of a window are dropped because it has expired."""
@@ -115,14 +115,14 @@ class AwaitView(Gate):
             )
             charge(error, mapping.step)
 
-    def _described(self) -> reports_pb2.Waiting | None:
+    def _describe_waiting(self) -> reports_pb2.Waiting | None:
         """Return which elements wait for which side inputs; None: none wait."""
         if (earliest := self._elements.earliest()) is None:
             return None
         window, coded, hold_us = earliest
-        missing = {
+        unready = {
             int(edge.dest)
             for edge, _, to_sides in self._looks_up
             if not self._task.has_view(edge, to_sides([window])[0])
         }
-        return reports_pb2.Waiting(hold_us=hold_us, window=coded, views=sorted(missing))
+        return reports_pb2.Waiting(hold_us=hold_us, window=coded, views=sorted(unready))

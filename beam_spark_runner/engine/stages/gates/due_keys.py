@@ -30,7 +30,7 @@ class DueKeys(Gate):
         self._fire = fire
 
     @override
-    def due(self) -> None:
+    def run_due(self) -> None:
         epoch = self._epoch
         self._operator.enter()
         if epoch.interruption is not None:
@@ -66,8 +66,8 @@ class DueGroups(DueKeys):
         self._merger = merger
 
     @override
-    def due(self) -> None:
-        super().due()
+    def run_due(self) -> None:
+        super().run_due()
         self._reader.finish_epoch()
 
     @override

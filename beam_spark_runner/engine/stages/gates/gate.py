@@ -12,8 +12,8 @@ class Gate:
     In each epoch in which the stage runs, it calls in this order, each once:
 
     - ``begin``, before the stage gets elements. A bundle of another stage may be running.
-    - ``due``, when the stage has got all elements of the epoch; if the stage requires stable input,
-      right after ``begin`` instead.
+    - ``run_due``, when the stage has got all elements of the epoch; if the stage requires stable
+      input, right after ``begin`` instead.
     - ``save``, before the operator finishes: nothing is pushed any more.
     - ``report``, after the operator has finished.
 
@@ -23,7 +23,7 @@ class Gate:
     def begin(self) -> None:
         """Push what has become ready since the previous epoch."""
 
-    def due(self) -> None:
+    def run_due(self) -> None:
         """Process what is due at the watermark and the clock of the epoch."""
 
     def save(self) -> None:

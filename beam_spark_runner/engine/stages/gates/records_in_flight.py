@@ -39,5 +39,5 @@ class RecordsInFlight(Gate):
         outcome.was_interrupted |= not settled.is_finished
         outcome.needs = settled.needs
         if settled.left:
-            hold_us = min(each.hold_us for each in settled.left)
+            hold_us = min(record.hold_us for record in settled.left)
             outcome.left = reports_pb2.Residuals(count=len(settled.left), hold_us=hold_us)

@@ -29,7 +29,7 @@ class Restrictions(Gate):
 
     def __init__(self, context: StageContext[StagesOfEpoch]) -> None:
         self._context = context
-        self._helped: list[bytes] = []  # monitoring infos
+        self._truncating_infos: list[bytes] = []  # monitoring infos
         self.operator = BundlesInTurn(self._make_input)
 
     def _make_input(self, count: Callable[[BundleResult], None]) -> EpochRestrictions:
@@ -44,23 +44,23 @@ class Restrictions(Gate):
             spent_us=task.spent_us,
             budget_us=task.epoch.budget_us,
             idle_us=0 if task.epoch.clock_stands else _IDLE_US,
-            truncate=self._truncated if task.epoch.drains else None,
+            truncate=self._truncate if task.epoch.drains else None,
         )
         return self._input
 
-    def _truncated(self, restrictions: Sequence[WindowedValue]) -> list[WindowedValue]:
+    def _truncate(self, restrictions: Sequence[WindowedValue]) -> list[WindowedValue]:
         program = self._context.program.in_epochs.truncator
         assert program is not None
         views = self._context.task.lookups(program.views)
         truncated, infos = run_helper(self._context.job, program, restrictions, views)
-        self._helped += infos
+        self._truncating_infos += infos
         return truncated
 
     @override
-    def due(self) -> None:
+    def run_due(self) -> None:
         self._input.run_due()
 
     @override
     def report(self, outcome: Outcome) -> None:
         outcome.was_cut_off = self._input.was_cut_off
-        outcome.monitoring_infos += self._helped
+        outcome.monitoring_infos += self._truncating_infos
