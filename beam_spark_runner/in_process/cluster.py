@@ -138,7 +138,7 @@ class InProcessCluster:
     def _sorted_for(self, dest: DestinationId, rows: OutputRows | None) -> Iterator[pa.RecordBatch]:
         exchange = Exchange(1, self._memory, is_sorted=True)
         for partition in () if rows is None else partitions_of(rows.rows.rows_for([dest])):
-            exchange.take(partition)
+            exchange.add(partition)
         for batches in exchange.finish():
             for _, batch in whole_rows(batches, (dest,)):
                 yield batch
@@ -149,7 +149,7 @@ class InProcessCluster:
         first = job.programs[0]
         inputs: Sequence[Iterable[pa.RecordBatch]]
         if isinstance(source, StoredInput):
-            stored = StoredRows.before(first)
+            stored = StoredRows.before_level(first)
             inputs = [
                 read_rows(stored, name, partition, 0) for partition, name in enumerate(source.names)
             ]
@@ -209,9 +209,9 @@ class InProcessCluster:
     def _exchanged(
         self, program: LevelProgram, partitions: Iterable[Iterable[pa.RecordBatch]]
     ) -> Sequence[Iterable[pa.RecordBatch]]:
-        exchange = Exchange.before(program, self._memory)
+        exchange = Exchange.before_level(program, self._memory)
         for rows in partitions:
-            exchange.take(rows)
+            exchange.add(rows)
         return exchange.finish()
 
 

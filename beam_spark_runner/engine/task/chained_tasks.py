@@ -17,7 +17,7 @@ TaskOutputs: TypeAlias = Generator[Iterator[pa.RecordBatch], None, None]
 """What each of some tasks emits."""
 
 
-class TooManyRowsError(Exception):
+class FullExchangeError(Exception):
     """The rows between two levels do not fit in memory: Spark has to exchange them."""
 
 
@@ -26,27 +26,27 @@ class _NoFile(BlockFile):
 
     @override
     def write(self, batch: pa.RecordBatch) -> Block:
-        raise TooManyRowsError
+        raise FullExchangeError
 
 
 def run_chained(
     programs: Sequence[LevelProgram],
     rows: Sequence[pa.RecordBatch],
-    most_bytes: int,
+    max_bytes: int,
 ) -> list[pa.RecordBatch]:
     """Run the tasks of all levels, and return what those of the last one emit.
 
     Args:
         programs: the programs of the levels.
         rows: the rows that each task of the first level reads.
-        most_bytes: how much a level may emit: all of it is in memory.
+        max_bytes: how much a level may emit: all of it is in memory.
 
     Raises:
-        TooManyRowsError: a level emits more.
+        FullExchangeError: a level emits more.
     """
     first = programs[0]
     inputs = [rows] * (first.partitions if first.has_exchange else 1)
-    memory = RowMemory(most_bytes, _NoFile)
+    memory = RowMemory(max_bytes, _NoFile)
     with contextlib.closing(run_levels(programs, inputs, memory)) as outputs:
         kept = memory.keep(outputs)
     return [batch for emitted in kept for batch in emitted]
@@ -73,10 +73,10 @@ def run_levels(
         RowStorageError: rows between two levels do not fit in memory, and cannot be written.
     """
     for program, reader in itertools.pairwise(programs):
-        exchange = Exchange.before(reader, memory)
+        exchange = Exchange.before_level(reader, memory)
         with contextlib.closing(_run_level(program, inputs, before_task)) as outputs:
             for emitted in outputs:
-                exchange.take(emitted)
+                exchange.add(emitted)
         inputs = exchange.finish()
     yield from _run_level(programs[-1], inputs, before_task)
 

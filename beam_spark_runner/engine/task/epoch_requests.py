@@ -13,13 +13,13 @@ class Request(NamedTuple):
         chain: the number of the programs, since the beginning of the task.
         programs: the programs of the levels; None: those that this number has had before.
         rows: the rows that each task of the first level reads.
-        most_bytes: see ``run_chained``.
+        max_bytes: see ``run_chained``.
     """
 
     chain: int
     programs: Sequence[LevelProgram] | None
     rows: str
-    most_bytes: int
+    max_bytes: int
 
 
 Response = list[bytes] | None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task.chained_tasks import TooManyRowsError, run_chained
+from beam_spark_runner.engine.task.chained_tasks import FullExchangeError, run_chained
 from beam_spark_runner.engine.task.epoch_requests import Request, Response
 from beam_spark_runner.engine.task.task import at_home
 
@@ -45,8 +45,8 @@ def _response_to(request: Request, chains: dict[int, Sequence[LevelProgram]]) ->
     with at_home(programs[0]):
         rows = schema.batches_of_text(request.rows)
         try:
-            emitted = run_chained(programs, rows, request.most_bytes)
-        except TooManyRowsError:
+            emitted = run_chained(programs, rows, request.max_bytes)
+        except FullExchangeError:
             return None
     return [
         value

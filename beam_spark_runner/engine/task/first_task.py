@@ -105,13 +105,13 @@ class FirstTask:
         """See ``MAX_BYTES``."""
         return self._max_bytes
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Return the time that is left. It does not pass while stages open, as all tasks do."""
         return self._ends_s + self._opening_s() - time.monotonic()
 
-    def is_late(self) -> bool:
+    def is_time_over(self) -> bool:
         """Whether the time is over."""
-        return self.left_s() <= 0
+        return self.remaining_s() <= 0
 
 
 class _Level:
@@ -137,8 +137,8 @@ class _Level:
         if any(each.is_grouped for each in inputs):
             is_ordered = any(each.is_ordered for each in inputs)
             rows = rows.take(pa.array(places_in_order(rows, is_ordered=is_ordered)))
-        self._slices = Slices(rows, task.left_s)
-        self._level_task = LevelTask(program, 0, attempt_number, self._slices.unread)
+        self._slices = Slices(rows, task.remaining_s)
+        self._level_task = LevelTask(program, 0, attempt_number, self._slices.count_unread)
         self.is_last = not program.has_next
         self.emitted: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -171,16 +171,18 @@ class _Level:
 
         Restrictions are not offered: a single one is processed, and several are left at once.
         """
-        while not has_ended.wait(max(self._task.left_s(), 0.0) + PATIENCE_S):
-            if not self._task.is_late():
+        while not has_ended.wait(max(self._task.remaining_s(), 0.0) + PATIENCE_S):
+            if not self._task.is_time_over():
                 continue
             if not self.is_splittable:
-                self._offer()
+                self._offer_unread()
             return
 
-    def _offer(self) -> None:
+    def _offer_unread(self) -> None:
         here = np.array([int(stage.input.dest) for stage in self._program.stages], np.int32)
-        rows = [schema.rows_to(here, schema.conformed(batch)) for batch in self._slices.rest()]
+        rows = [
+            schema.rows_to(here, schema.conformed(batch)) for batch in self._slices.stop_and_rest()
+        ]
         if any(len(batch) for batch in rows):
             offer = OfferedRows(
                 attempt=self._level_task.attempt,
@@ -199,18 +201,18 @@ class _Level:
                     self._slices.stop()
                     self.is_last = True
                 if self.is_last:
-                    yield from self._taken()
+                    yield from self._take_emitted()
         # A restriction may take long: the time of its level does not count.
-        if self._slices.unread() or (self._task.is_late() and not self.is_splittable):
+        if self._slices.count_unread() or (self._task.is_time_over() and not self.is_splittable):
             self.is_last = True
         if self.is_last:
-            yield from self._taken()
-            yield from self._slices.rest()
-            yield from self._marks(run=self._program.run)
+            yield from self._take_emitted()
+            yield from self._slices.stop_and_rest()
+            yield from self._kept_marks(run=self._program.run)
         else:
-            self.emitted += self._marks(run=IN_THIS_JOB)
+            self.emitted += self._kept_marks(run=IN_THIS_JOB)
 
-    def _taken(self) -> list[pa.RecordBatch]:
+    def _take_emitted(self) -> list[pa.RecordBatch]:
         taken, self.emitted = self.emitted, []
         return taken
 
@@ -225,7 +227,7 @@ class _Level:
             self.is_last = True
         return batch.filter(pa.array(~is_mark))
 
-    def _marks(self, run: int) -> list[pa.RecordBatch]:
+    def _kept_marks(self, run: int) -> list[pa.RecordBatch]:
         if self._mark is None:
             return []
         mark = reports_pb2.AttemptMark(attempt=self._mark.attempt, run=run)

@@ -43,7 +43,7 @@ class Exchange:
         self._runs: list[list[_Run]] = [[] for _ in range(self._partitions)]
 
     @classmethod
-    def before(cls, program: LevelProgram, memory: RowMemory) -> "Exchange":
+    def before_level(cls, program: LevelProgram, memory: RowMemory) -> "Exchange":
         """Return the exchange before a level."""
         inputs = [stage.input for stage in program.stages]
         is_ordered = any(each.is_ordered for each in inputs)
@@ -52,7 +52,7 @@ class Exchange:
         )
         return cls(program.partitions, memory, is_sorted=is_sorted, is_ordered=is_ordered)
 
-    def take(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take rows.
 
         Raises:
@@ -68,15 +68,15 @@ class Exchange:
         """Return what each task reads, once. No rows can be taken any more.
 
         Raises:
-            RowStorageError: see ``take``.
+            RowStorageError: see ``add``.
         """
         if not any(self._runs):
             rows, places = self._in_partitions()
             return [[rows.take(pa.array(here))] for here in places]
         self._spill()
         if self._is_sorted:
-            return [self._merged(self._fewer(runs)) for runs in self._runs]
-        return [itertools.chain.from_iterable(map(self._read, runs)) for runs in self._runs]
+            return [self._merge(self._merge_excess(runs)) for runs in self._runs]
+        return [itertools.chain.from_iterable(map(self._read_run, runs)) for runs in self._runs]
 
     def _in_partitions(self) -> tuple[pa.RecordBatch, Sequence[schema.Int64Array]]:
         """Take the rows that wait; return them, and the places of those of each partition."""
@@ -95,18 +95,18 @@ class Exchange:
         rows, places = self._in_partitions()
         for runs, here in zip(self._runs, places, strict=True):
             if len(here):
-                runs.append(self._written(in_blocks(rows, here, self._memory.block_bytes)))
+                runs.append(self._write_run(in_blocks(rows, here, self._memory.block_bytes)))
 
-    def _written(self, batches: Iterable[pa.RecordBatch]) -> _Run:
+    def _write_run(self, batches: Iterable[pa.RecordBatch]) -> _Run:
         return [self._file.write(batch) for batch in batches]
 
-    def _read(self, run: _Run) -> Iterator[pa.RecordBatch]:
+    def _read_run(self, run: _Run) -> Iterator[pa.RecordBatch]:
         return map(self._file.read, run)
 
-    def _merged(self, runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
-        return merge_runs([self._read(run) for run in runs], is_ordered=self._is_ordered)
+    def _merge(self, runs: Sequence[_Run]) -> Iterator[pa.RecordBatch]:
+        return merge_runs([self._read_run(run) for run in runs], is_ordered=self._is_ordered)
 
-    def _fewer(self, runs: Sequence[_Run]) -> Sequence[_Run]:
+    def _merge_excess(self, runs: Sequence[_Run]) -> Sequence[_Run]:
         """Merge runs until they are few enough to be read at once; the order of runs stays."""
         most = self._memory.max_runs
         while len(runs) > most:
@@ -116,9 +116,9 @@ class Exchange:
                 some, runs = runs[: min(most, excess + 1)], runs[min(most, excess + 1) :]
                 blocks = itertools.chain.from_iterable(
                     in_blocks(batch, np.arange(len(batch)), self._memory.block_bytes)
-                    for batch in self._merged(some)
+                    for batch in self._merge(some)
                 )
-                fewer.append(self._written(blocks))
+                fewer.append(self._write_run(blocks))
                 excess -= len(some) - 1
             runs = [*fewer, *runs]
         return runs

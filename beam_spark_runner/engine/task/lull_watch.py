@@ -32,7 +32,7 @@ class LullWatch:
     Attributes:
         error: the error with which the task is to fail; None: it is not stuck.
         is_final: user code is stuck, and can only be ended with its process.
-        look_every_s: how often ``look`` is to be called, in seconds.
+        check_every_s: how often ``check`` is to be called, in seconds.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class LullWatch:
         self._given_up_s = 0.0
         self._grace_s = min(timeout_s, _MAX_GRACE_S)
         self.error: StuckBundleError | None = None
-        self.look_every_s = max(_MIN_S, min(_MAX_S, timeout_s / 2 / _LOOKS or _MAX_S))
+        self.check_every_s = max(_MIN_S, min(_MAX_S, timeout_s / 2 / _LOOKS or _MAX_S))
 
-    def emitted(self) -> None:
+    def note_batch(self) -> None:
         """Note that the task has emitted a batch."""
         self._lull.on(None, 0)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check whether user code makes progress.
 
         Raises:

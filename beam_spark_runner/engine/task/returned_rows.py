@@ -25,7 +25,7 @@ class ReturnedRows:
         self._left_bytes = limit_bytes
         self._rows: list[pa.RecordBatch] | None = [] if len(self._dests) else None
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def add_from(self, batch: pa.RecordBatch) -> None:
         """Copy the rows of the destinations from a batch of rows between tasks."""
         if self._rows is None:
             return

@@ -21,11 +21,11 @@ class Slices:
 
     Args:
         rows: sorted by route, if they are read in groups.
-        left_s: returns the time that is left, in seconds. When it is over, no further slice is fed;
-            the first one always is.
+        remaining_s: returns the time that is left, in seconds. When it is over, no further slice is
+            fed; the first one always is.
     """
 
-    def __init__(self, rows: pa.Table, left_s: Callable[[], float]) -> None:
+    def __init__(self, rows: pa.Table, remaining_s: Callable[[], float]) -> None:
         dests = rows.column("dest").to_numpy() & schema.DEST_MASK
         self._marks = rows.filter(pa.array(dests == schema.CONTROL))
         self._reports = rows.filter(pa.array(dests == schema.REPORT))
@@ -34,7 +34,7 @@ class Slices:
         routes = self._rows.column("route").to_numpy()
         changes = np.flatnonzero(routes[1:] != routes[:-1]) + 1
         self._ends: list[int] = [*changes.tolist(), len(routes)] if len(routes) else []
-        self._left_s = left_s
+        self._remaining_s = remaining_s
         self._lock = threading.Lock()
         self._groups = 0  # that have been fed
         self._is_stopped = False
@@ -42,25 +42,25 @@ class Slices:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         yield from self._marks.to_batches()
         count = 1
-        while (piece := self._next(count)) is not None:
-            began_s = self._left_s()
+        while (piece := self._next_slice(count)) is not None:
+            began_s = self._remaining_s()
             yield from piece.to_batches()
-            left_s = self._left_s()
-            count = _next_count(count, began_s - left_s, left_s)
+            remaining_s = self._remaining_s()
+            count = _next_count(count, began_s - remaining_s, remaining_s)
         yield from self._reports.to_batches()
 
-    def _next(self, count: int) -> pa.Table | None:
+    def _next_slice(self, count: int) -> pa.Table | None:
         with self._lock:
-            if self._groups and self._left_s() <= 0:
+            if self._groups and self._remaining_s() <= 0:
                 self._is_stopped = True
             if self._is_stopped or self._groups == len(self._ends):
                 return None
-            start = self._fed
+            start = self._fed_rows
             self._groups = min(self._groups + count, len(self._ends))
-            return self._rows.slice(start, self._fed - start)
+            return self._rows.slice(start, self._fed_rows - start)
 
     @property
-    def _fed(self) -> int:
+    def _fed_rows(self) -> int:
         return self._ends[self._groups - 1] if self._groups else 0
 
     def stop(self) -> None:
@@ -68,21 +68,21 @@ class Slices:
         with self._lock:
             self._is_stopped = True
 
-    def unread(self) -> int:
+    def count_unread(self) -> int:
         """Return how many rows are not fed."""
         with self._lock:
-            return len(self._rows) - self._fed
+            return len(self._rows) - self._fed_rows
 
-    def rest(self) -> list[pa.RecordBatch]:
+    def stop_and_rest(self) -> list[pa.RecordBatch]:
         """Stop, and return the rows that are not fed."""
         self.stop()
-        batches: list[pa.RecordBatch] = self._rows.slice(self._fed).to_batches()
+        batches: list[pa.RecordBatch] = self._rows.slice(self._fed_rows).to_batches()
         return batches
 
 
-def _next_count(count: int, took_s: float, left_s: float) -> int:
+def _next_count(count: int, took_s: float, remaining_s: float) -> int:
     """Return how many groups the next slice has, after one of ``count`` groups."""
     most = 2 * count
-    if took_s * most <= left_s * count:
+    if took_s * most <= remaining_s * count:
         return most
-    return max(1, int(left_s * count / took_s))
+    return max(1, int(remaining_s * count / took_s))

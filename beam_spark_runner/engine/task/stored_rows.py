@@ -46,11 +46,13 @@ class RowFile:
     ) -> None:
         self._path, self._store, self._error = path, store, error
         self._problem: Exception | None = None
-        self._open = contextlib.ExitStack()
+        self._opened_file = contextlib.ExitStack()
         try:
-            self._writer = BlockWriter(self._open.enter_context(path.open("wb")), name or path.name)
+            self._writer = BlockWriter(
+                self._opened_file.enter_context(path.open("wb")), name or path.name
+            )
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._storage_error(error) from error
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Store rows.
@@ -73,12 +75,12 @@ class RowFile:
         if self._problem is None:
             try:
                 self._writer.finish()
-                self._open.close()
+                self._opened_file.close()
                 self._store()
             except OSError as error:
                 self._problem = error
         if self._problem is not None:
-            raise self._failed(self._problem) from self._problem
+            raise self._storage_error(self._problem) from self._problem
 
     def __enter__(self) -> "RowFile":
         return self
@@ -91,11 +93,11 @@ class RowFile:
     ) -> None:
         if error is not None:
             with contextlib.suppress(OSError):
-                self._open.close()
+                self._opened_file.close()
             with contextlib.suppress(OSError):  # the next commit deletes it
                 self._path.unlink(missing_ok=True)
 
-    def _failed(self, error: Exception) -> CheckpointStorageError:
+    def _storage_error(self, error: Exception) -> CheckpointStorageError:
         return self._error(str(self._path), str(error))
 
 
@@ -116,7 +118,7 @@ class StoredRows:
     max_attempts: int
 
     @classmethod
-    def before(cls, program: LevelProgram) -> "StoredRows":
+    def before_level(cls, program: LevelProgram) -> "StoredRows":
         """Return the rows that the tasks of the level before another one have stored."""
         return cls(
             places=program.shards,

@@ -131,7 +131,7 @@ class LevelTask:
             yield from self._output.read(self._lull_watch)
             has_ended = True
         finally:
-            self._output.leave()
+            self._output.stop_reading()
             # If it is final, Spark ends this process, and with it user code that cannot be ended.
             if not self._lull_watch.is_final:
                 thread.join()
@@ -140,7 +140,7 @@ class LevelTask:
 
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
         """Emit rows for tasks of later levels: into their file, or to Spark."""
-        self._returned.take(batch)
+        self._returned.add_from(batch)
         if self._file is None:
             self._emit(batch)
             return
@@ -219,7 +219,7 @@ class LevelTask:
                     left_residuals=self._passes_on or bool(report.residuals),
                 )
             self._emit(report_row(report, self._program.partitions))
-            self._output.end()
+            self._output.finish()
         except AbandonedError as error:
             stages.abort()
             self._output.fail(error)  # the job has ended, and Spark may not know it yet

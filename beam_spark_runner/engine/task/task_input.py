@@ -31,9 +31,9 @@ class TaskInput:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        return self._looked_at.pop() if self._looked_at else self._take()
+        return self._looked_at.pop() if self._looked_at else self._next_batch()
 
-    def _take(self) -> pa.RecordBatch:
+    def _next_batch(self) -> pa.RecordBatch:
         batch = self.marks.without_marks(next(self._batches))
         is_report = schema.dests_of(batch) == schema.REPORT
         if not is_report.any():

@@ -19,16 +19,16 @@ _END = object()
 class EmitterWatch(Protocol):
     """Watches the emitting thread, from the reading one."""
 
-    look_every_s: float
+    check_every_s: float
 
-    def look(self) -> None:
-        """Check the emitting thread: no batch has come for ``look_every_s``.
+    def check(self) -> None:
+        """Check the emitting thread: no batch has come for ``check_every_s``.
 
         The reader raises what this raises.
         """
         ...
 
-    def emitted(self) -> None:
+    def note_batch(self) -> None:
         """Note that a batch has come."""
         ...
 
@@ -39,8 +39,8 @@ class TaskOutput:
     Small batches are joined, in their order: each batch costs Spark and both threads as much as
     some hundred rows.
 
-    Threads: one calls ``emit``, ``end`` and ``fail``; another one ``read`` and ``leave``; any
-    ``abandon``.
+    Threads: one calls ``emit``, ``finish`` and ``fail``; another one ``read`` and ``stop_reading``;
+    any ``abandon``.
 
     Attributes:
         users: interrupts user code in the emitting thread, but not inside ``emit``.
@@ -54,7 +54,7 @@ class TaskOutput:
         self._small: list[pa.RecordBatch] = []
         self._small_bytes = 0
         self._abandoned = threading.Event()
-        self._has_left = threading.Event()  # the reader
+        self._has_reader_left = threading.Event()  # the reader
 
     @property
     def is_abandoned(self) -> bool:
@@ -80,7 +80,7 @@ class TaskOutput:
         if self._abandoned.is_set():
             raise AbandonedError
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Mark the end of the output.
 
         Raises:
@@ -91,7 +91,7 @@ class TaskOutput:
 
     def fail(self, error: BaseException) -> bool:
         """Have the reader raise an error; return False if it has left."""
-        while not self._has_left.is_set():
+        while not self._has_reader_left.is_set():
             with contextlib.suppress(queue.Full):
                 self._queue.put(error, timeout=1.0)
                 return True
@@ -111,11 +111,11 @@ class TaskOutput:
     def _next(self, watch: EmitterWatch) -> Any:
         while True:
             try:
-                item = self._queue.get(timeout=watch.look_every_s)
+                item = self._queue.get(timeout=watch.check_every_s)
             except queue.Empty:
-                watch.look()
+                watch.check()
                 continue
-            watch.emitted()
+            watch.note_batch()
             return item
 
     def abandon(self) -> None:
@@ -123,10 +123,10 @@ class TaskOutput:
         self._abandoned.set()
         self.users.interrupt()
 
-    def leave(self) -> None:
+    def stop_reading(self) -> None:
         """End reading. Does not interrupt user code in the emitting thread."""
         self._abandoned.set()
-        self._has_left.set()
+        self._has_reader_left.set()
         while not self._queue.empty():
             self._queue.get_nowait()
 

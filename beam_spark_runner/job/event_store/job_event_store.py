@@ -49,7 +49,7 @@ class JobEventStore:
         buffer: Decides when events are written.
         warn: Is called at most once, by the thread: recording has ended because of an error, or of
             the limit.
-        most_bytes: The most bytes to record. The last event says that others are missing.
+        max_bytes: The most bytes to record. The last event says that others are missing.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class JobEventStore:
         files: EventFiles,
         buffer: EventBuffer,
         warn: Callable[[str], None],
-        most_bytes: int = MAX_BYTES_OF_START,
+        max_bytes: int = MAX_BYTES_OF_START,
     ) -> None:
         self._files, self._buffer, self._warn = files, buffer, warn
-        self._most_bytes = most_bytes
-        self._bytes_left = most_bytes - _BYTES_OF_LAST_EVENT
+        self._most_bytes = max_bytes
+        self._bytes_left = max_bytes - _BYTES_OF_LAST_EVENT
         self._changed = threading.Condition()
         self._queue: deque[tuple[Event, int]] = deque()  # with their sizes
         self._queue_bytes = 0

@@ -26,7 +26,7 @@ class EventLog(Generic[_T]):
     Args:
         most: The most events that the log stores; it drops the oldest. None: no limit.
         also: Another log to which each event is appended, too. ``close`` does not close it.
-        most_bytes: The most bytes that it stores, but for the last event. None: no limit.
+        max_bytes: The most bytes that it stores, but for the last event. None: no limit.
         size_of: Returns the size of an event in bytes.
 
     Example:
@@ -43,12 +43,12 @@ class EventLog(Generic[_T]):
         most: int | None = None,
         also: Sink[_T] | None = None,
         *,
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
         size_of: Callable[[_T], int] = lambda _: 0,
     ) -> None:
         self._events: deque[_T] = deque()
         self._most = sys.maxsize if most is None else most
-        self._most_bytes = sys.maxsize if most_bytes is None else most_bytes
+        self._most_bytes = sys.maxsize if max_bytes is None else max_bytes
         self._size_of = size_of
         self._bytes = 0
         self._also = also

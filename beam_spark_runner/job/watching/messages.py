@@ -63,7 +63,7 @@ class JobMessages:
         self._step_names = step_names
         self._of_job = f"{job_id}: " if job_id else ""
         self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(
-            MAX_MESSAGES, also, most_bytes=MAX_BYTES, size_of=size_of
+            MAX_MESSAGES, also, max_bytes=MAX_BYTES, size_of=size_of
         )
         self._number = 0
         self._of_start = ""

@@ -60,7 +60,7 @@ class JobRecord:
         self._began_s: float | None = None
         self._replayed = self._replayed_states = 0
         self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(
-            MAX_MESSAGES, most_bytes=MAX_BYTES, size_of=_size_of
+            MAX_MESSAGES, max_bytes=MAX_BYTES, size_of=_size_of
         )
         self.states: EventLog[StateChange] = EventLog(also=self.events)
         self.messages = JobMessages(step_names, also=self.events, job_id=job_id)

@@ -174,7 +174,7 @@ class Epochs:
     def _reading(self, stored: StoredInput, first: LevelProgram) -> DataFrame:
         """Return the rows that the level before has stored."""
         partitions = first.partitions
-        reads = reading_function(StoredRows.before(first), self._property)
+        reads = reading_function(StoredRows.before_level(first), self._property)
         names = ", ".join(f"'{name}'" for name in stored.names)
         frame = self._spark.range(0, partitions, 1, partitions)
         frame = frame.selectExpr(f"element_at(array({names}), cast(id + 1 as int)) as name")

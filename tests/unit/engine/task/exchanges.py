@@ -20,7 +20,7 @@ def exchanged(
     program: Any, outputs: Iterable[Iterable[pa.RecordBatch]], memory: RowMemory | None = None
 ) -> list[list[pa.RecordBatch]]:
     """Return what each task of a level reads of that which the tasks before have emitted."""
-    exchange = Exchange.before(program, memory or memory_of())
+    exchange = Exchange.before_level(program, memory or memory_of())
     for emitted in outputs:
-        exchange.take(emitted)
+        exchange.add(emitted)
     return [list(each) for each in exchange.finish()]

@@ -20,7 +20,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import task
 from beam_spark_runner.engine.task.chained_tasks import (
-    TooManyRowsError,
+    FullExchangeError,
     run_chained,
 )
 from beam_spark_runner.engine.worker.runtime import worker
@@ -101,5 +101,5 @@ def test_rows_are_exchanged_as_by_spark(tmp_path: Path) -> None:
 
 def test_levels_that_emit_too_much_are_left_to_spark(tmp_path: Path) -> None:
     chain = programs(tmp_path)
-    with pytest.raises(TooManyRowsError):
-        run_chained(chain, rows_of(chain, EPOCH, *range(10)), most_bytes=100)
+    with pytest.raises(FullExchangeError):
+        run_chained(chain, rows_of(chain, EPOCH, *range(10)), max_bytes=100)

@@ -65,14 +65,14 @@ def test_the_limit_changes_nothing(
 
 def test_rows_are_written_while_they_come_and_read_while_they_are_taken(tmp_path: Path) -> None:
     memory = memory_of(1 << 20, tmp_path)
-    ours = Exchange.before(program(2, is_grouped=True), memory)
+    ours = Exchange.before_level(program(2, is_grouped=True), memory)
     random = np.random.default_rng(1)
     before = pa.total_allocated_bytes()
     most = in_all = 0
     for _ in range(200):
         batch = rows(random.integers(-(1 << 62), 1 << 62, 500).tolist(), value_bytes=200)
         in_all += batch.nbytes
-        ours.take([batch])
+        ours.add([batch])
         most = max(most, pa.total_allocated_bytes() - before)
     partitions = ours.finish()
     count = 0
@@ -103,8 +103,8 @@ def test_few_runs_are_merged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_file_ends_with_the_exchange(tmp_path: Path) -> None:
     before = spill_files()
-    ours = Exchange.before(program(2), memory_of(0, tmp_path))
-    ours.take([rows([1, 2, 3])])
+    ours = Exchange.before_level(program(2), memory_of(0, tmp_path))
+    ours.add([rows([1, 2, 3])])
     partitions = ours.finish()
     assert spill_files() == before + 1
     del ours, partitions
@@ -113,8 +113,8 @@ def test_the_file_ends_with_the_exchange(tmp_path: Path) -> None:
 
 def test_small_exchanges_open_no_file(tmp_path: Path) -> None:
     before = spill_files()
-    ours = Exchange.before(program(2), memory_of(1 << 20, tmp_path / "there is none"))
-    ours.take([rows([1, 2, 3])])
+    ours = Exchange.before_level(program(2), memory_of(1 << 20, tmp_path / "there is none"))
+    ours.add([rows([1, 2, 3])])
     found = contents([list(each) for each in ours.finish()])
     assert sorted(row["route"] for each in found for row in each) == [1, 2, 3]
     assert spill_files() == before
@@ -125,6 +125,6 @@ def test_an_exchange_on_a_full_disk_fails_while_rows_come() -> None:
         def write(self, batch: pa.RecordBatch) -> Any:
             raise RowStorageError("/full", "No space left on device")
 
-    ours = Exchange.before(program(2), RowMemory(100, Full))
+    ours = Exchange.before_level(program(2), RowMemory(100, Full))
     with pytest.raises(RowStorageError, match="/full: No space left"):
-        ours.take([rows(list(range(100)))])
+        ours.add([rows(list(range(100)))])

@@ -25,29 +25,29 @@ def values_of(returned: ReturnedRows) -> list[bytes]:
 
 def test_only_rows_of_wanted_destinations_return() -> None:
     returned = ReturnedRows([3, 5], 10_000)
-    returned.take(rows(3, b"a", b"b"))
-    returned.take(rows(4, b"no"))
-    returned.take(joined(rows(4, b"no"), rows(5 | schema.PIECE, b"c"), rows(3, b"d")))
+    returned.add_from(rows(3, b"a", b"b"))
+    returned.add_from(rows(4, b"no"))
+    returned.add_from(joined(rows(4, b"no"), rows(5 | schema.PIECE, b"c"), rows(3, b"d")))
     assert values_of(returned) == [b"a", b"b", b"c", b"d"]
 
 
 def test_no_rows_are_few() -> None:
     returned = ReturnedRows([3], 0)
-    returned.take(rows(4, b"a"))
+    returned.add_from(rows(4, b"a"))
     assert values_of(returned) == []
 
 
 def test_all_or_none_return() -> None:
     returned = ReturnedRows([3, 5], 1_000)
-    returned.take(rows(3, b"a"))
+    returned.add_from(rows(3, b"a"))
     assert values_of(returned) == [b"a"]
-    returned.take(rows(5, b"x" * 1_000))
+    returned.add_from(rows(5, b"x" * 1_000))
     assert returned.coded() is None
-    returned.take(rows(3, b"b"))
+    returned.add_from(rows(3, b"b"))
     assert returned.coded() is None
 
 
 def test_without_wanted_destinations_there_is_no_answer() -> None:
     returned = ReturnedRows([], 1_000)
-    returned.take(rows(3, b"a"))
+    returned.add_from(rows(3, b"a"))
     assert returned.coded() is None

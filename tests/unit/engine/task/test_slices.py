@@ -74,15 +74,15 @@ def test_no_slice_has_more_groups_than_fit_the_time(seconds: float, fed: list[li
     slices = Slices(table(*range(8)), clock)
     assert list(clock.routes_of(slices)) == [[MARK], *fed, [REPORT]]
     rest = list(range(sum(map(len, fed)), 8))
-    assert slices.unread() == len(rest)
-    assert routes_of(slices.rest()) == rest
+    assert slices.count_unread() == len(rest)
+    assert routes_of(slices.stop_and_rest()) == rest
 
 
 def test_no_row_is_fed_after_a_stop() -> None:
     slices = Slices(table(*range(5)), always)
     given = iter(slices)
     fed = [next(given), next(given)]
-    rest = slices.rest()
+    rest = slices.stop_and_rest()
     assert routes_of([*fed, *given]) == [MARK, 0, REPORT]
     assert routes_of(rest) == [1, 2, 3, 4]
 
@@ -92,7 +92,7 @@ def test_groups_are_whole_and_each_row_is_fed_or_left(routes: list[int], seconds
     clock = Clock(seconds)
     slices = Slices(table(*routes), clock)
     fed = [route for each in clock.routes_of(slices) for route in each][1:-1]
-    rest = routes_of(slices.rest())
+    rest = routes_of(slices.stop_and_rest())
     assert fed + rest == sorted(routes)
     assert set(fed).isdisjoint(rest)
-    assert slices.unread() == len(rest)
+    assert slices.count_unread() == len(rest)

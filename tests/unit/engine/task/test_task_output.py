@@ -17,11 +17,11 @@ LARGE = 1 << 17
 class Unwatched:
     """See ``Watch``: nobody minds how long nothing comes."""
 
-    look_every_s = 60.0
+    check_every_s = 60.0
 
-    def look(self) -> None: ...
+    def check(self) -> None: ...
 
-    def emitted(self) -> None: ...
+    def note_batch(self) -> None: ...
 
 
 def batch(*values: bytes) -> pa.RecordBatch:
@@ -36,7 +36,7 @@ def test_small_batches_are_put_together_in_their_order() -> None:
     output = TaskOutput()
     for number in range(100):
         output.emit(batch(b"%d" % number))
-    output.end()
+    output.finish()
     (whole,) = read(output)
     assert whole.schema == schema.ARROW_SCHEMA
     assert values_to(7, [whole]) == [b"%d" % number for number in range(100)]
@@ -58,7 +58,7 @@ def test_what_goes_together(sizes: list[int], batches: list[int]) -> None:
     emitted = [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
     for each, size in zip(emitted, sizes, strict=True):
         output.emit(batch(each) if size else batch())
-    output.end()
+    output.finish()
     found = read(output)
     assert values_to(7, found) == [each for each, size in zip(emitted, sizes, strict=True) if size]
     assert len(found) == len(batches)
@@ -89,12 +89,12 @@ def test_whoever_emits_hears_that_nobody_reads() -> None:
     thread = threading.Thread(target=emit)
     thread.start()
     next(output.read(Unwatched()))
-    output.leave()
+    output.stop_reading()
     thread.join()
     assert errors == [AbandonedError]
     assert output.is_abandoned
     assert not output.fail(ValueError())
     with pytest.raises(AbandonedError):
-        output.end()
+        output.finish()
     with pytest.raises(AbandonedError):
         output.wait_us(60_000_000)

@@ -37,7 +37,7 @@ def test_stages_of_all_kinds_can_be_watched(
         watch = LullWatch(60, "main", lambda: None, lambda: stages)
         for program in stages._programs.values():
             stage = stages[program.stage]
-            watch.look()
+            watch.check()
             stage.progress()
             seen.append(type(stage._operator).__name__)
         return finish(stages)

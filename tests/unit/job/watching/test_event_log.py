@@ -92,7 +92,7 @@ def test_a_reader_that_has_gone_is_let_go() -> None:
 
 
 def test_the_latest_events_are_kept_up_to_a_size() -> None:
-    log: EventLog[str] = EventLog(most=3, most_bytes=10, size_of=len)
+    log: EventLog[str] = EventLog(most=3, max_bytes=10, size_of=len)
     for event in ("aaaa", "bbbb", "cc", "d"):
         log.append(event)
     assert (log.events(), log.size_bytes) == (("bbbb", "cc", "d"), 7)
