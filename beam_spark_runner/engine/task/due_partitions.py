@@ -34,7 +34,7 @@ class Partitions:
             for stages in program.local.values():
                 for stage in stages:
                     self._feeders.setdefault(stage, []).append(program.stage)
-        self._found: set[StageId] = set()
+        self._stages_with_one: set[StageId] = set()
         self._arrived: frozenset[int] = frozenset()
         self.sent: frozenset[int] = frozenset()
 
@@ -63,10 +63,10 @@ class Partitions:
             program.stage in opened
             or int(program.input.dest) in self._arrived
             or (program.input.delivery is not Delivery.POINTWISE and not self._is_round)
-            or not self._found.isdisjoint(self._feeders.get(program.stage, ()))
+            or not self._stages_with_one.isdisjoint(self._feeders.get(program.stage, ()))
         )
         if has_one:
-            self._found.add(program.stage)
+            self._stages_with_one.add(program.stage)
             self.sent |= {
                 int(edge.dest)
                 for edges in program.outputs.values()

@@ -72,7 +72,7 @@ class EpochStages(OpenStages):
         self._records: SortedRecords | None = None  # of the shard
         self._keyed: Mapping[StageId, KeyedShard] = {}
         self._began_ns = 0
-        self._made: list[Stage] = []
+        self._storing_stages: list[Stage] = []
         self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
         self._dropped: defaultdict[StageId, DroppedTimers] = defaultdict(DroppedTimers)
         self.watermarks = EpochWatermarks(self._epoch, {})
@@ -236,17 +236,19 @@ class EpochStages(OpenStages):
             if stores and (program.stage in self._open or self._is_due(program)):
                 self[program.stage].run_due()
         infos = super().finish()
-        for stage in self._made:
+        for stage in self._storing_stages:
             self.was_cut_off |= stage.outcome.was_cut_off
             self.awaits_commit |= stage.outcome.awaits_commit
             self.was_interrupted |= stage.outcome.was_interrupted
             self.views += stage.outcome.views
-        interrupted = {each.program.stage for each in self._made if each.outcome.was_interrupted}
-        self.needs = {each.program.stage: each.outcome.needs for each in self._made}
-        self.awaited_us = least(stage.outcome.awaited_us for stage in self._made)
+        interrupted = {
+            each.program.stage for each in self._storing_stages if each.outcome.was_interrupted
+        }
+        self.needs = {each.program.stage: each.outcome.needs for each in self._storing_stages}
+        self.awaited_us = least(stage.outcome.awaited_us for stage in self._storing_stages)
         self.watermarks.advance(self._level.stages, self._least_hold, self._next_due, interrupted)
         self._look_back()
-        return [*infos, *self._counted_late(), *self._counted_dropped()]
+        return [*infos, *self._late_counters(), *self._dropped_counters()]
 
     def _look_back(self) -> None:
         """Lower ``looks_up_us``, to keep ended windows of side inputs that may be looked up."""
@@ -260,12 +262,12 @@ class EpochStages(OpenStages):
                     from_us = looked_up_from_us(self.job, mapping, watermark_us, part.lateness_us)
                     looks_up_us[dest] = min(watermark_us, from_us)
 
-    def _counted_late(self) -> Iterator[bytes]:
+    def _late_counters(self) -> Iterator[bytes]:
         for step, late in self._late.items():
             if step is not None and late.dropped:
                 yield lateness_counter(step, late.dropped).SerializeToString()
 
-    def _counted_dropped(self) -> Iterator[bytes]:
+    def _dropped_counters(self) -> Iterator[bytes]:
         """Warn of timers that the drain has dropped, and return their counters."""
         for program in self._level.stages:
             dropped = self._dropped.get(program.stage)
@@ -297,7 +299,7 @@ class EpochStages(OpenStages):
             clock_us is not None and clock_us <= until_us
         )
 
-    def finished(self) -> list[int]:
+    def finished_inputs(self) -> list[int]:
         """Return the input destinations of stages that get no more input and store nothing."""
         return [
             dest
@@ -306,7 +308,7 @@ class EpochStages(OpenStages):
             and not (program.in_epochs.stores and not self._is_empty(program))
         ]
 
-    def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
+    def restrictions(self) -> Mapping[str, reports_pb2.Residuals]:
         """Return the restrictions in the shard, by splittable DoFn that has any."""
         found = {}
         for program in self._level.stages:
@@ -322,7 +324,7 @@ class EpochStages(OpenStages):
 
     def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
         """Return the status of each stage by its input destination; ``finish`` has run."""
-        made = {stage.program.stage: stage.outcome for stage in self._made}
+        made = {stage.program.stage: stage.outcome for stage in self._storing_stages}
         nothing = Outcome()
         return {
             dest: reports_pb2.StageStatus(
@@ -346,11 +348,11 @@ class EpochStages(OpenStages):
         return min(events, default=None), min(clocks, default=None)
 
     @override
-    def _make(self, program: StageProgram) -> Stage:
+    def _make_stage(self, program: StageProgram) -> Stage:
         if not program.in_epochs.stores:
-            return super()._make(program)
+            return super()._make_stage(program)
         stage = open_storing_stage(StageContext(self._level, program, self._outlet, self))
-        self._made.append(stage)
+        self._storing_stages.append(stage)
         return stage
 
 

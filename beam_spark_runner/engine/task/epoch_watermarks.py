@@ -36,8 +36,8 @@ class EpochWatermarks:
 
     def __init__(self, epoch: reports_pb2.Epoch, arriving_us: Mapping[int, int]) -> None:
         self._epoch = epoch
-        self._before = dict(epoch.watermarks_us)
-        self._arriving = dict(arriving_us)
+        self._previous_us = dict(epoch.watermarks_us)
+        self._arriving_us = dict(arriving_us)
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
         self.looks_up_us: dict[int, int] = {}
@@ -46,7 +46,7 @@ class EpochWatermarks:
 
     def before_us(self, dest: int) -> int:
         """Return the watermark of a stage's input before this epoch."""
-        return self._before.get(dest, MIN_US)
+        return self._previous_us.get(dest, MIN_US)
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:
         """See ``StagesOfEpoch.is_expired``."""
@@ -65,7 +65,7 @@ class EpochWatermarks:
             # Another attempt may find another watermark, and another clock.
             arriving_us, clock_us = before_us, self._epoch.committed_clock_us
         else:
-            arriving_us = _passed_us(program, self._arriving.get(dest, MAX_US))
+            arriving_us = _passed_us(program, self._arriving_us.get(dest, MAX_US))
             clock_us = self._epoch.clock_us
         return watermarks.advance_of(before_us, arriving_us, clock_us)
 
@@ -85,7 +85,7 @@ class EpochWatermarks:
             interrupted: stages with timers that are due and have not fired.
         """
         here = {program.stage: int(program.input.dest) for program in programs}
-        inputs = dict(self._arriving)
+        inputs = dict(self._arriving_us)
         for program in programs:
             dest, part = int(program.input.dest), program.in_epochs
             before_us = self.before_us(dest)
@@ -113,7 +113,7 @@ class EpochWatermarks:
             for stages in program.local.values():
                 for stage in stages:
                     watermarks.lower(inputs, here[stage], output_us)
-        for dest, watermark_us in self._arriving.items():
+        for dest, watermark_us in self._arriving_us.items():
             if dest not in here.values():  # of a level further on
                 watermarks.lower(self.outputs_us, dest, watermark_us)
 

@@ -63,7 +63,7 @@ class OpenStages:
         self.opening = ""  # name of a stage whose DoFns are being set up in this process
         self._opened_s = 0.0
         self._opening_since_s: float | None = None
-        self._finished: list[bytes] = []  # monitoring infos of bundles
+        self._finished_infos: list[bytes] = []  # monitoring infos of bundles
         # Values of large groups; any stage may refer to them until all have finished.
         self.logs = ValueLogs(level.limits.group_memory_bytes)
         self.policy = BATCH
@@ -75,17 +75,17 @@ class OpenStages:
         """See ``StagesOfTask``."""
         stage = self._open.get(id_)
         if stage is None:
-            stage = self._open[id_] = self._opened(self._programs[id_])
+            stage = self._open[id_] = self._open_stage(self._programs[id_])
             stage.begin()
         return stage
 
-    def _opened(self, program: StageProgram) -> Stage:
+    def _open_stage(self, program: StageProgram) -> Stage:
         before, began_s, outer_s = self.opening, time.monotonic(), self._opening_since_s
         self._opening_since_s = outer_s or began_s
         # An SDK harness may take --environment_start_timeout to start, which is no user code.
         self.opening = "" if program.description.coded_environment else program.name
         try:
-            return self._make(program)
+            return self._make_stage(program)
         finally:
             self.opening = before
             self._opening_since_s = outer_s
@@ -104,7 +104,7 @@ class OpenStages:
         sources = program.in_batch.side_inputs
         return {reader: self.job.side_input(source) for reader, source in sources.items()}
 
-    def _make(self, program: StageProgram) -> Stage:
+    def _make_stage(self, program: StageProgram) -> Stage:
         return open_stage(StageContext(self._level, program, self._outlet, self), self._now_us)
 
     def finish(self) -> list[bytes]:
@@ -131,12 +131,12 @@ class OpenStages:
                 self[id_]
             stage = self._open.get(id_)
             if stage is not None:
-                self._finished.extend(stage.finish())
+                self._finished_infos.extend(stage.finish())
                 self.callbacks += stage.callbacks
                 del self._open[id_]
         self.logs.check()
         self.logs.close()
-        return self._finished
+        return self._finished_infos
 
     def bundles(self) -> list[Bundle]:
         """Return the bundles that run, producers before consumers. Threads: any."""
@@ -147,7 +147,7 @@ class OpenStages:
     def progress(self) -> TaskProgress:
         """Return the progress of all bundles; see ``Bundle.progress``. Threads: any."""
         progress = TaskProgress(run=self.run)
-        infos = list(self._finished)
+        infos = list(self._finished_infos)
         for stage in list(self._open.values()):
             infos += stage.progress()
             if stage.rounds is not None:

@@ -163,9 +163,9 @@ class OutputReading:
             LostRowsError, OutputStorageError: see ``OutputFile.read``.
         """
         if number not in self.skipped_files:
-            yield from map(self._needed, self.files[number].read(self.store))
+            yield from map(self._needed_rows, self.files[number].read(self.store))
 
-    def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _needed_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.skipped_partitions:
             return batch
         routes = batch.column("route").to_numpy()

@@ -97,8 +97,10 @@ class LevelTask:
         self._batch = program.batch or BatchPart()
         self._stores_rows = program.epoch is not None and program.epoch.stores_rows
         place = self._batch.place
-        self._stored = None if place is None else StoredOutput(place, partition, self._attempt)
-        self._returned = ReturnedRows(self._batch.returns, self._batch.returned_bytes)
+        self._stored_output = (
+            None if place is None else StoredOutput(place, partition, self._attempt)
+        )
+        self._returned_rows = ReturnedRows(self._batch.returns, self._batch.returned_bytes)
         self._stages: OpenStages | None = None
         self._lull_watch = LullWatch(
             program.limits.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
@@ -140,7 +142,7 @@ class LevelTask:
 
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
         """Emit rows for tasks of later levels: into their file, or to Spark."""
-        self._returned.add_from(batch)
+        self._returned_rows.add_from(batch)
         if self._file is None:
             self._emit(batch)
             return
@@ -183,8 +185,8 @@ class LevelTask:
                     if isinstance(stages, EpochStages):
                         infos = self._process_epoch(task_input, stages, report, job.packs)
                         report.monitoring_infos.extend(infos)
-                    elif self._stored is not None:
-                        self._process_and_store(self._stored, task_input, stages, report)
+                    elif self._stored_output is not None:
+                        self._process_and_store(self._stored_output, task_input, stages, report)
                     else:
                         self._process_level(task_input, stages, report)
             except _PoisonedError:
@@ -212,7 +214,7 @@ class LevelTask:
                 epoch = None if self._epoch is None else self._epoch.number
                 report.finalizes = job.hold(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
-            if not (self._stores_rows or self._stored):
+            if not (self._stores_rows or self._stored_output):
                 self._emit_marks(
                     stages,
                     failed=report.poisoned or report.HasField("failure"),
@@ -236,7 +238,7 @@ class LevelTask:
             report.consumed[run].CopyFrom(attempts)
         report.emitted_bytes = self._output.emitted_bytes
         report.unread_rows = self._unread()
-        if (returned := self._returned.coded()) is not None:
+        if (returned := self._returned_rows.coded()) is not None:
             report.returned_rows = returned
 
     def _process_level(
@@ -332,11 +334,11 @@ class LevelTask:
                 self._file.finish()
             report.watermarks_us.update(stages.watermarks.inputs_us)
             report.looks_up_us.update(stages.watermarks.looks_up_us)
-            report.finished.extend(stages.finished())
+            report.finished.extend(stages.finished_inputs())
             for dest, status in stages.statuses().items():
                 report.stages[dest].CopyFrom(status)
             if shard is not None:
-                for step, residuals in stages.deferred().items():
+                for step, residuals in stages.restrictions().items():
                     report.deferred[step].CopyFrom(residuals)
                 report.views.extend(stages.views)
                 report.shard.CopyFrom(seal(shard, keyed, self._attempt, stages))
