@@ -48,8 +48,8 @@ def run_chained(
     inputs = [rows] * (first.partitions if first.has_exchange else 1)
     memory = RowMemory(max_bytes, _NoFile)
     with contextlib.closing(run_levels(programs, inputs, memory)) as outputs:
-        kept = memory.keep(outputs)
-    return [batch for emitted in kept for batch in emitted]
+        outputs_in_memory = memory.keep(outputs)
+    return [batch for emitted in outputs_in_memory for batch in emitted]
 
 
 def run_levels(

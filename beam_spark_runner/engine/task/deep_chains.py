@@ -33,8 +33,8 @@ def room_for(steps: int) -> Iterator[None]:
         return
     with _STARTING:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _FOR_USER_CODE + _FRAMES * steps))
-        before = threading.stack_size(max(_DEFAULT_STACK_BYTES, _STACK_BYTES * steps))
+        previous_bytes = threading.stack_size(max(_DEFAULT_STACK_BYTES, _STACK_BYTES * steps))
         try:
             yield
         finally:
-            threading.stack_size(before)
+            threading.stack_size(previous_bytes)

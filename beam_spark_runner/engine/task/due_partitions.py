@@ -52,15 +52,15 @@ class Partitions:
         """Note that the task passes all its input on to a later Spark job."""
         self.sent = destinations & (self._hosted | self._passed_on)
 
-    def has_one_for(self, program: StageProgram, opened: Container[StageId]) -> bool:
+    def has_one_for(self, program: StageProgram, with_elements: Container[StageId]) -> bool:
         """Whether the task has a partition for a stage. To be called for producers first.
 
         Args:
             program: the program of the stage.
-            opened: stages that have got elements.
+            with_elements: stages that have got elements.
         """
         has_one = (
-            program.stage in opened
+            program.stage in with_elements
             or int(program.input.dest) in self._arrived
             or (program.input.delivery is not Delivery.POINTWISE and not self._is_round)
             or not self._stages_with_one.isdisjoint(self._feeders.get(program.stage, ()))

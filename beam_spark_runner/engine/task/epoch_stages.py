@@ -166,13 +166,13 @@ class EpochStages(OpenStages):
 
     def _least_hold(self, program: StageProgram) -> int | None:
         holds = [store.least_hold() for store in self._stores_of(program)]
-        return min((each for each in holds if each is not None), default=None)
+        return min((hold_us for hold_us in holds if hold_us is not None), default=None)
 
     def _next_due(self, program: StageProgram) -> tuple[int | None, int | None]:
         """Return the first due times of a stage in event time and in processing time."""
         events, clocks = zip(*(store.next_due() for store in self._stores_of(program)), strict=True)
         event_us, clock_us = (
-            min((each for each in times if each is not None), default=None)
+            min((time_us for time_us in times if time_us is not None), default=None)
             for times in (events, clocks)
         )
         return event_us, clock_us
@@ -242,9 +242,9 @@ class EpochStages(OpenStages):
             self.was_interrupted |= stage.outcome.was_interrupted
             self.views += stage.outcome.views
         interrupted = {
-            each.program.stage for each in self._storing_stages if each.outcome.was_interrupted
+            stage.program.stage for stage in self._storing_stages if stage.outcome.was_interrupted
         }
-        self.needs = {each.program.stage: each.outcome.needs for each in self._storing_stages}
+        self.needs = {stage.program.stage: stage.outcome.needs for stage in self._storing_stages}
         self.awaited_us = least(stage.outcome.awaited_us for stage in self._storing_stages)
         self.watermarks.advance(self._level.stages, self._least_hold, self._next_due, interrupted)
         self._look_back()
@@ -310,21 +310,21 @@ class EpochStages(OpenStages):
 
     def restrictions(self) -> Mapping[str, reports_pb2.Residuals]:
         """Return the restrictions in the shard, by splittable DoFn that has any."""
-        found = {}
+        residuals = {}
         for program in self._level.stages:
             if Stored.RESTRICTIONS in program.in_epochs.stores:
                 store = self.store_of(program)
                 hold_us = store.least_hold()
                 if hold_us is not None:
                     (step, *_) = program.description.step_names
-                    found[str(step)] = reports_pb2.Residuals(
+                    residuals[str(step)] = reports_pb2.Residuals(
                         count=store.count_holders(), hold_us=hold_us, size=total_size(store)
                     )
-        return found
+        return residuals
 
     def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
         """Return the status of each stage by its input destination; ``finish`` has run."""
-        made = {stage.program.stage: stage.outcome for stage in self._storing_stages}
+        outcomes = {stage.program.stage: stage.outcome for stage in self._storing_stages}
         nothing = Outcome()
         return {
             dest: reports_pb2.StageStatus(
@@ -335,7 +335,7 @@ class EpochStages(OpenStages):
             )
             for program in self._level.stages
             for dest in (int(program.input.dest),)
-            for outcome in (made.get(program.stage, nothing),)
+            for outcome in (outcomes.get(program.stage, nothing),)
         }
 
     def next_due(self) -> tuple[int | None, int | None]:

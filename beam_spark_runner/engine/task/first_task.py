@@ -134,8 +134,8 @@ class _Level:
         # Other rows stay in their order, as users expect it of few elements.
         inputs = [stage.input for stage in program.stages]
         rows = pa.Table.from_batches(map(schema.conformed, batches), schema.ARROW_SCHEMA)
-        if any(each.is_grouped for each in inputs):
-            is_ordered = any(each.is_ordered for each in inputs)
+        if any(edge.is_grouped for edge in inputs):
+            is_ordered = any(edge.is_ordered for edge in inputs)
             rows = rows.take(pa.array(places_in_order(rows, is_ordered=is_ordered)))
         self._slices = Slices(rows, task.remaining_s)
         self._level_task = LevelTask(program, 0, attempt_number, self._slices.count_unread)

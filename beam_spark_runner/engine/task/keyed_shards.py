@@ -38,11 +38,11 @@ def open_keyed_shards(
         cache: What the last tasks of this worker have read.
     """
     places = program.shards
-    found: dict[StageId, KeyedShard] = {}
+    shards: dict[StageId, KeyedShard] = {}
     if places.state_store is None:
-        yield found
+        yield shards
         return
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         for stage in program.stages:
             if not stage.in_epochs.may_be_in_state_store:
                 continue
@@ -62,8 +62,8 @@ def open_keyed_shards(
                     places.pack_cache_bytes,
                 ),
             )
-            found[stage.stage] = opened.enter_context(shard)
-        yield found
+            shards[stage.stage] = stack.enter_context(shard)
+        yield shards
 
 
 def keyed_deltas(
@@ -125,22 +125,25 @@ def keyed_report(number: int, head: KeyedHead) -> reports_pb2.KeyedReport:
     report = reports_pb2.KeyedReport(store=number, needs_parts=bool(head.parts))
     if head.own is not None:
         (report.epoch, report.attempt), older = head.own
-        report.older.extend(reports_pb2.DeltaId(epoch=epoch, attempt=each) for epoch, each in older)
+        report.older.extend(
+            reports_pb2.DeltaId(epoch=epoch, attempt=older_attempt)
+            for epoch, older_attempt in older
+        )
     return report
 
 
 def _head_in(epoch: reports_pb2.Epoch, number: int, partition: int) -> KeyedHead:
-    for each in epoch.keyed:
-        if (each.store, each.partition) == (number, partition):
-            own = Head(DeltaId(each.epoch, each.attempt)) if each.epoch else None
-            return KeyedHead(own, tuple(map(_part_of, each.parts)))
+    for head in epoch.keyed:
+        if (head.store, head.partition) == (number, partition):
+            own = Head(DeltaId(head.epoch, head.attempt)) if head.epoch else None
+            return KeyedHead(own, tuple(map(_part_of, head.parts)))
     return KeyedHead()
 
 
 def _part_of(proto: reports_pb2.KeyedPart) -> Part:
     chains = (
-        EarlierHead(each.partition, Head(DeltaId(each.epoch, each.attempt)))
-        for each in proto.chains
+        EarlierHead(chain.partition, Head(DeltaId(chain.epoch, chain.attempt)))
+        for chain in proto.chains
     )
     return Part(proto.first, proto.end, tuple(chains))
 

@@ -46,9 +46,9 @@ class Exchange:
     def before_level(cls, program: LevelProgram, memory: RowMemory) -> "Exchange":
         """Return the exchange before a level."""
         inputs = [stage.input for stage in program.stages]
-        is_ordered = any(each.is_ordered for each in inputs)
+        is_ordered = any(edge.is_ordered for edge in inputs)
         is_sorted = (
-            is_ordered or program.reads_marks_first or any(each.is_grouped for each in inputs)
+            is_ordered or program.reads_marks_first or any(edge.is_grouped for edge in inputs)
         )
         return cls(program.partitions, memory, is_sorted=is_sorted, is_ordered=is_ordered)
 
@@ -108,17 +108,17 @@ class Exchange:
 
     def _merge_excess(self, runs: Sequence[_Run]) -> Sequence[_Run]:
         """Merge runs until they are few enough to be read at once; the order of runs stays."""
-        most = self._memory.max_runs
-        while len(runs) > most:
-            excess = len(runs) - most
-            fewer: list[_Run] = []
+        max_runs = self._memory.max_runs
+        while len(runs) > max_runs:
+            excess = len(runs) - max_runs
+            merged: list[_Run] = []
             while excess > 0 and runs:
-                some, runs = runs[: min(most, excess + 1)], runs[min(most, excess + 1) :]
+                group, runs = runs[: min(max_runs, excess + 1)], runs[min(max_runs, excess + 1) :]
                 blocks = itertools.chain.from_iterable(
                     in_blocks(batch, np.arange(len(batch)), self._memory.block_bytes)
-                    for batch in self._merge(some)
+                    for batch in self._merge(group)
                 )
-                fewer.append(self._write_run(blocks))
-                excess -= len(some) - 1
-            runs = [*fewer, *runs]
+                merged.append(self._write_run(blocks))
+                excess -= len(group) - 1
+            runs = [*merged, *runs]
         return runs

@@ -104,10 +104,10 @@ def _at(stages: OpenStages) -> tuple[Activity, Bundle | None]:
     if opening:
         return Activity(opening), None
     running: Bundle | None = None
-    step, seen = IDLE.step, []
+    step, progress = IDLE.step, []
     for bundle in stages.bundles():
         activity = bundle.activity()
-        seen.append((id(bundle), activity.seen))
+        progress.append((id(bundle), activity.seen))
         if activity.step:
             step, running = activity.step, bundle
-    return Activity(step, tuple(seen)), running
+    return Activity(step, tuple(progress)), running

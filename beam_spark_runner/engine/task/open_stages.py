@@ -80,14 +80,14 @@ class OpenStages:
         return stage
 
     def _open_stage(self, program: StageProgram) -> Stage:
-        before, began_s, outer_s = self.opening, time.monotonic(), self._opening_since_s
+        outer_name, began_s, outer_s = self.opening, time.monotonic(), self._opening_since_s
         self._opening_since_s = outer_s or began_s
         # An SDK harness may take --environment_start_timeout to start, which is no user code.
         self.opening = "" if program.description.coded_environment else program.name
         try:
             return self._make_stage(program)
         finally:
-            self.opening = before
+            self.opening = outer_name
             self._opening_since_s = outer_s
             if outer_s is None:
                 self._opened_s += time.monotonic() - began_s
@@ -123,7 +123,9 @@ class OpenStages:
         if rounds:
             run_to_end([*rounds.values()], self._now_us, self._wait_us)
             self.residuals = {
-                dest: each.residuals for dest, each in rounds.items() if each.residuals.count
+                dest: operator.residuals
+                for dest, operator in rounds.items()
+                if operator.residuals.count
             }
         for id_, program in self._programs.items():  # producers come before consumers
             has_partition = self.partitions.has_one_for(program, self._open)

@@ -133,8 +133,8 @@ def _make_shard(resharding: Resharding, level: int, partition: int) -> Iterator[
     after = resharding.after if stages[0].places.now.is_exchanged else 1
     key_groups = resharding.places.key_groups
     groups = groups_of(partition, key_groups, after)
-    with _folder(resharding.places) as folder, contextlib.ExitStack() as opened:
-        new = opened.enter_context(
+    with _folder(resharding.places) as folder, contextlib.ExitStack() as stack:
+        new = stack.enter_context(
             _open(resharding.places, level, partition, folder=folder, name="new", head=None)
         )
         entering: dict[int, KeyedShard] = {}
@@ -144,7 +144,7 @@ def _make_shard(resharding: Resharding, level: int, partition: int) -> Iterator[
                 shard = keyed_shard(
                     resharding.places, resharding.namespace, number, deltas, groups, folder
                 )
-                entering[number] = opened.enter_context(shard)
+                entering[number] = stack.enter_context(shard)
         for old_level in {stage.places.before.level for stage in stages}:
             moving = [stage for stage in stages if stage.places.before.level == old_level]
             before = resharding.before if moving[0].places.before.is_exchanged else 1
@@ -157,8 +157,8 @@ def _make_shard(resharding: Resharding, level: int, partition: int) -> Iterator[
                             _copy(old_shard, new, keys, stage, share)
                 for stage in moving:
                     if stage.leaves is not None and (stage.leaves, old) in resharding.keyed:
-                        with _old_keys(resharding, stage.leaves, old, groups, folder) as left:
-                            _copy_keys(left, new, (STAGE, ""), stage, share)
+                        with _old_keys(resharding, stage.leaves, old, groups, folder) as old_keys:
+                            _copy_keys(old_keys, new, (STAGE, ""), stage, share)
         if new.seal(version) is not None:
             yield NewShard(level, partition, attempt=version.attempt)
         for number, shard in entering.items():
@@ -200,14 +200,16 @@ def _copy(
     """Copy what an old shard has of a stage: to a new one, and its keys to where keys are."""
     before, now = stage.places
     _copy_keys(old, keys, (before.stage, before.transform), stage, share)
-    stored = StoredState(old, before.stage, count_nothing)
-    stores = StoredState(new, now.stage, count_nothing)
+    old_store = StoredState(old, before.stage, count_nothing)
+    new_store = StoredState(new, now.stage, count_nothing)
     copy_stable(
-        stored, stores, lambda hashed: share.has_rest if hashed is None else hashed in share.mine
+        old_store,
+        new_store,
+        lambda hashed: share.has_rest if hashed is None else hashed in share.mine,
     )
-    copy_left(stored, stores, lambda hashed: hashed in share.mine)
+    copy_left(old_store, new_store, lambda hashed: hashed in share.mine)
     if share.has_rest:
-        copy_waiting(stored, stores)
+        copy_waiting(old_store, new_store)
 
 
 def _copy_keys(

@@ -82,7 +82,7 @@ class Slices:
 
 def _next_count(count: int, took_s: float, remaining_s: float) -> int:
     """Return how many groups the next slice has, after one of ``count`` groups."""
-    most = 2 * count
-    if took_s * most <= remaining_s * count:
-        return most
+    doubled = 2 * count
+    if took_s * doubled <= remaining_s * count:
+        return doubled
     return max(1, int(remaining_s * count / took_s))

@@ -94,8 +94,8 @@ class OutputFile:
 
     def rows_for(self, dests: Iterable[int]) -> "OutputFile":
         """Return the rows of some destinations, with the marks."""
-        wanted = frozenset(map(int, dests))
-        return replace(self, dests=wanted if self.dests is None else wanted & self.dests)
+        chosen = frozenset(map(int, dests))
+        return replace(self, dests=chosen if self.dests is None else chosen & self.dests)
 
     def read(self, store: Settings = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows.
@@ -108,14 +108,14 @@ class OutputFile:
             OutputStorageError: the folder does not answer.
         """
         place = f"{self.folder}/{self.name}"
-        wanted = None
+        dests = None
         if self.dests is not None:
-            wanted = np.array([schema.CONTROL, *sorted(self.dests)], np.int32)
+            dests = np.array([schema.CONTROL, *sorted(self.dests)], np.int32)
         try:
             with folder_at(self.folder, store).local(self.name) as path, open(path, "rb") as file:
                 for block in reader_of(file, self.name).contents():
                     batch = schema.decoded_block(block)
-                    yield batch if wanted is None else schema.rows_to(wanted, batch)
+                    yield batch if dests is None else schema.rows_to(dests, batch)
         except FileNotFoundError as error:
             raise LostRowsError(self.run, f"{place} is missing") from error
         except DamagedFileError as error:

@@ -126,7 +126,7 @@ class LevelTask:
             name=_THREAD,
             daemon=True,
         )
-        with room_for(sum(len(each.description.step_names) for each in self._program.stages)):
+        with room_for(sum(len(stage.description.step_names) for stage in self._program.stages)):
             thread.start()
         has_ended = False
         try:
@@ -238,16 +238,16 @@ class LevelTask:
             report.consumed[run].CopyFrom(attempts)
         report.emitted_bytes = self._output.emitted_bytes
         report.unread_rows = self._unread()
-        if (returned := self._returned_rows.coded()) is not None:
-            report.returned_rows = returned
+        if (coded_rows := self._returned_rows.coded()) is not None:
+            report.returned_rows = coded_rows
 
     def _process_level(
         self, task_input: TaskInput, stages: OpenStages, report: reports_pb2.TaskReport
     ) -> None:
         report.monitoring_infos.extend(self._process(task_input, stages))
         for dest, residuals in stages.residuals.items():
-            counted = reports_pb2.Residuals(count=residuals.count, hold_us=residuals.hold_us)
-            report.residuals[dest].CopyFrom(counted)
+            proto = reports_pb2.Residuals(count=residuals.count, hold_us=residuals.hold_us)
+            report.residuals[dest].CopyFrom(proto)
 
     def _process_and_store(
         self,
@@ -293,10 +293,10 @@ class LevelTask:
 
         Without an exchange, it reads what one earlier task has written, whose number may differ.
         """
-        sent = task_input.marks.partition_of
+        partition_of = task_input.marks.partition_of
         if not self._program.has_exchange:
-            return frozenset().union(*sent.values())
-        return frozenset(sent.get(self._partition, ()))
+            return frozenset().union(*partition_of.values())
+        return frozenset(partition_of.get(self._partition, ()))
 
     def _process_epoch(
         self,
@@ -318,13 +318,13 @@ class LevelTask:
         if epoch is None:
             raise InvariantError("a task of an epoch got no mark")
         self._epoch = epoch
-        with contextlib.ExitStack() as opened:
+        with contextlib.ExitStack() as stack:
             if self._stores_rows:
-                self._file = opened.enter_context(
+                self._file = stack.enter_context(
                     row_file(self._program, epoch, report.partition, self._attempt)
                 )
-            shard = opened.enter_context(open_shard_of(self._program, epoch, report.partition))
-            keyed = opened.enter_context(
+            shard = stack.enter_context(open_shard_of(self._program, epoch, report.partition))
+            keyed = stack.enter_context(
                 open_keyed_shards(self._program, epoch, report.partition, packs)
             )
             stages.begin(epoch, marks.watermarks_us, shard, keyed)

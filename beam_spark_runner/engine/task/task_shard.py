@@ -66,12 +66,12 @@ def seal(
     """
     next_event_us, next_clock_us = stages.next_due()
     was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
-    was_rebuilt = was_rebuilt or any(each.was_rebuilt for each in keyed.values())
+    was_rebuilt = was_rebuilt or any(keyed_shard.was_rebuilt for keyed_shard in keyed.values())
     stored_bytes = shard.used_bytes()
     version = ShardVersion(stages.epoch.number, attempt)
     keyed_reports = [
-        keyed_report(stages.epoch.stores[stage], each.seal(version))
-        for stage, each in keyed.items()
+        keyed_report(stages.epoch.stores[stage], keyed_shard.seal(version))
+        for stage, keyed_shard in keyed.items()
     ]
     head = shard.seal(version)
     return reports_pb2.ShardReport(
@@ -95,7 +95,9 @@ def seal(
             for stage, needs in stages.needs.items()
             if needs
         ],
-        group_bytes=max((each.largest_group_bytes for each in keyed.values()), default=0),
+        group_bytes=max(
+            (keyed_shard.largest_group_bytes for keyed_shard in keyed.values()), default=0
+        ),
     )
 
 
