@@ -51,7 +51,7 @@ def programs(job: PreparedJob) -> Iterator[LevelProgram]:
 def helpers_of(program: StageProgram) -> Iterator[HelperProgram]:
     """Yield the programs of the helpers of a stage."""
     part = program.epoch or StageInEpochs()
-    asked = (each.asks for each in part.mappings.values())
+    asked = (each.helper for each in part.mappings.values())
     for each in (program.window_merger, part.merger, part.truncator, *asked):
         if each is not None:
             yield each

@@ -86,7 +86,7 @@ class ProgramBuilder:
             is_time_sorted=destination.is_time_sorted,
             is_partition=destination.is_partition,
             key_groups=0 if self._epoch is None else self._epoch.shards.key_groups,
-            in_parts=(
+            is_in_parts=(
                 destination.delivery is Delivery.SIDE_INPUT
                 and self._plan.is_streaming
                 and windowing.gathers_in_parts
@@ -208,10 +208,10 @@ class ProgramBuilder:
                 may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
                 leaves_much=in_one_task and partitions > 1,
                 is_round=is_round,
-                fed=schema.coded_batches(fed) if fed else b"",
-                returns=frozenset() if has_next or in_one_task else self._returned(segment),
+                driver_rows=schema.coded_batches(fed) if fed else b"",
+                returned_dests=frozenset() if has_next or in_one_task else self._returned(segment),
                 returned_bytes=max(RETURNED_BYTES // partitions, MIN_RETURNED_BYTES_OF_TASK),
-                place=place,
+                output_place=place,
             ),
             epoch=self._epoch and dataclasses.replace(self._epoch, stores_rows=stores_rows),
             passed_on=self._passed_on(segment, index, is_round=is_round),
@@ -244,7 +244,7 @@ class ProgramBuilder:
         ]
 
     def _returned(self, segment: Segment) -> frozenset[int]:
-        """See ``BatchPart.returns``."""
+        """See ``BatchPart.returned_dests``."""
         return frozenset(
             int(dest) for dest in segment.writes if self.edges[dest].delivery is Delivery.SIDE_INPUT
         )

@@ -116,7 +116,7 @@ class StagePrograms:
             merger=self._merger(stage),
             truncator=self._truncator(stage),
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
-            drops_as=dropping_step(self._plan, stage),
+            late_counter_step=dropping_step(self._plan, stage),
             keyed_transform=stage.transforms[0] if Stored.KEYS in stage.stores else "",
         )
 
@@ -162,7 +162,7 @@ class StagePrograms:
                 pickled=pickled_mapping(reader, side.local_name)
                 if by is MappedBy.FUNCTION
                 else b"",
-                asks=asks,
+                helper=asks,
             )
         return found
 

@@ -10,7 +10,7 @@ _NAME = "beam_level_"
 _FRAME = re.compile(rf"^\s*File .*, line \d+ in {_NAME}(\d+)$", re.MULTILINE)
 
 
-def named_after(level: int, function: Callable[..., None]) -> Callable[..., None]:
+def named_by_level(level: int, function: Callable[..., None]) -> Callable[..., None]:
     """Return a function that calls another one, and has the number of a level in its name."""
 
     def run(*arguments: object) -> None:
@@ -22,5 +22,5 @@ def named_after(level: int, function: Callable[..., None]) -> Callable[..., None
 
 def level_in(stack: str) -> int | None:
     """Return the level in the stack of a crash; None: there is none, or the worker was killed."""
-    found = _FRAME.search(stack)
-    return None if found is None else int(found[1])
+    match = _FRAME.search(stack)
+    return None if match is None else int(match[1])

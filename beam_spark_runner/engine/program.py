@@ -35,7 +35,7 @@ class Edge:
     # the nested encoding, as they are in the store.
     key_groups: int = 0
     is_windowed_by_sdk: bool = False  # only an SDK harness can run the WindowFn
-    in_parts: bool = False  # in epochs: several tasks gather the values of a side input
+    is_in_parts: bool = False  # in epochs: several tasks gather the values of a side input
 
     @property
     def is_ordered(self) -> bool:
@@ -101,19 +101,19 @@ class WindowMapping:
         coded_windowing: the windowing of the side input.
         coded_main: the windowing of the main input, if the runner can enumerate its windows.
         pickled: a Python function that maps them; empty: the default mapping of SDKs.
-        asks: has an SDK harness map them; None: this process does.
+        helper: has an SDK harness map them; None: this process does.
     """
 
     step: str
     coded_windowing: bytes
     coded_main: bytes = b""
     pickled: bytes = b""
-    asks: HelperProgram | None = None
+    helper: HelperProgram | None = None
 
     @property
     def may_look_back(self) -> bool:
         """Whether a window may be looked up by one that ends later, as it never is by default."""
-        return bool(self.pickled) or self.asks is not None
+        return bool(self.pickled) or self.helper is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class StageInEpochs:
         truncator: truncates the restrictions that it reads, when the pipeline is drained.
         lateness_us: the allowed lateness of its input; if it gathers a side input, the most of the
             inputs of steps that look it up.
-        drops_as: the step that counts elements dropped as late.
+        late_counter_step: the step that counts elements dropped as late.
         keyed_transform: the id of the transform with state and timers; empty: there is none.
     """
 
@@ -151,7 +151,7 @@ class StageInEpochs:
     merger: HelperProgram | None = None
     truncator: HelperProgram | None = None
     lateness_us: int = 0
-    drops_as: TransformId | None = None
+    late_counter_step: TransformId | None = None
     keyed_transform: str = ""
 
     @property
@@ -263,10 +263,11 @@ class BatchPart:
             upstream leaves residuals.
         leaves_much: several restrictions, or a large one, are left to other tasks.
         is_round: its input is residuals; tasks of other Spark jobs have processed the rest.
-        fed: rows that the driver has, see ``schema.coded_batches``: in place of the tasks' input.
-        returns: in a Spark job's last level: destinations whose rows the reports bring to the
-            driver, unless those of a task exceed ``returned_bytes``.
-        place: where its tasks store their output. None: Spark stores it.
+        driver_rows: rows that the driver has, see ``schema.coded_batches``: in place of the tasks'
+            input.
+        returned_dests: in a Spark job's last level: destinations whose rows the reports bring to
+            the driver, unless those of a task exceed ``returned_bytes``.
+        output_place: where its tasks store their output. None: Spark stores it.
     """
 
     round_budget_us: int | None = None
@@ -274,10 +275,10 @@ class BatchPart:
     may_pass_on: bool = False
     leaves_much: bool = False
     is_round: bool = False
-    fed: bytes = b""
-    returns: frozenset[int] = frozenset()
+    driver_rows: bytes = b""
+    returned_dests: frozenset[int] = frozenset()
     returned_bytes: int = 0
-    place: OutputPlace | None = None
+    output_place: OutputPlace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +348,7 @@ class LevelProgram:
     @property
     def finished(self) -> frozenset[int]:
         """The partitions whose tasks do nothing, since an earlier attempt has finished them."""
-        place = None if self.batch is None else self.batch.place
+        place = None if self.batch is None else self.batch.output_place
         return frozenset() if place is None else place.finished
 
     @property

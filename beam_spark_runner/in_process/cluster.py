@@ -229,8 +229,8 @@ def _few(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
 
 def _fed(program: LevelProgram, batches: Partition) -> Partition:
     """Return the rows that a task reads: those in its program, if there are any."""
-    if program.batch is not None and program.batch.fed:
-        return list(schema.decoded_batches(program.batch.fed))
+    if program.batch is not None and program.batch.driver_rows:
+        return list(schema.decoded_batches(program.batch.driver_rows))
     return batches
 
 

@@ -62,9 +62,9 @@ class InProcessSession:
 
     def cancel(self, tag: str) -> None:
         """See ``Session``."""
-        worker.end(tag, _ABANDON_S)
+        worker.end_job(tag, _ABANDON_S)
 
     def close(self) -> None:
         """End the jobs of the session in this process: their DoFns are torn down."""
         for tag in self._tags:
-            worker.end(tag)
+            worker.end_job(tag)

@@ -79,7 +79,7 @@ class ViewRowWriter(GroupWriter):
         super().__init__(edge, WindowedValueCoder(pairs, coder.window_coder), outlet)
         self._epoch = outlet.epoch
         self._parts: tuple[bytes, ...] = (WHOLE,)
-        if edge.in_parts:
+        if edge.is_in_parts:
             self._parts = parts_of(edge.key_groups, outlet.partitions)
         self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
         if self._is_multimap:

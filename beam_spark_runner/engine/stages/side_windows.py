@@ -30,7 +30,7 @@ def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) 
         mapping: the window mapping of the side input.
         window_coder: the coder of windows of the stage's input.
     """
-    program = mapping.asks
+    program = mapping.helper
     if program is None:
         map_window = side_window_of(mapping.coded_windowing, mapping.pickled, mapping.step)
         return lambda windows: [map_window(window) for window in windows]

@@ -182,7 +182,7 @@ class EpochStages(OpenStages):
 
     def late_of(self, program: StageProgram) -> LateElements:
         """Return the counter of late elements that a stage drops."""
-        return self._late[program.in_epochs.drops_as]
+        return self._late[program.in_epochs.late_counter_step]
 
     def dropped_of(self, program: StageProgram) -> DroppedTimers | None:
         """Return the counter of timers that a drain drops; None: the pipeline is not drained."""
@@ -226,7 +226,7 @@ class EpochStages(OpenStages):
         """
         if self.watermarks.before_us(edge.dest) > window.end_us:
             return True
-        return not edge.in_parts and window.name in self._view_files[edge.dest]
+        return not edge.is_in_parts and window.name in self._view_files[edge.dest]
 
     @override
     def finish(self) -> list[bytes]:

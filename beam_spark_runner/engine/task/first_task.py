@@ -190,7 +190,7 @@ class _Level:
                 level=self._program.level,
                 rows=schema.coded_batches(rows),
             )
-            worker.offer(self._program.job_id, offer)
+            worker.offer_rows(self._program.job_id, offer)
 
     def _run(self) -> Iterator[pa.RecordBatch]:
         with contextlib.closing(self._level_task.run(iter(self._slices))) as batches:

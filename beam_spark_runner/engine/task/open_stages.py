@@ -169,6 +169,6 @@ class OpenStages:
         finally:
             self.logs.close()
         self._open = {}
-        for each in self.callbacks:
-            each.drop()
+        for callback in self.callbacks:
+            callback.drop()
         self.callbacks = []

@@ -20,7 +20,7 @@ from beam_spark_runner.core.errors import (
     LostRowsError,
     RunnerError,
 )
-from beam_spark_runner.engine.level_stacks import named_after
+from beam_spark_runner.engine.level_stacks import named_by_level
 from beam_spark_runner.engine.program import BatchPart, LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.cursor import RowCursor
@@ -96,11 +96,11 @@ class LevelTask:
         self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
         self._batch = program.batch or BatchPart()
         self._stores_rows = program.epoch is not None and program.epoch.stores_rows
-        place = self._batch.place
+        place = self._batch.output_place
         self._stored_output = (
             None if place is None else StoredOutput(place, partition, self._attempt)
         )
-        self._returned_rows = ReturnedRows(self._batch.returns, self._batch.returned_bytes)
+        self._returned_rows = ReturnedRows(self._batch.returned_dests, self._batch.returned_bytes)
         self._stages: OpenStages | None = None
         self._lull_watch = LullWatch(
             program.limits.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
@@ -121,7 +121,7 @@ class LevelTask:
         An attempt that ends with a report has read all of ``batches``.
         """
         thread = threading.Thread(
-            target=named_after(self._program.level, self._produce),
+            target=named_by_level(self._program.level, self._produce),
             args=(with_tables(batches),),
             name=_THREAD,
             daemon=True,
@@ -138,7 +138,7 @@ class LevelTask:
             if not self._lull_watch.is_final:
                 thread.join()
                 if not has_ended:
-                    worker.release(self._program.job_id)
+                    worker.release_job(self._program.job_id)
 
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
         """Emit rows for tasks of later levels: into their file, or to Spark."""
@@ -212,7 +212,7 @@ class LevelTask:
             if callbacks:
                 # If it is never accepted, they are dropped after a later epoch or with the job.
                 epoch = None if self._epoch is None else self._epoch.number
-                report.finalizes = job.hold(self._attempt, callbacks, epoch)
+                report.finalizes = job.hold_callbacks(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
             if not (self._stores_rows or self._stored_output):
                 self._emit_marks(

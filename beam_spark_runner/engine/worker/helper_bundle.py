@@ -35,11 +35,11 @@ def run_helper(
         BundleFailedError: user code raised.
     """
     views = side_inputs or {}
-    harness = job.stage(program, frozenset(each.cache_id for each in views.values()))
+    harness = job.stage(program, frozenset(view.cache_id for view in views.values()))
     (collection,) = harness.output_coders
-    taken = _Taken()
+    receiver = _OutputReceiver()
     try:
-        bundle = harness.start_bundle({collection: taken}, views)
+        bundle = harness.start_bundle({collection: receiver}, views)
     except BundleFailedError:
         job.discard(program.stage)
         raise
@@ -51,7 +51,7 @@ def run_helper(
         bundle.abort()
         job.discard(program.stage)
         raise
-    return taken.elements, result.monitoring_infos
+    return receiver.elements, result.monitoring_infos
 
 
 def wrong_answer(program: HelperProgram, problem: str) -> FnApiProtocolError:
@@ -68,7 +68,7 @@ def wrong_answer(program: HelperProgram, problem: str) -> FnApiProtocolError:
     )
 
 
-class _Taken:
+class _OutputReceiver:
     """See ``Receiver``."""
 
     def __init__(self) -> None:

@@ -20,9 +20,9 @@ class RunningTasks:
     def __init__(self, release: Callable[[str], None]) -> None:
         self._release = release
         self._tasks: dict[object, tuple[str, Callable[[], None]]] = {}
-        self._ended: dict[str, None] = {}  # the latest ones, in order
+        self._ended_jobs: dict[str, None] = {}  # the latest ones, in order
         self._changed = threading.Condition()
-        self._letting_go = threading.Lock()
+        self._releasing = threading.Lock()
 
     @contextlib.contextmanager
     def working_for(self, job_id: str, abandon: Callable[[], None]) -> Iterator[None]:
@@ -40,34 +40,34 @@ class RunningTasks:
         finally:
             with self._changed:
                 del self._tasks[task]
-                has_ended = job_id in self._ended
+                has_ended = job_id in self._ended_jobs
                 self._changed.notify_all()
-            if has_ended:  # the task ended after ``end`` timed out, or began after it
-                self.release(job_id)
+            if has_ended:  # the task ended after ``end_job`` timed out, or began after it
+                self.release_job(job_id)
 
-    def end(self, job_id: str, timeout_s: float) -> bool:
+    def end_job(self, job_id: str, timeout_s: float) -> bool:
         """End a job: its tasks are abandoned, and its runtime is released.
 
         Returns:
             False: a task has not ended in time. The runtime is released when it ends.
         """
         with self._changed:
-            self._ended[job_id] = None
-            while len(self._ended) > _MAX_ENDED:
-                del self._ended[next(iter(self._ended))]
+            self._ended_jobs[job_id] = None
+            while len(self._ended_jobs) > _MAX_ENDED:
+                del self._ended_jobs[next(iter(self._ended_jobs))]
             for job, abandon in self._tasks.values():
                 if job == job_id:
                     abandon()
-            if not self._changed.wait_for(lambda: not self.work_for(job_id), timeout_s):
+            if not self._changed.wait_for(lambda: not self.has_task_of(job_id), timeout_s):
                 return False
-        self.release(job_id)
+        self.release_job(job_id)
         return True
 
-    def release(self, job_id: str) -> None:
+    def release_job(self, job_id: str) -> None:
         """Release the runtime of a job of which no task runs here."""
-        with self._letting_go:
+        with self._releasing:
             self._release(job_id)
 
-    def work_for(self, job_id: str) -> bool:
+    def has_task_of(self, job_id: str) -> bool:
         """Return whether a task works for a job now."""
         return any(job == job_id for job, _ in list(self._tasks.values()))

@@ -55,7 +55,7 @@ program_log = ProgramLog()
 class JobRuntime:
     """The cache of a process for one job: stages, side inputs, and the connection to the driver.
 
-    Threads: one task at a time; ``end`` from any, while none runs.
+    Threads: one task at a time; ``close`` from any, while none runs.
 
     Args:
         program: the program of any task of the job.
@@ -192,10 +192,10 @@ class JobRuntime:
 
     def side_input(self, source: SideInputRows) -> GatheredRows:
         """Return the rows of a side input, from the cache if an earlier task has opened them."""
-        found = self._side_inputs.get(source.id)
-        if found is None:
-            found = self._side_inputs[source.id] = GatheredRows(source)
-        return found
+        rows = self._side_inputs.get(source.id)
+        if rows is None:
+            rows = self._side_inputs[source.id] = GatheredRows(source)
+        return rows
 
     def forget_side_inputs(self, keep: Collection[str]) -> None:
         """Remove the rows of side inputs from the cache.
@@ -206,15 +206,17 @@ class JobRuntime:
         for id_ in self._side_inputs.keys() - set(keep):
             del self._side_inputs[id_]
 
-    def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
+    def hold_callbacks(
+        self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None
+    ) -> bool:
         """See ``Backchannel.hold``."""
         if self._channel is not None:
             return self._channel.hold(attempt, callbacks, epoch)
-        for each in callbacks:
-            each.drop()
+        for callback in callbacks:
+            callback.drop()
         return False
 
-    def offer(self, rows: OfferedRows) -> None:
+    def offer_rows(self, rows: OfferedRows) -> None:
         """See ``Backchannel.offer``."""
         if self._channel is not None:
             self._channel.offer(rows)
@@ -244,7 +246,7 @@ class JobRuntime:
             self.discard(stage_id)
         sdk_harnesses.end_job(self.job_id)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Release everything. User code that this runs sees the options of its own job."""
         with seeing(self._options):
             if self._channel is None:
@@ -264,22 +266,22 @@ class WorkerRuntime:
 
     Args:
         now_s: a clock that never goes back.
-        most_idle_s: see ``MAX_IDLE_S``.
-        most_idle_jobs: how many idle jobs are cached; beyond it, those idle longest are ended.
+        max_idle_s: see ``MAX_IDLE_S``.
+        max_idle_jobs: how many idle jobs are cached; beyond it, those idle longest are ended.
     """
 
     def __init__(
         self,
         now_s: Callable[[], float] = time.monotonic,
-        most_idle_s: float = MAX_IDLE_S,
-        most_idle_jobs: int = MAX_IDLE_JOBS,
+        max_idle_s: float = MAX_IDLE_S,
+        max_idle_jobs: int = MAX_IDLE_JOBS,
     ) -> None:
         self._now_s = now_s
-        self._most_idle_s = most_idle_s
-        self._most_idle_jobs = most_idle_jobs
+        self._max_idle_s = max_idle_s
+        self._max_idle_jobs = max_idle_jobs
         self._cache = DecodedCache()
         self._jobs: dict[str, JobRuntime] = {}
-        self._tasks = RunningTasks(self._end)
+        self._tasks = RunningTasks(self._close_job)
 
     @contextlib.contextmanager
     def working_for(
@@ -297,48 +299,48 @@ class WorkerRuntime:
             job = self._jobs.get(job_id)
             if job is None:
                 job = self._jobs[job_id] = JobRuntime(
-                    program, self._cache, lambda: self.end(job_id)
+                    program, self._cache, lambda: self.end_job(job_id)
                 )
             try:
                 yield job
             finally:
                 job.idle_since_s = self._now_s()
 
-    def end(self, job_id: str, timeout_s: float = _LAST_TASK_S) -> bool:
-        """End a job; see ``RunningTasks.end``."""
-        return self._tasks.end(job_id, timeout_s)
+    def end_job(self, job_id: str, timeout_s: float = _LAST_TASK_S) -> bool:
+        """End a job; see ``RunningTasks.end_job``."""
+        return self._tasks.end_job(job_id, timeout_s)
 
-    def release(self, job_id: str) -> None:
-        """See ``RunningTasks.release``."""
-        self._tasks.release(job_id)
+    def release_job(self, job_id: str) -> None:
+        """See ``RunningTasks.release_job``."""
+        self._tasks.release_job(job_id)
 
-    def offer(self, job_id: str, rows: OfferedRows) -> None:
+    def offer_rows(self, job_id: str, rows: OfferedRows) -> None:
         """Offer rows of a task that runs here to the driver; see ``Backchannel.offer``."""
         job = self._jobs.get(job_id)
         if job is not None:
-            job.offer(rows)
+            job.offer_rows(rows)
 
     def wait_for_ends(self) -> None:
         """Wait until the driver has ended all jobs of this process."""
         for job in list(self._jobs.values()):
             job.wait_for_end()
 
-    def _end(self, job_id: str) -> None:
+    def _close_job(self, job_id: str) -> None:
         job = self._jobs.pop(job_id, None)
         if job is not None:
-            job.end()
+            job.close()
 
     def _end_idle(self, keep: str) -> None:
         idle = [
             job
             for job in list(self._jobs.values())
-            if job.job_id != keep and not job.must_stay and not self._tasks.work_for(job.job_id)
+            if job.job_id != keep and not job.must_stay and not self._tasks.has_task_of(job.job_id)
         ]
         idle.sort(key=lambda job: job.idle_since_s, reverse=True)
-        latest_s = self._now_s() - self._most_idle_s
+        latest_s = self._now_s() - self._max_idle_s
         for position, job in enumerate(idle):
-            if position >= self._most_idle_jobs or job.idle_since_s < latest_s:
-                self.release(job.job_id)
+            if position >= self._max_idle_jobs or job.idle_since_s < latest_s:
+                self.release_job(job.job_id)
 
 
 worker = WorkerRuntime()

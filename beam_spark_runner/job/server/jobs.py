@@ -76,9 +76,9 @@ class Jobs:
         self._prepared: dict[str, Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
         self._runs: dict[str, Future[str]] = {}  # the jobs' ids, by those of their preparations
-        self._found: dict[str, FoundJob] = {}  # jobs of earlier servers that wait in the queue
+        self._found: dict[str, FoundJob] = {}  # of earlier servers, in the queue
         self._queue = JobQueue(config.max_concurrent_jobs, self._run, self._has_ended)
-        self._ended: deque[ServedJob] = deque()  # in the order of their ends
+        self._ended_jobs: deque[ServedJob] = deque()  # in the order of their ends
         self._is_ending = False
         self.has_resumed = False  # read by other threads
         self._lock = threading.Lock()
@@ -303,12 +303,12 @@ class Jobs:
         """Record that a job has ended, and drop the oldest ended jobs beyond the limits."""
         dropped: list[ServedJob] = []
         with self._lock:
-            self._ended.append(job)
-            kept = sum(each.kept_bytes for each in self._ended)
-            while len(self._ended) > MAX_ENDED or (
-                kept > MAX_BYTES_OF_ENDED and len(self._ended) > 1
+            self._ended_jobs.append(job)
+            kept = sum(each.kept_bytes for each in self._ended_jobs)
+            while len(self._ended_jobs) > MAX_ENDED or (
+                kept > MAX_BYTES_OF_ENDED and len(self._ended_jobs) > 1
             ):
-                oldest = self._ended.popleft()
+                oldest = self._ended_jobs.popleft()
                 kept -= oldest.kept_bytes
                 del self._jobs[oldest.job_id]
                 self._runs.pop(oldest.submitted.preparation_id, None)

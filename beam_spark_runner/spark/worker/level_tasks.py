@@ -47,8 +47,8 @@ def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Itera
         if context is not None and epoch is not None and epoch.rows_from is not None:
             rows = schema.batches_of_text(_property_of(context, epoch.rows_from))
             batches = _in_place_of(batches, rows)
-        elif batch is not None and batch.fed:
-            batches = rows_fed(batch.fed, batches)
+        elif batch is not None and batch.driver_rows:
+            batches = rows_fed(batch.driver_rows, batches)
         yield from LevelTask(program, partition, attempt_number).run(batches)
 
 
@@ -63,7 +63,7 @@ def run_segment(
         task = FirstTask(programs, budget_s, attempt_number, max_returned_bytes=MAX_RETURNED_BYTES)
         assert first.batch is not None
         try:
-            emitted = list(task.run(schema.decoded_batches(first.batch.fed)))
+            emitted = list(task.run(schema.decoded_batches(first.batch.driver_rows)))
         except TooManyRowsError:
             emitted = []
     yield from _in_place_of(batches, _in_one_value(emitted) if emitted else ())

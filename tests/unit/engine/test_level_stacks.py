@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from beam_spark_runner.engine.level_stacks import level_in, named_after
+from beam_spark_runner.engine.level_stacks import level_in, named_by_level
 
 
 def stack_in(level: int) -> str:
     """Return the stack of a thread that runs a level, as a crash shows it."""
     with tempfile.TemporaryFile("w+") as file:
-        target = named_after(level, faulthandler.dump_traceback)
+        target = named_by_level(level, faulthandler.dump_traceback)
         thread = threading.Thread(target=target, args=(file,))
         thread.start()
         thread.join()
@@ -27,7 +27,7 @@ def test_the_level_of_a_crash(level: int) -> None:
 
 def test_arguments_are_passed_on() -> None:
     got: list[object] = []
-    named_after(3, got.append)("argument")
+    named_by_level(3, got.append)("argument")
     assert got == ["argument"]
 
 

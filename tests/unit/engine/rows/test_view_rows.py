@@ -27,7 +27,7 @@ WINDOWED = Windowing(FixedWindows(10)).to_runner_api(PipelineContext()).Serializ
 
 def edge(pattern: str, *, in_parts: bool) -> Edge:
     of = edge_of(Delivery.SIDE_INPUT, is_global=False, access_pattern=pattern, key_groups=128)
-    return replace(of, in_parts=in_parts, coded_windowing=WINDOWED)
+    return replace(of, is_in_parts=in_parts, coded_windowing=WINDOWED)
 
 
 def rows(of: Edge, elements: list[WindowedValue], *, epoch: int = 3) -> list[tuple[bytes, int]]:

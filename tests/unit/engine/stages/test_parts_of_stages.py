@@ -109,7 +109,7 @@ PARTS = [
 def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_user_code_is_interrupted_and_torn_down(size: int, is_read: bool) -> Non
     thread = threading.Thread(target=run)
     thread.start()
     assert BEGAN.wait(60)
-    assert worker.end(job_id, 60)
+    assert worker.end_job(job_id, 60)
     assert HAPPENED == ["torn down"]
     reads.set()
     thread.join(60)

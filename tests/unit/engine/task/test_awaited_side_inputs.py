@@ -22,7 +22,7 @@ JOB = "awaited side inputs"
 def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 def test_the_end_of_the_window_that_elements_wait_for(tmp_path: Path) -> None:

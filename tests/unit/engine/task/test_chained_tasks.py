@@ -40,7 +40,7 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     GROUPS.clear()
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 def grouping(p: beam.Pipeline) -> None:

@@ -31,7 +31,7 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     HAPPENED.clear()
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 class Polls(beam.DoFn):  # type: ignore[misc]

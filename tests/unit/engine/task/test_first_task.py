@@ -40,7 +40,7 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     SEEN.clear()
     GATE.clear()
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 def numbers(p: beam.Pipeline, *elements: int) -> Any:
@@ -275,7 +275,7 @@ def test_what_waits_for_a_long_element_is_offered(monkeypatch: pytest.MonkeyPatc
         offered.append(rows)
         GATE.set()
 
-    monkeypatch.setattr(worker, "offer", offer)
+    monkeypatch.setattr(worker, "offer_rows", offer)
     monkeypatch.setattr(first_task, "PATIENCE_S", 0.0)
 
     def build(p: beam.Pipeline) -> None:

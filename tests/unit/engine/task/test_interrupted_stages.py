@@ -28,7 +28,7 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     HAPPENED.clear()
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 class Run:

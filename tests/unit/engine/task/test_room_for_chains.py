@@ -89,5 +89,5 @@ def test_a_task_has_room_for_all_steps_of_its_level(
         begins = reports_pb2.Epoch(number=1, clock_stands=True)
         epoch(programs_of(build, tmp_path, job="chain"), begins, 1)
     finally:
-        worker.end("chain", 60)
+        worker.end_job("chain", 60)
     assert max(asked) >= 50

@@ -38,7 +38,7 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     HAPPENED.clear()
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 def test_a_step_that_fails_before_anything_comes_is_torn_down(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def run(name: str, step: beam.DoFn, stuck_s: float, max_attempts: int = 1) -> li
     )
     impulse = schema.batch_of(int(segment.impulses[0]), np.zeros(1, np.int64), None, None, [b""])
     output = list(task.LevelTask(program).run(iter([impulse])))
-    worker.end(name)
+    worker.end_job(name)
     reports = [
         _report_of(reports_pb2.TaskReport.FromString(value))
         for value in values_to(schema.REPORT, output)

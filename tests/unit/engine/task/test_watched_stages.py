@@ -23,7 +23,7 @@ JOB = "watched stages"
 @pytest.fixture(autouse=True)
 def _worker() -> Iterator[None]:
     yield
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 def test_stages_of_all_kinds_can_be_watched(

@@ -11,7 +11,7 @@ def test_without_a_task() -> None:
     with tasks.working_for("job", lambda: None):
         pass
     assert gone == []
-    assert tasks.end("job", 0)
+    assert tasks.end_job("job", 0)
     assert gone == ["job"]
 
 
@@ -31,7 +31,7 @@ def test_a_task_is_abandoned_and_waited_for() -> None:
     thread.start()
     assert began.wait(60)
     with tasks.working_for("another job", lambda: gone.append("wrong one")):
-        assert tasks.end("job", 60)
+        assert tasks.end_job("job", 60)
     thread.join(60)
     assert set(gone) == {"job"}
 
@@ -40,7 +40,7 @@ def test_a_task_that_does_not_end_in_time_lets_go_itself() -> None:
     gone: list[str] = []
     tasks = RunningTasks(gone.append)
     with tasks.working_for("job", lambda: None):
-        assert not tasks.end("job", 0.01)
+        assert not tasks.end_job("job", 0.01)
         assert gone == []
     assert gone == ["job"]
 
@@ -48,7 +48,7 @@ def test_a_task_that_does_not_end_in_time_lets_go_itself() -> None:
 def test_a_task_that_begins_after_the_end_lets_go() -> None:
     gone: list[str] = []
     tasks = RunningTasks(gone.append)
-    assert tasks.end("job", 0)
+    assert tasks.end_job("job", 0)
     with tasks.working_for("job", lambda: None):
         pass
     assert gone == ["job", "job"]

@@ -185,7 +185,7 @@ def program(name: str) -> LevelProgram:
 
 def test_a_job_that_nobody_ends_goes_after_a_long_time() -> None:
     clock = Clock()
-    worker = WorkerRuntime(clock, most_idle_s=10, most_idle_jobs=5)
+    worker = WorkerRuntime(clock, max_idle_s=10, max_idle_jobs=5)
 
     def work(name: str) -> Any:
         with worker.working_for(program(name), lambda: None) as job:
@@ -204,7 +204,7 @@ def test_a_job_that_nobody_ends_goes_after_a_long_time() -> None:
 
 def test_a_job_that_many_others_have_followed_goes() -> None:
     clock = Clock()
-    worker = WorkerRuntime(clock, most_idle_s=10, most_idle_jobs=2)
+    worker = WorkerRuntime(clock, max_idle_s=10, max_idle_jobs=2)
     seen = {}
     for name in ("first", "second", "third", "fourth"):
         clock.now_s += 1
@@ -219,7 +219,7 @@ def test_a_job_that_many_others_have_followed_goes() -> None:
 
 def test_a_job_whose_task_runs_does_not_go() -> None:
     clock = Clock()
-    worker = WorkerRuntime(clock, most_idle_s=10, most_idle_jobs=0)
+    worker = WorkerRuntime(clock, max_idle_s=10, max_idle_jobs=0)
     began, may_end = threading.Event(), threading.Event()
     seen = []
 
@@ -245,7 +245,7 @@ def test_a_job_whose_task_runs_does_not_go() -> None:
 def test_callbacks_that_wait_keep_their_job(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
     clock = Clock()
-    worker = WorkerRuntime(clock, most_idle_s=10)
+    worker = WorkerRuntime(clock, max_idle_s=10)
 
     class Waiting:
         def __init__(self) -> None:
@@ -261,12 +261,12 @@ def test_callbacks_that_wait_keep_their_job(tmp_path: Path) -> None:
     route = Route(job_id="held", folder=str(tmp_path))
     held = dataclasses.replace(program("held"), limits=dataclasses.replace(LIMITS, route=route))
     with worker.working_for(held, lambda: None) as job:
-        assert job.hold(1, [waiting])
+        assert job.hold_callbacks(1, [waiting])
     clock.now_s = 1000
     with worker.working_for(program("other"), lambda: None):
         pass
     assert not waiting.dropped.is_set()
-    worker.release("held")
+    worker.release_job("held")
     assert waiting.dropped.wait(60)
 
 
@@ -275,7 +275,7 @@ def test_a_harness_that_must_stay_keeps_its_job(
 ) -> None:
     (tmp_path / FOLDER).mkdir()
     clock = Clock()
-    worker = WorkerRuntime(clock, most_idle_s=10)
+    worker = WorkerRuntime(clock, max_idle_s=10)
     monkeypatch.setattr(sdk_harnesses, "must_stay", lambda job_id: job_id == "java")
 
     def work(name: str) -> Any:
@@ -292,4 +292,4 @@ def test_a_harness_that_must_stay_keeps_its_job(
     assert work("java") is java
     assert work("python") is not python
     for name in ("java", "python", "other"):
-        worker.release(name)
+        worker.release_job(name)

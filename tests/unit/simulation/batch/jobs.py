@@ -309,7 +309,7 @@ def _missing(outputs: Iterable[Stored | None], *, are_results: bool = False) -> 
 def _fed(program: LevelProgram) -> list[Row] | None:
     """Return the rows that a program has; None: its tasks read theirs."""
     batch = program.batch or BatchPart()
-    return decoded(batch.fed) if batch.fed else None
+    return decoded(batch.driver_rows) if batch.driver_rows else None
 
 
 def _cut(rows: Sequence[Row], random: Random) -> tuple[list[Row], list[Row]]:

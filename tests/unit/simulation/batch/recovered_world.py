@@ -343,7 +343,7 @@ class RecoveredWorld(BatchWorld):
     @override
     def store(self, program: LevelProgram, made: Made) -> None:
         """As ``StoredOutput``: rows, and then the finish record, each in a step."""
-        place = (program.batch or BatchPart()).place
+        place = (program.batch or BatchPart()).output_place
         assert place is not None
         report = made.report
         self.tasks[report.level, report.partition] += 1

@@ -120,7 +120,7 @@ class Task:
         return Made(program.run, self._work, mark, report)
 
     def _returned(self) -> bytes | None:
-        returns = self._batch.returns
+        returns = self._batch.returned_dests
         if not returns:
             return None
         rows = [row for row in self._work.rows if row.dest in returns]

@@ -71,7 +71,7 @@ def resident(
     made = ResidentTask(session, contextlib.nullcontext, check_cancelled)
     yield made
     made.close()
-    worker.end(JOB, 60)
+    worker.end_job(JOB, 60)
 
 
 @pytest.fixture

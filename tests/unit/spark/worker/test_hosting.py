@@ -133,7 +133,9 @@ def test_each_task_has_its_worker_stay(
     run = {
         "level": lambda: level_tasks.run_level(programs[0], iter(rows)),
         "segment": lambda: level_tasks.run_segment(
-            [replace(programs[0], batch=BatchPart(fed=schema.coded_batches(rows)))], iter([]), 0.0
+            [replace(programs[0], batch=BatchPart(driver_rows=schema.coded_batches(rows)))],
+            iter([]),
+            0.0,
         ),
         "epochs": lambda: level_tasks.serve_epochs(str(tmp_path / "driver"), iter([])),
     }
@@ -143,6 +145,6 @@ def test_each_task_has_its_worker_stay(
         try:
             emitted = list(run[kind]())
         finally:
-            worker.end("staying", 60)
+            worker.end_job("staying", 60)
     assert bool(emitted) == (kind != "epochs")
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end
