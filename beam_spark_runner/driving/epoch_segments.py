@@ -110,7 +110,7 @@ class EpochSegments:
         )
         accepted: dict[SegmentId, Sequence[Report]] = {}
         action = order.start()
-        while not isinstance(action, segments.Finish):
+        while not isinstance(action, segments.FinishPlan):
             self._settings.check_cancelled()
             place = places[action.segment]
             part = running[place]
@@ -124,7 +124,7 @@ class EpochSegments:
                 source = self._stored(before, accepted[before.segment.id], number, fence)
             job = _Run(number, part, source, stores_rows=part is not running[-1])
             reports, event = self._attempt(job)
-            if isinstance(event, segments.Ran):
+            if isinstance(event, segments.RanSegment):
                 accepted[part.segment.id] = reports
             action = order.on(event)
         found = [report for part in running for report in accepted[part.segment.id]]

@@ -121,7 +121,7 @@ class _PlanRun:
         by_id = {segment.id: segment for segment in self._plan.segments}
         order = segments.SegmentOrder(reads_of(self._plan), self._done, self._gone)
         action = order.start()
-        while not isinstance(action, segments.Finish):
+        while not isinstance(action, segments.FinishPlan):
             self._settings.check_cancelled()
             segment = by_id[action.segment]
             if isinstance(action, segments.GiveUp):
@@ -164,7 +164,7 @@ class _PlanRun:
             return self._write_table(segment, segment.table_write)
         source = self._source(segment)
         if source is None:
-            return segments.Ran(segment.id)
+            return segments.RanSegment(segment.id)
         title = segment_title(self._plan, segment)
         self._jobs.forget_last()
 
@@ -191,7 +191,7 @@ class _PlanRun:
         tables, store = self._cluster.tables, self._store.writes
         if step in tables.results:  # its rows were computed again for others, or it only ends
             store.end(segment.id, tables.results[step])
-            return segments.Ran(segment.id)
+            return segments.RanSegment(segment.id)
         write = tables.to_write(step)
         known = store.begun(segment.id)
         if known is not None:

@@ -119,14 +119,14 @@ class SegmentRun:
                 self.made.append(result)
                 self._residuals = result.residuals
                 action = machine.on(self._ran(result))
-        while not isinstance(action, rounds.Finish):
+        while not isinstance(action, rounds.FinishSegment):
             self._settings.check_cancelled()
             job = self._job(action)
             event = self._run_in_one_task(job) if job.in_one_task else self._run_job(job)
-            if not isinstance(event, rounds.Ran | rounds.Stopped):
+            if not isinstance(event, rounds.RanLevels | rounds.Stopped):
                 return event
             action = machine.on(event)
-            self._commit(is_last=isinstance(action, rounds.Finish))
+            self._commit(is_last=isinstance(action, rounds.FinishSegment))
         return Accepted()
 
     def _round_budget_s(self) -> float | None:
@@ -185,17 +185,17 @@ class SegmentRun:
             is_round=isinstance(action, rounds.RunRound),
         )
 
-    def _run_job(self, job: SegmentJob) -> rounds.Ran | Verdict:
+    def _run_job(self, job: SegmentJob) -> rounds.RanLevels | Verdict:
         result = self._runs.jobs.run(job)
         assert result is not None  # no first task, which may give up
         if not self._accept(result):
             return result.verdict
         return self._ran(result)
 
-    def _ran(self, result: JobResult) -> rounds.Ran:
-        return rounds.Ran(self._level_of(result.residuals))
+    def _ran(self, result: JobResult) -> rounds.RanLevels:
+        return rounds.RanLevels(self._level_of(result.residuals))
 
-    def _run_in_one_task(self, job: SegmentJob) -> rounds.Ran | rounds.Stopped | Verdict:
+    def _run_in_one_task(self, job: SegmentJob) -> rounds.RanLevels | rounds.Stopped | Verdict:
         """Run the first task of the segment, and help it if a level takes long."""
         can_help = self._partitions > 1
         helping = self._runs.cluster.helping(job.run, self._help if can_help else None)
@@ -212,7 +212,7 @@ class SegmentRun:
         if not self._accept(result):
             return result.verdict
         if result.stopped_at is None:
-            return rounds.Ran(None)
+            return rounds.RanLevels(None)
         if (helped := helping.result_for(result.reports)) is None:
             return rounds.Stopped(result.stopped_at)
         if not self._accept(helped):

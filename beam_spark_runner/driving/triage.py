@@ -88,7 +88,7 @@ def attempt(this: Attempt) -> segments.Event:
         verdict = _of_lost_rows(lost)
     match verdict:
         case Accepted():
-            return segments.Ran(this.segment)
+            return segments.RanSegment(this.segment)
         case Failed(failure):
             raise error_of(failure)
         case Ambiguous(runs=runs, reason=reason):

@@ -4,7 +4,7 @@ from collections.abc import Set
 
 
 def should_spread(
-    partitions: int, slots: int, anchored: Set[str], before: Set[str], now: Set[str]
+    partitions: int, slots: int, anchored: Set[str], previous: Set[str], now: Set[str]
 ) -> bool:
     """Whether anchored partitions are to be spread over all executors again.
 
@@ -15,7 +15,7 @@ def should_spread(
         partitions: The number of partitions of each level.
         slots: The number of tasks that run at a time on all present executors.
         anchored: The executors that were up when the partitions were anchored.
-        before: The executors that were up at the previous check, at least one epoch ago.
+        previous: The executors that were up at the previous check, at least one epoch ago.
         now: The executors that are up now.
 
     Example:
@@ -28,7 +28,7 @@ def should_spread(
         >>> should_spread(4, 8, {"a"}, {"a", "b"}, {"a", "b"})  # ``a`` has a slot for each
         False
     """
-    if not now - anchored or now != before:
+    if not now - anchored or now != previous:
         return False
-    left = len(now & anchored)
-    return partitions * len(now) > slots * left
+    remaining = len(now & anchored)
+    return partitions * len(now) > slots * remaining

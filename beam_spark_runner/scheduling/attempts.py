@@ -159,7 +159,7 @@ class Report:
     consumed: Consumed = field(default_factory=dict)
     monitoring_infos: tuple[bytes, ...] = ()
     failure: Failure | None = None
-    poisoned: bool = False
+    is_poisoned: bool = False
     emitted_bytes: int = 0
     residuals: Mapping[int, Residuals] = field(default_factory=dict)  # by destination, as rows
     watermarks_us: Mapping[int, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Report:
     elements from this task."""
     worker: str = ""  # id of the process, if it has sent anything over the backchannel
     messages_sent: int = 0  # over the backchannel, up to this report
-    finalizes: bool = False  # the worker has callbacks to run when the output is accepted
+    has_callbacks: bool = False  # the worker has callbacks to run when the output is accepted
     shard: ShardReport | None = None  # of a streaming level, if the task has a shard
     deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step, in the shard
     views: tuple[ViewReport, ...] = ()  # new content of side inputs
@@ -245,8 +245,8 @@ def judge(
     by_level: dict[int, list[Report]] = {}
     for report in reports:
         by_level.setdefault(report.level, []).append(report)
-    for level, each in sorted(by_level.items()):
-        if len({report.partition for report in each}) < len(each):
+    for level, level_reports in sorted(by_level.items()):
+        if len({report.partition for report in level_reports}) < len(level_reports):
             # Rows of both are stored, and would be read as those of two tasks.
             return Rejected(f"two attempts at one task of level {level} reported")
     runs = ambiguous_runs(
@@ -260,11 +260,15 @@ def judge(
             f"level {first} read other attempts' rows than the materialised ones",
         )
     for level in sorted(by_level.keys() - {first}):
-        before = by_level.get(level - 1)
+        upstream = by_level.get(level - 1)
         # An empty table has no tasks.
-        sent = {IN_THIS_JOB: Attempts.of(each.attempt for each in before)} if before else {}
+        upstream_attempts = (
+            {IN_THIS_JOB: Attempts.of(level_reports.attempt for level_reports in upstream)}
+            if upstream
+            else {}
+        )
         for report in by_level[level]:
-            if report.consumed != sent:
+            if report.consumed != upstream_attempts:
                 return Rejected(
                     f"level {level}, partition {report.partition} read other attempts of "
                     f"level {level - 1} than those that reported"
@@ -295,18 +299,18 @@ def ambiguous_runs(
         right, and of {a} and {b'} wrong. After an exchange, both must have read {a, b}. A run
         without tasks, of an empty table, has no marks that could be read.
     """
-    none = Attempts(0, 0)
+    no_attempts = Attempts(0, 0)
     if not is_exchanged:
         total: dict[int, Attempts] = {}
-        for each in consumed:
-            for run, attempts in each.items():
-                total[run] = total.get(run, none) + attempts
+        for attempts_by_run in consumed:
+            for run, attempts in attempts_by_run.items():
+                total[run] = total.get(run, no_attempts) + attempts
         consumed = [total]
     return frozenset(
         run
-        for each in consumed
-        for run in each.keys() | materialised.keys()
-        if each.get(run, none) != materialised.get(run, none)
+        for attempts_by_run in consumed
+        for run in attempts_by_run.keys() | materialised.keys()
+        if attempts_by_run.get(run, no_attempts) != materialised.get(run, no_attempts)
     )
 
 

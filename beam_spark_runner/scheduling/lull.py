@@ -8,14 +8,14 @@ MAX_SILENT_US = 300_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportLull:
     """Report a lull."""
 
     lasted_us: int
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class EndTask:
     """End the task: its lull has reached the timeout."""
 
     lasted_us: int
@@ -43,21 +43,21 @@ class Lull:
         self._seen: Hashable | None = None
         self._since_us = 0
 
-    def on(self, seen: Hashable | None, now_us: int) -> Report | GiveUp | None:
+    def on(self, progress: Hashable | None, now_us: int) -> ReportLull | EndTask | None:
         """Observe the task; return the action that is due.
 
         Args:
-            seen: A value that changes with any progress; None: no user code is running.
+            progress: A value that changes with any progress; None: no user code is running.
             now_us: The time of a monotonic clock.
         """
-        if seen is None or seen != self._seen:
-            self._seen, self._since_us, self._next_us = seen, now_us, self._first_us
+        if progress is None or progress != self._seen:
+            self._seen, self._since_us, self._next_us = progress, now_us, self._first_us
             return None
         lasted_us = now_us - self._since_us
         if self._timeout_us is not None and lasted_us >= self._timeout_us:
-            return GiveUp(lasted_us)
+            return EndTask(lasted_us)
         if lasted_us < self._next_us:
             return None
         while self._next_us <= lasted_us:
             self._next_us *= 2
-        return Report(lasted_us)
+        return ReportLull(lasted_us)

@@ -12,7 +12,7 @@ from beam_spark_runner.core.errors import InvariantError
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanLevels:
     """The Spark job was accepted; ``left_by`` is the level that left residuals, if one did."""
 
     left_by: int | None
@@ -46,11 +46,11 @@ class RunRound:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishSegment:
     """All of the segment has run."""
 
 
-Action = RunLevels | RunRound | Finish
+Action = RunLevels | RunRound | FinishSegment
 
 
 class Rounds:
@@ -79,7 +79,7 @@ class Rounds:
         """Return the first action."""
         return self._do(RunLevels(0, self._budget_s))
 
-    def on(self, event: Ran | Stopped) -> Action:
+    def on(self, event: RanLevels | Stopped) -> Action:
         """Return what to do after ``event``."""
         if isinstance(event, Stopped):
             if self._last != RunLevels(0, self._budget_s) or not 0 <= event.at <= self._levels:
@@ -89,7 +89,7 @@ class Rounds:
         match self._last:
             case RunLevels(first=first):
                 if left_by is None:
-                    return self._do(Finish())
+                    return self._do(FinishSegment())
                 if not first <= left_by < self._levels:
                     raise InvariantError(f"residuals of level {left_by}, after {self._last}")
                 return self._do(RunRound(left_by, 1, self._limited(2 * self._budget_s)))
@@ -102,7 +102,7 @@ class Rounds:
         raise InvariantError(f"unexpected {event} after {self._last}")
 
     def _from(self, level: int) -> Action:
-        return Finish() if level == self._levels else RunLevels(level, self._budget_s)
+        return FinishSegment() if level == self._levels else RunLevels(level, self._budget_s)
 
     def _limited(self, budget_s: float) -> float:
         return budget_s if self._longest_s is None else min(budget_s, self._longest_s)

@@ -19,7 +19,7 @@ MAX_CRASHES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanSegment:
     """The segment's output was accepted, and its rows are materialised."""
 
     segment: SegmentId
@@ -50,7 +50,7 @@ class Lost:
     reason: str
 
 
-Event = Ran | Rejected | Crashed | Lost
+Event = RanSegment | Rejected | Crashed | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishPlan:
     """Every segment has run."""
 
 
-Action = Run | GiveUp | Finish
+Action = Run | GiveUp | FinishPlan
 
 
 def _none(segment: SegmentId) -> frozenset[SegmentId]:
@@ -88,8 +88,8 @@ class SegmentOrder:
         reads: By segment: those whose rows it reads, side inputs included; in the
             order in which segments run.
         done: The segments that have run already.
-        gone: Returns those segments that have run, and whose output a segment would need to run
-            again, but nobody has any more.
+        missing_outputs: Returns those segments that have run, and whose output a segment would need
+            to run again, but nobody has any more.
 
     Example:
         1 reads 0, 2 reads 0. When 2 finds the rows of 0 lost, 0 runs again, then
@@ -100,9 +100,9 @@ class SegmentOrder:
         self,
         reads: Mapping[SegmentId, Set[SegmentId]],
         done: Iterable[SegmentId] = (),
-        gone: Callable[[SegmentId], Set[SegmentId]] = _none,
+        missing_outputs: Callable[[SegmentId], Set[SegmentId]] = _none,
     ) -> None:
-        self._reads, self._gone = reads, gone
+        self._reads, self._missing_outputs = reads, missing_outputs
         self._done = set(done)
         self._runs = dict.fromkeys(reads, 0)
         self._crashes = dict.fromkeys(reads, 0)
@@ -119,7 +119,7 @@ class SegmentOrder:
         if segment != self._running:
             raise InvariantError(f"segment {self._running} runs; unexpected {event}")
         match event:
-            case Ran():
+            case RanSegment():
                 self._done.add(segment)
                 return self._next()
             case Rejected(reason=reason):
@@ -135,30 +135,32 @@ class SegmentOrder:
                 if not writers <= self._done:
                     raise InvariantError(f"lost rows of segments that have not run: {event}")
                 self._reason = reason
-                stale = self._stale(segment, writers)
+                stale = self._segments_to_repeat(segment, writers)
                 self._done -= stale
                 return self._next(stale)
 
     def _next(self, forget: frozenset[SegmentId] = frozenset()) -> Action:
         self._running = next((id_ for id_ in self._reads if id_ not in self._done), None)
         if self._running is None:
-            return Finish()
+            return FinishPlan()
         if self._runs[self._running] >= MAX_RUNS:
             return GiveUp(self._running, f"{self._reason} ({MAX_RUNS} times)")
         self._runs[self._running] += 1
         return Run(self._running, forget)
 
-    def _stale(self, reader: SegmentId, writers: Set[SegmentId]) -> frozenset[SegmentId]:
+    def _segments_to_repeat(
+        self, reader: SegmentId, writers: Set[SegmentId]
+    ) -> frozenset[SegmentId]:
         """Return the segments that have to run again, apart from the reader, if rows are lost.
 
         They are the writers, all that have read from them, directly or not, and all whose output is
         needed for that and gone. A random step makes other rows the second time, for all readers.
         """
-        stale, before = set(writers), 0
-        while before < len(stale):
-            before = len(stale)
+        stale, previous_size = set(writers), 0
+        while previous_size < len(stale):
+            previous_size = len(stale)
             for id_ in (reader, *tuple(stale)):
-                stale |= self._gone(id_)
+                stale |= self._missing_outputs(id_)
             for id_, read in self._reads.items():  # in order: readers after writers
                 if id_ in self._done and read & stale:
                     stale.add(id_)

@@ -8,7 +8,7 @@ from beam_spark_runner.core.errors import StuckBundleError
 from beam_spark_runner.engine.task.open_stages import OpenStages
 from beam_spark_runner.harness.beam.embedded_stage import stacks
 from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle
-from beam_spark_runner.scheduling.lull import GiveUp, Lull, Report
+from beam_spark_runner.scheduling.lull import EndTask, Lull, ReportLull
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -73,14 +73,14 @@ class LullWatch:
         activity, bundle = _at(stages)
         decision = self._lull.on(activity if activity.step else None, time.monotonic_ns() // 1_000)
         match decision:
-            case Report(lasted_us):
+            case ReportLull(lasted_us):
                 _LOGGER.warning(
                     "%s: its code has made no progress for %.0f s. Its stack:\n%s",
                     activity.step,
                     lasted_us / 1e6,
                     self._status(bundle),
                 )
-            case GiveUp(lasted_us):
+            case EndTask(lasted_us):
                 self._give_up(activity.step, lasted_us, bundle)
 
     def _give_up(self, step: str, lasted_us: int, bundle: Bundle | None) -> None:

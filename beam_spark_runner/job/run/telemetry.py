@@ -170,7 +170,7 @@ class TaskTelemetry:
         self._live.commit(reports)
         by_worker: dict[str, list[int]] = {}
         for report in reports:
-            if report.finalizes:
+            if report.has_callbacks:
                 by_worker.setdefault(report.worker, []).append(report.attempt)
         for worker, attempts in by_worker.items():
             self._server.accept(worker, attempts)

@@ -80,7 +80,7 @@ def before(runs: Any = ()) -> frozenset[SegmentId]:
 @pytest.mark.parametrize(
     ("outcome", "changes", "event"),
     [
-        pytest.param(Accepted(), {}, segments.Ran(HERE), id="accepted"),
+        pytest.param(Accepted(), {}, segments.RanSegment(HERE), id="accepted"),
         pytest.param(Rejected("late"), {}, segments.Rejected(HERE, "late"), id="rejected"),
         pytest.param(
             AMBIGUOUS, {}, segments.Rejected(HERE, "two attempts"), id="ambiguous rows of its own"
@@ -116,7 +116,7 @@ def test_the_event_of_an_outcome(
 ) -> None:
     assert run(outcome, **changes) == event
     # Users see why it runs again.
-    reasons = [] if isinstance(event, segments.Ran) else [event.reason]
+    reasons = [] if isinstance(event, segments.RanSegment) else [event.reason]
     assert [text.rpartition(": ")[2] for text in caplog.messages] == reasons
     assert all(text.startswith("Sum") for text in caplog.messages)
 

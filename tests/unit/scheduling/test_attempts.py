@@ -126,7 +126,7 @@ BIG = 2**63 - 1
             id="sums wrap at 64 bits",
         ),
         pytest.param(
-            [report(0, 0, 1, failure=FAILURE), report(1, 0, 2, (1,), poisoned=True)],
+            [report(0, 0, 1, failure=FAILURE), report(1, 0, 2, (1,), is_poisoned=True)],
             {1: 2},
             Failed(FAILURE),
             id="a failure comes before a report that is missing",

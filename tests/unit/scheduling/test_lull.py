@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from beam_spark_runner.scheduling.lull import GiveUp, Lull, Report
+from beam_spark_runner.scheduling.lull import EndTask, Lull, ReportLull
 
 S = 1_000_000
 
@@ -29,19 +29,19 @@ def standing_still(until_s: int) -> list[tuple[int, Hashable | None]]:
         pytest.param(
             8,
             standing_still(10),
-            [(4, Report(4 * S)), (8, GiveUp(8 * S)), (9, GiveUp(9 * S))],
+            [(4, ReportLull(4 * S)), (8, EndTask(8 * S)), (9, EndTask(9 * S))],
             id="after half of the time a report, and then the end",
         ),
         pytest.param(
             None,
             standing_still(1300),
-            [(at, Report(at * S)) for at in (300, 600, 1200)],
+            [(at, ReportLull(at * S)) for at in (300, 600, 1200)],
             id="without a timeout a report each time that it lasts twice as long",
         ),
         pytest.param(
             7200,
             standing_still(700),
-            [(at, Report(at * S)) for at in (300, 600)],
+            [(at, ReportLull(at * S)) for at in (300, 600)],
             id="half of a long timeout is too long for a report",
         ),
         pytest.param(
@@ -57,13 +57,13 @@ def standing_still(until_s: int) -> list[tuple[int, Hashable | None]]:
         pytest.param(
             8,
             [*standing_still(6), (6, 2), *[(second, 2) for second in range(7, 12)]],
-            [(4, Report(4 * S)), (10, Report(4 * S))],
+            [(4, ReportLull(4 * S)), (10, ReportLull(4 * S))],
             id="another lull is another one",
         ),
         pytest.param(
             None,
             [(0, 1), (5000, 1), (5001, 1), (9599, 1), (9600, 1)],
-            [(5000, Report(5000 * S)), (9600, Report(9600 * S))],
+            [(5000, ReportLull(5000 * S)), (9600, ReportLull(9600 * S))],
             id="nobody has looked for long: one report is enough",
         ),
     ],

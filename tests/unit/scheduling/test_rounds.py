@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.scheduling.rounds import (
     Action,
-    Finish,
-    Ran,
+    FinishSegment,
+    RanLevels,
     Rounds,
     RunLevels,
     RunRound,
@@ -21,16 +21,16 @@ from beam_spark_runner.scheduling.rounds import (
 
 def _play(levels: int, left_by: Sequence[int | None]) -> list[Action]:
     rounds = Rounds(levels, 2.0)
-    return [rounds.start(), *(rounds.on(Ran(level)) for level in left_by)]
+    return [rounds.start(), *(rounds.on(RanLevels(level)) for level in left_by)]
 
 
 @pytest.mark.parametrize(
     ("left_by", "actions"),
     [
-        pytest.param([None], [RunLevels(0, 2), Finish()], id="nothing is left"),
+        pytest.param([None], [RunLevels(0, 2), FinishSegment()], id="nothing is left"),
         pytest.param(
             [2, None],
-            [RunLevels(0, 2), RunRound(2, 1, 4), Finish()],
+            [RunLevels(0, 2), RunRound(2, 1, 4), FinishSegment()],
             id="by the last level: nothing is after it",
         ),
         pytest.param(
@@ -41,13 +41,19 @@ def _play(levels: int, left_by: Sequence[int | None]) -> list[Action]:
                 RunRound(1, 2, 8),
                 RunRound(1, 3, 16),
                 RunLevels(2, 2),
-                Finish(),
+                FinishSegment(),
             ],
             id="for three rounds; then what is after",
         ),
         pytest.param(
             [1, None, 2, None],
-            [RunLevels(0, 2), RunRound(1, 1, 4), RunLevels(2, 2), RunRound(2, 1, 4), Finish()],
+            [
+                RunLevels(0, 2),
+                RunRound(1, 1, 4),
+                RunLevels(2, 2),
+                RunRound(2, 1, 4),
+                FinishSegment(),
+            ],
             id="by another one after it",
         ),
     ],
@@ -58,7 +64,7 @@ def test_jobs_of_three_levels(left_by: list[int | None], actions: list[Action]) 
 
 @pytest.mark.parametrize(
     ("at", "then"),
-    [(0, RunLevels(0, 2)), (1, RunLevels(1, 2)), (2, RunLevels(2, 2)), (3, Finish())],
+    [(0, RunLevels(0, 2)), (1, RunLevels(1, 2)), (2, RunLevels(2, 2)), (3, FinishSegment())],
 )
 def test_what_the_only_task_has_not_run_is_run_by_another_job(at: int, then: Action) -> None:
     rounds = Rounds(3, 2.0)
@@ -68,7 +74,12 @@ def test_what_the_only_task_has_not_run_is_run_by_another_job(at: int, then: Act
 
 def test_residuals_of_the_job_after_the_only_task_are_run_in_rounds() -> None:
     rounds = Rounds(3, 2.0)
-    actions = [rounds.start(), rounds.on(Stopped(1)), rounds.on(Ran(1)), rounds.on(Ran(None))]
+    actions = [
+        rounds.start(),
+        rounds.on(Stopped(1)),
+        rounds.on(RanLevels(1)),
+        rounds.on(RanLevels(None)),
+    ]
     assert actions == [RunLevels(0, 2), RunLevels(1, 2), RunRound(1, 1, 4), RunLevels(2, 2)]
 
 
@@ -83,7 +94,7 @@ def test_a_level_that_is_not_there(at: int) -> None:
 def test_no_other_job_stops_early() -> None:
     rounds = Rounds(3, 2.0)
     rounds.start()
-    rounds.on(Ran(1))
+    rounds.on(RanLevels(1))
     with pytest.raises(InvariantError):
         rounds.on(Stopped(2))
 
@@ -97,14 +108,14 @@ def test_what_cannot_be(left_by: list[int | None], next_one: int | None) -> None
     rounds = Rounds(3, 2.0)
     rounds.start()
     for level in left_by:
-        rounds.on(Ran(level))
+        rounds.on(RanLevels(level))
     with pytest.raises(InvariantError):
-        rounds.on(Ran(next_one))
+        rounds.on(RanLevels(next_one))
 
 
 def test_nothing_can_have_run_before_the_start() -> None:
     with pytest.raises(InvariantError, match="after None"):
-        Rounds(3, 2.0).on(Ran(None))
+        Rounds(3, 2.0).on(RanLevels(None))
 
 
 @given(st.data())
@@ -112,7 +123,7 @@ def test_every_level_runs_and_it_ends(data: st.DataObject) -> None:
     levels = data.draw(st.integers(1, 6))
     rounds = Rounds(levels, 2.0)
     action, done, jobs = rounds.start(), -1, 0
-    while not isinstance(action, Finish):
+    while not isinstance(action, FinishSegment):
         jobs += 1
         match action:
             case RunLevels(first=first):
@@ -124,7 +135,7 @@ def test_every_level_runs_and_it_ends(data: st.DataObject) -> None:
                 assert budget_s == 2.0 * 2**number
                 left = data.draw(st.none() | st.just(level)) if number < 5 else None
                 done = level if left is None else done
-        action = rounds.on(Ran(left))
+        action = rounds.on(RanLevels(left))
     assert done == levels - 1
     assert jobs <= 7 * levels
 
@@ -138,7 +149,7 @@ def test_every_level_runs_and_it_ends(data: st.DataObject) -> None:
 )
 def test_no_budget_exceeds_the_longest(budget_s: float, budgets: list[float]) -> None:
     rounds = Rounds(2, budget_s, longest_s=5.0)
-    actions = [rounds.start(), *(rounds.on(Ran(left)) for left in (0, 0, 0, None))]
+    actions = [rounds.start(), *(rounds.on(RanLevels(left)) for left in (0, 0, 0, None))]
     assert [each.budget_s for each in actions if isinstance(each, RunLevels | RunRound)] == budgets
 
 

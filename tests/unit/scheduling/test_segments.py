@@ -7,10 +7,10 @@ from beam_spark_runner.scheduling.segments import (
     MAX_RUNS,
     Crashed,
     Event,
-    Finish,
+    FinishPlan,
     GiveUp,
     Lost,
-    Ran,
+    RanSegment,
     Rejected,
     Run,
     SegmentOrder,
@@ -30,40 +30,48 @@ def lost(reader: SegmentId, *writers: SegmentId) -> Lost:
     ("reads", "events", "then"),
     [
         pytest.param(CHAIN, [], Run(A), id="the first"),
-        pytest.param(CHAIN, [Ran(A)], Run(B), id="one after another"),
-        pytest.param(CHAIN, [Ran(A), Ran(B), Ran(C), Ran(D)], Finish(), id="all have run"),
-        pytest.param(CHAIN, [Ran(A), Rejected(B, "")], Run(B), id="rejected: once more"),
-        pytest.param(CHAIN, [Ran(A), Crashed(B, "")], Run(B), id="crashed: once more"),
+        pytest.param(CHAIN, [RanSegment(A)], Run(B), id="one after another"),
         pytest.param(
-            CHAIN, [Ran(A), lost(B, A)], Run(A, frozenset({A})), id="nobody else has read them"
+            CHAIN,
+            [RanSegment(A), RanSegment(B), RanSegment(C), RanSegment(D)],
+            FinishPlan(),
+            id="all have run",
+        ),
+        pytest.param(CHAIN, [RanSegment(A), Rejected(B, "")], Run(B), id="rejected: once more"),
+        pytest.param(CHAIN, [RanSegment(A), Crashed(B, "")], Run(B), id="crashed: once more"),
+        pytest.param(
+            CHAIN,
+            [RanSegment(A), lost(B, A)],
+            Run(A, frozenset({A})),
+            id="nobody else has read them",
         ),
         pytest.param(
             FAN,
-            [Ran(A), Ran(B), lost(C, A)],
+            [RanSegment(A), RanSegment(B), lost(C, A)],
             Run(A, frozenset({A, B})),
             id="who has read the old rows is stale",
         ),
         pytest.param(
             FAN,
-            [Ran(A), Ran(B), Ran(C), lost(D, B)],
+            [RanSegment(A), RanSegment(B), RanSegment(C), lost(D, B)],
             Run(B, frozenset({B})),
             id="its own source is still there",
         ),
         pytest.param(
             FAN,
-            [Ran(A), Ran(B), Ran(C), lost(D, B), lost(B, A)],
+            [RanSegment(A), RanSegment(B), RanSegment(C), lost(D, B), lost(B, A)],
             Run(A, frozenset({A, C})),
             id="its source was lost with it",
         ),
         pytest.param(
             APART,
-            [Ran(A), Ran(B), Ran(C), lost(D, B)],
+            [RanSegment(A), RanSegment(B), RanSegment(C), lost(D, B)],
             Run(B, frozenset({B})),
             id="others are left alone",
         ),
         pytest.param(
             APART,
-            [Ran(A), Ran(B), Ran(C), lost(D, B), Ran(B)],
+            [RanSegment(A), RanSegment(B), RanSegment(C), lost(D, B), RanSegment(B)],
             Run(D),
             id="and are not run a second time",
         ),
@@ -87,7 +95,7 @@ def lost(reader: SegmentId, *writers: SegmentId) -> Lost:
         ),
         pytest.param(
             CHAIN,
-            [*[Ran(A), lost(B, A)] * (MAX_RUNS - 1), Ran(A), lost(B, A)],
+            [*[RanSegment(A), lost(B, A)] * (MAX_RUNS - 1), RanSegment(A), lost(B, A)],
             GiveUp(A, f"gone ({MAX_RUNS} times)"),
             id="losses end",
         ),
@@ -103,7 +111,9 @@ def test_next_action(
 
 
 @pytest.mark.parametrize(
-    "event", [Ran(B), lost(B, A), lost(A, B)], ids=["another runs", "another reads", "never ran"]
+    "event",
+    [RanSegment(B), lost(B, A), lost(A, B)],
+    ids=["another runs", "another reads", "never ran"],
 )
 def test_unexpected_events_are_our_bug(event: Event) -> None:
     order = SegmentOrder(CHAIN)
@@ -114,19 +124,23 @@ def test_unexpected_events_are_our_bug(event: Event) -> None:
 
 def test_nothing_can_have_run_before_the_start() -> None:
     with pytest.raises(InvariantError, match="segment None runs"):
-        SegmentOrder(CHAIN).on(Ran(A))
+        SegmentOrder(CHAIN).on(RanSegment(A))
 
 
 def test_what_was_released_runs_again_too_if_it_is_needed() -> None:
     """Nobody has the output of A any more, which B needs to run again."""
-    order = SegmentOrder(FAN, done=(A, B), gone=lambda segment: {A} if segment == B else set())
+    order = SegmentOrder(
+        FAN, done=(A, B), missing_outputs=lambda segment: {A} if segment == B else set()
+    )
     assert order.start() == Run(C)
-    assert order.on(Ran(C)) == Run(D)
+    assert order.on(RanSegment(C)) == Run(D)
     # C has read what A has made, which may be something else the second time.
     assert order.on(lost(D, B)) == Run(A, frozenset({A, B, C}))
 
 
 def test_what_the_reader_itself_needs_may_be_gone() -> None:
-    order = SegmentOrder(APART, done=(A, B, C), gone=lambda segment: {A} if segment == D else set())
+    order = SegmentOrder(
+        APART, done=(A, B, C), missing_outputs=lambda segment: {A} if segment == D else set()
+    )
     assert order.start() == Run(D)
     assert order.on(lost(D, B)) == Run(A, frozenset({A, B, C}))

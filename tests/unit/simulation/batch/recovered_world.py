@@ -347,7 +347,7 @@ class RecoveredWorld(BatchWorld):
         assert place is not None
         report = made.report
         self.tasks[report.level, report.partition] += 1
-        if report.failure is not None or report.poisoned:
+        if report.failure is not None or report.is_poisoned:
             return
         finish = Finish(report.partition, place.tasks, report.attempt)
         files = self.folders.work.get(place.folder)

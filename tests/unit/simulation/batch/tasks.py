@@ -111,7 +111,7 @@ class Task:
             consumed=consumed(marks),
             monitoring_infos=(counted(self._attempt),),
             failure=failure,
-            poisoned=poisoned,
+            is_poisoned=poisoned,
             emitted_bytes=len(self._work.rows) * _BYTES_OF_ROW,
             residuals={dest: Residuals(count, 0) for dest, count in self._residuals.items()},
             returned_rows=self._returned(),
