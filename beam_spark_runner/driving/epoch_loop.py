@@ -30,7 +30,7 @@ from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling.budgets import Budgets
 from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.scheduling.test_stream_events import Elements
 from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.remote.key_store import OvertakenError
@@ -222,7 +222,7 @@ class EpochLoop:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
             self._end_sweep()
             self._adapt()
-        self._budgets.after(took_us, reports)
+        self._budgets.choose_next(took_us, reports)
         return True
 
     @contextlib.contextmanager
@@ -261,7 +261,7 @@ class EpochLoop:
                 self._start.check_fence()
                 raise
 
-        return outlasting(attempt, self._now_s, _LOGGER.warning, self._pause)
+        return retry_while_unavailable(attempt, self._now_s, _LOGGER.warning, self._pause)
 
     def _passed_us(self, since_ns: int) -> int:
         return (self._clock.monotonic_ns() - since_ns) // 1_000

@@ -37,7 +37,7 @@ def manifest_after(
     events = [each.next_event_us for each in shards if each.next_event_us is not None]
     clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
     watermarks_us = {**last.watermarks_us, **least(report.watermarks_us for report in reports)}
-    finished = finishing.after(last.finished, reports)
+    finished = finishing.finished_after(last.finished, reports)
     changed = {
         ViewId(view.dest, view.window, view.part): View(view.file, view.expires_us)
         for report in reports

@@ -6,7 +6,13 @@ from typing import Protocol
 
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import AwaitEvent, Epoch, Progress, next_played_epoch
-from beam_spark_runner.scheduling.test_stream_events import End, EndOfOne, Event, Played, not_played
+from beam_spark_runner.scheduling.test_stream_events import (
+    End,
+    EndOfStream,
+    Event,
+    Played,
+    not_played,
+)
 
 _LONGEST_WAIT_S = 60.0
 
@@ -73,7 +79,7 @@ class EventsInTurn:
         if not isinstance(event, End):
             self._turns.append((events, outputs))
             return event
-        return EndOfOne(outputs) if self._turns else event
+        return EndOfStream(outputs) if self._turns else event
 
     def stop(self) -> None:
         """See ``Events.stop``."""

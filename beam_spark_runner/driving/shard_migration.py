@@ -151,7 +151,7 @@ def finished_now(last: Manifest, version: PipelineVersion, finishing: Finishing)
     """Return which tasks of this run have finished in an earlier one, see ``scheduling.finish``."""
     known = {each.now.dest: each.before.is_exchanged for each in moved_stages(last, version)}
     before = migrated(last, version).finished
-    return finishing.adapted(before, known, last.partitions, last.key_groups)
+    return finishing.finished_in_this_plan(before, known, last.partitions, last.key_groups)
 
 
 def resharding_after(

@@ -43,7 +43,7 @@ from beam_spark_runner.recovery.finishes import (
     tasks_before,
 )
 from beam_spark_runner.scheduling.attempts import Accepted, Attempts, Consumed, Report
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.scheduling.segment_output import OutputPart, SegmentOutput
 from beam_spark_runner.storage.folder import Folder, Settings
 
@@ -272,7 +272,7 @@ class StoredSegments:
 
     def outlast(self, work: Callable[[], _Result]) -> _Result:
         """See ``SegmentStore``."""
-        return outlasting(work, self._now_s, _LOGGER.warning, self._surroundings.wait)
+        return retry_while_unavailable(work, self._now_s, _LOGGER.warning, self._surroundings.wait)
 
     def close(self) -> None:
         """Wait until superseded files are removed."""

@@ -38,7 +38,7 @@ class Budgets:
         """Whether the last epoch left nothing over, of sources or of what was due."""
         return self._sources.was_enough and self._due.was_enough
 
-    def after(self, took_us: int, reports: Sequence[Report]) -> None:
+    def choose_next(self, took_us: int, reports: Sequence[Report]) -> None:
         """Choose the budgets of the next epoch.
 
         The time of what is due is no cost that a larger budget for sources would save, so that it
@@ -48,10 +48,10 @@ class Budgets:
             took_us: The time of the last epoch.
             reports: The reports of its tasks.
         """
-        shards = [(each.level, each.shard) for each in reports if each.shard is not None]
+        shards = [(report.level, report.shard) for report in reports if report.shard is not None]
         interrupted = {level for level, shard in shards if shard.was_interrupted}
         tasks_us = sum(times_of_levels(reports).values())
         due_us = min(len(interrupted) * self._due.us, tasks_us)
         was_cut_off = any(shard.was_cut_off for _, shard in shards)
-        self._sources.after(took_us - due_us, tasks_us - due_us, was_enough=not was_cut_off)
-        self._due.after(was_enough=not interrupted)
+        self._sources.choose_next(took_us - due_us, tasks_us - due_us, was_enough=not was_cut_off)
+        self._due.choose_next(was_enough=not interrupted)

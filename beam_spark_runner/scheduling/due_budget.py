@@ -35,7 +35,7 @@ class DueBudget:
         self.us = interval_us
         self.was_enough = True
 
-    def after(self, *, was_enough: bool) -> None:
+    def choose_next(self, *, was_enough: bool) -> None:
         """Choose the budget of the next epoch.
 
         Args:

@@ -41,29 +41,31 @@ class Finishing:
             tasks = frozenset(range(partitions if level.has_exchange else 1))
             self._tasks.update(dict.fromkeys(level.stages, tasks))
 
-    def after(self, before: Finished, reports: Iterable[Report]) -> Finished:
+    def finished_after(self, previous: Finished, reports: Iterable[Report]) -> Finished:
         """Return what has finished after an epoch.
 
         Args:
-            before: What had finished before the epoch.
+            previous: What had finished before the epoch.
             reports: The reports of the epoch's tasks.
         """
-        reported = {dest: set(partitions) for dest, partitions in before.items()}
+        reported = {dest: set(partitions) for dest, partitions in previous.items()}
         for report in reports:
             for dest in report.finished:
                 reported.setdefault(dest, set()).add(report.partition)
-        return self._confirmed(reported)
+        return self._confirmed_by_upstream(reported)
 
-    def _confirmed(self, reported: Mapping[int, Collection[int]]) -> Finished:
+    def _confirmed_by_upstream(self, reported: Mapping[int, Collection[int]]) -> Finished:
         """Return which of the reported partitions have finished, given those upstream."""
-        found = {
+        done_by_stage = {
             stage: tasks.intersection(reported.get(int(self._inputs[stage]), ()))
             for stage, tasks in self._tasks.items()
         }
-        self._confirm(found, self._tasks)
-        return {int(self._inputs[stage]): done for stage, done in found.items() if done}
+        self._remove_unconfirmed(done_by_stage, self._tasks)
+        return {int(self._inputs[stage]): done for stage, done in done_by_stage.items() if done}
 
-    def _confirm(self, found: dict[StageId, frozenset[int]], stages: Collection[StageId]) -> None:
+    def _remove_unconfirmed(
+        self, done_by_stage: dict[StageId, frozenset[int]], stages: Collection[StageId]
+    ) -> None:
         """Remove partitions of some stages that have not finished, because of those upstream."""
         # A side input may be gathered in a later level than the one that looks it up, so that
         # one pass in the order of levels is not enough.
@@ -72,14 +74,20 @@ class Finishing:
             has_changed = False
             for stage in stages:
                 feeding = self._feeders[stage]
-                done = found[stage].intersection(*(found[each] for each in feeding.in_task))
-                if any(found[each] != self._tasks[each] for each in feeding.exchanged):
+                done = done_by_stage[stage].intersection(
+                    *(done_by_stage[each] for each in feeding.in_task)
+                )
+                if any(done_by_stage[each] != self._tasks[each] for each in feeding.exchanged):
                     done = frozenset()
-                has_changed |= done != found[stage]
-                found[stage] = done
+                has_changed |= done != done_by_stage[stage]
+                done_by_stage[stage] = done
 
-    def adapted(
-        self, finished: Finished, known: Mapping[int, bool], before: int, groups: int
+    def finished_in_this_plan(
+        self,
+        finished: Finished,
+        was_exchanged: Mapping[int, bool],
+        previous_partitions: int,
+        groups: int,
     ) -> Finished:
         """Convert what has finished in an earlier version, or with another number of partitions.
 
@@ -88,30 +96,32 @@ class Finishing:
 
         Args:
             finished: What had finished in the earlier version, by the destinations of this one.
-            known: By destination: whether the stage ran in as many partitions as an exchange has.
-                New stages are missing.
-            before: The number of partitions that an exchange had.
+            was_exchanged: By destination: whether the stage ran in as many partitions as an
+                exchange has. New stages are missing.
+            previous_partitions: The number of partitions that an exchange had.
             groups: The number of key groups, which is the same in both.
         """
-        found: dict[StageId, frozenset[int]] = {}
+        done_by_stage: dict[StageId, frozenset[int]] = {}
         new = []
         for stage, tasks in self._tasks.items():
             dest = int(self._inputs[stage])
             done = finished.get(dest, frozenset())
-            if dest not in known:
+            if dest not in was_exchanged:
                 new.append(stage)
                 feeding = self._feeders[stage]
                 # A new stage that the driver feeds has not begun.
                 done = tasks if feeding.in_task or feeding.exchanged else frozenset()
-            elif known[dest] != self._is_exchanged[stage]:
-                all_done = len(done) == (before if known[dest] else 1)
+            elif was_exchanged[dest] != self._is_exchanged[stage]:
+                all_done = len(done) == (previous_partitions if was_exchanged[dest] else 1)
                 done = tasks if all_done else frozenset()
             elif self._is_exchanged[stage]:
                 of = functools.partial(overlapping, groups=groups, partitions=len(tasks))
-                done = frozenset(p for p in tasks if done.issuperset(of(p, others=before)))
-            found[stage] = done
-        self._confirm(found, new)
-        return {int(self._inputs[stage]): done for stage, done in found.items() if done}
+                done = frozenset(
+                    p for p in tasks if done.issuperset(of(p, others=previous_partitions))
+                )
+            done_by_stage[stage] = done
+        self._remove_unconfirmed(done_by_stage, new)
+        return {int(self._inputs[stage]): done for stage, done in done_by_stage.items() if done}
 
     def levels(self, finished: Finished) -> range:
         """Return the levels that still have to run, counted over all segments; empty at the end.
@@ -132,7 +142,7 @@ class Finishing:
         If steps upstream of a finished stage still ran, their elements would be lost. See Flink's
         ``VertexFinishedStateChecker``.
         """
-        confirmed = self._confirmed(finished)
+        confirmed = self._confirmed_by_upstream(finished)
         return tuple(
             f"{self._plan.stages[stage].name} has finished, although a step that feeds it has not"
             for stage, dest in self._inputs.items()

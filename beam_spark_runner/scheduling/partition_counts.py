@@ -9,11 +9,11 @@ MAX_FROM_BYTES = 2_000
 Each task sends a mark to each partition of the next exchange: with this many, four million.
 """
 
-GROWING = 200
+MIN_IF_GROWING = 200
 """The least number with dynamic allocation: the default of ``spark.sql.shuffle.partitions``."""
 
 
-def derive_least(slots: int, *, shuffle_partitions: int | None, can_grow: bool) -> int:
+def derive_min_partitions(slots: int, *, shuffle_partitions: int | None, can_grow: bool) -> int:
     """Choose the number of partitions for data of unknown size.
 
     Args:
@@ -24,18 +24,20 @@ def derive_least(slots: int, *, shuffle_partitions: int | None, can_grow: bool) 
     """
     if shuffle_partitions is not None:
         return max(1, shuffle_partitions)
-    return max(1, slots, GROWING if can_grow else 0)
+    return max(1, slots, MIN_IF_GROWING if can_grow else 0)
 
 
-def derive_partitions(least: int, coded_bytes: int, most: int = MAX_FROM_BYTES) -> int:
+def derive_partitions(
+    min_partitions: int, coded_bytes: int, max_partitions: int = MAX_FROM_BYTES
+) -> int:
     """Choose the number of partitions of a segment that reads ``coded_bytes`` of rows.
 
     Args:
-        least: The least number of partitions.
+        min_partitions: The least number of partitions.
         coded_bytes: The bytes of the rows.
-        most: The most partitions that are chosen because of the bytes.
+        max_partitions: The most partitions that are chosen because of the bytes.
 
     Example:
         four slots: 1 GB of rows -> 4 partitions, 10 GB of rows -> 40
     """
-    return max(least, min(-(-coded_bytes // BYTES_PER_PARTITION), most))
+    return max(min_partitions, min(-(-coded_bytes // BYTES_PER_PARTITION), max_partitions))

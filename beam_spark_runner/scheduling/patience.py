@@ -12,7 +12,7 @@ _PATIENCE_S = 120.0
 _Result = TypeVar("_Result")
 
 
-def outlasting(
+def retry_while_unavailable(
     work: Callable[[], _Result],
     now_s: Callable[[], float],
     warn: Callable[[str], None],

@@ -53,7 +53,7 @@ class SourceBudget:
         self.us = interval_us
         self.was_enough = True
 
-    def after(self, took_us: int, tasks_us: int, *, was_enough: bool) -> None:
+    def choose_next(self, took_us: int, tasks_us: int, *, was_enough: bool) -> None:
         """Choose the budget of the next epoch.
 
         The first epoch of a run includes the start of Python workers, and what they import. Only
@@ -67,9 +67,9 @@ class SourceBudget:
         """
         is_first, self._is_first = self._is_first, False
         self.was_enough = was_enough
-        least_us = max(self._interval_us, self.us / _SHRINKING)
+        min_us = max(self._interval_us, self.us / _SHRINKING)
         if was_enough:
-            self.us = round(least_us)
+            self.us = round(min_us)
             return
         if self._has_first and len(self._budgets_us) == 1:
             self._beyond_us[0] += took_us - tasks_us
@@ -81,8 +81,8 @@ class SourceBudget:
         self._budgets_us.append(self.us)
         self._beyond_us.append(max(0, (tasks_us if is_first else took_us) - self.us))
         wanted_us = (_LARGEST_SHARE - 1) * self._fixed_us() / (1 + self._slope)
-        most_us = min(_LARGEST_US, max(_GROWTH * self.us, _FIRST_GROWTH_US))
-        self.us = round(max(least_us, min(wanted_us, most_us)))
+        max_us = min(_LARGEST_US, max(_GROWTH * self.us, _FIRST_GROWTH_US))
+        self.us = round(max(min_us, min(wanted_us, max_us)))
 
     def _fixed_us(self) -> float:
         mean_us = statistics.fmean(self._budgets_us)

@@ -39,7 +39,7 @@ class AdvanceClock:
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfOne:
+class EndOfStream:
     """One of several streams ends, and the watermarks of its outputs advance to the end of time."""
 
     outputs: frozenset[str]
@@ -50,7 +50,7 @@ class End:
     """All streams have ended, and all watermarks advance to the end of time; the last event."""
 
 
-Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock | EndOfOne | End
+Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock | EndOfStream | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Played:
         watermarks = self.watermarks_us
         if isinstance(event, End):
             watermarks = dict.fromkeys(watermarks, MAX_US)
-        elif isinstance(event, EndOfOne):
+        elif isinstance(event, EndOfStream):
             watermarks = {**watermarks, **dict.fromkeys(event.outputs, MAX_US)}
         elif isinstance(event, AdvanceWatermark):
             to_us = max(watermarks[event.output], event.to_us)

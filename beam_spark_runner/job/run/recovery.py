@@ -28,7 +28,7 @@ from beam_spark_runner.recovery.batch_manifest import commits
 from beam_spark_runner.recovery.batch_start import PROBE, BatchStart, Outlast
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import FencedError
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.stored_folder import check_shared_folder
 from beam_spark_runner.storage.folder_at import folder_at
@@ -144,7 +144,7 @@ class JobRecovery(ABC):
 
     def _begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
         def outlast(work: Callable[[], _Result]) -> _Result:
-            return outlasting(work, time.monotonic, _LOGGER.warning, control.pause)
+            return retry_while_unavailable(work, time.monotonic, _LOGGER.warning, control.pause)
 
         start = self.start = self._new_start(plan, session, tag, outlast)
         watch = threading.Thread(

@@ -22,7 +22,7 @@ from beam_spark_runner.job.watching.progress_lines import JobProgress
 from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.segment_times import SegmentTimes
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.scheduling.partition_counts import MAX_FROM_BYTES, derive_least
+from beam_spark_runner.scheduling.partition_counts import MAX_FROM_BYTES, derive_min_partitions
 
 
 def run_settings_of(
@@ -105,7 +105,7 @@ def _least_partitions(session: Session, config: RunnerConfig) -> int:
     slots = session.slots()
     if config.autoscale is not None:  # Spark starts more executors once more tasks wait
         return config.autoscale.nearest(slots)
-    return derive_least(
+    return derive_min_partitions(
         slots, shuffle_partitions=session.shuffle_partitions(), can_grow=session.can_grow()
     )
 

@@ -16,7 +16,7 @@ from beam_spark_runner.job.watching.record import JobRecord, StateChange
 from beam_spark_runner.recovery.batch_start import CrashLoopError
 from beam_spark_runner.recovery.begun_writes import UnknownTableWriteError
 from beam_spark_runner.recovery.manifest import CorruptManifestError, IncompatibleCheckpointError
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.storage.mounted_folder import NotDurableError
 
 _RECORDS_WITHIN_S = 5.0
@@ -63,7 +63,7 @@ class Ending:
             CheckpointStorageError: The folder cannot be read, for two minutes.
         """
         warn = self._record.messages.warn
-        start = outlasting(self.stored.next_start, time.monotonic, warn, pause)
+        start = retry_while_unavailable(self.stored.next_start, time.monotonic, warn, pause)
         if self._events is None:
             self._record.messages.number_start(start)
             self._events = self.stored.open_events(start, warn)
@@ -94,7 +94,7 @@ class Ending:
             The last state: another one if an end was stored before.
         """
         try:
-            state = outlasting(
+            state = retry_while_unavailable(
                 lambda: self._store(state, error, metrics),
                 time.monotonic,
                 self._record.messages.warn,

@@ -27,7 +27,7 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_start import BatchStart, Outlast
 from beam_spark_runner.recovery.commit import last_owner
 from beam_spark_runner.recovery.stream_start import DRAINS, StreamStart, has_committed
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)
@@ -212,6 +212,8 @@ def for_start(prepared: PreparedJob, ending: Ending, control: JobControl) -> Pre
     if number == 1 or not prepared.plan.is_streaming:
         return prepared
     storage = ending.stored.folder.storage
-    if outlasting(lambda: has_committed(storage), time.monotonic, _LOGGER.warning, control.pause):
+    if retry_while_unavailable(
+        lambda: has_committed(storage), time.monotonic, _LOGGER.warning, control.pause
+    ):
         return replace(prepared, config=replace(prepared.config, restart="continue"))
     return prepared

@@ -11,7 +11,7 @@ from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     End,
-    EndOfOne,
+    EndOfStream,
     Event,
 )
 
@@ -135,7 +135,7 @@ def test_streams_take_turns_and_each_ends_by_itself() -> None:
         AdvanceWatermark("a", 1),
         AdvanceWatermark("b", 7),
         AdvanceClock(10),
-        EndOfOne(frozenset({"b", "c"})),
+        EndOfStream(frozenset({"b", "c"})),
         AdvanceWatermark("a", 2),
         End(),
         None,

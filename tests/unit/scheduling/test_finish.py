@@ -69,7 +69,7 @@ def reports(finished: Mapping[str, frozenset[int]]) -> list[Report]:
 
 
 def after(finished: Mapping[str, frozenset[int]], before: Finished | None = None) -> Finished:
-    return finishing().after(before or {}, reports(finished))
+    return finishing().finished_after(before or {}, reports(finished))
 
 
 IMPULSES = {"Make": FIRST, "Key": FIRST}
@@ -96,7 +96,7 @@ def test_levels_that_still_have_to_run(
     assert finishing().levels(after(finished)) == levels
     assert len(plan(max_exchanges=1).segments) == 2
     in_segments = Finishing(plan(max_exchanges=1), partitions=2)
-    assert in_segments.after({}, reports(finished)) == after(finished)
+    assert in_segments.finished_after({}, reports(finished)) == after(finished)
     assert in_segments.levels(after(finished)) == levels
 
 
@@ -169,7 +169,7 @@ def test_what_has_finished_with_other_partitions(
 ) -> None:
     finished = after({**IMPULSES, "side input of Pair": BOTH, "Pair": FIRST, "Count": done})
     now = Finishing(plan(), partitions)
-    found = now.adapted(finished, known(), before=2, groups=12)
+    found = now.finished_in_this_plan(finished, known(), previous_partitions=2, groups=12)
     assert found.get(dest("Count")) == expected
     assert found[dest("Pair")] == FIRST  # its level has one task, however many partitions there are
     assert found[dest("side input of Pair")] == set(range(partitions))
@@ -189,7 +189,9 @@ def test_what_has_finished_before_or_after_an_exchange_that_came_or_went(
 ) -> None:
     finished = {**dict.fromkeys(map(dest, ("Key", "Make")), FIRST), dest(name): done}
     flags = {**known(), dest(name): was_exchanged}
-    found = Finishing(plan(), 3).adapted(finished, flags, before=2, groups=12)
+    found = Finishing(plan(), 3).finished_in_this_plan(
+        finished, flags, previous_partitions=2, groups=12
+    )
     assert found.get(dest(name)) == expected
 
 
@@ -198,11 +200,13 @@ def test_new_stages_have_finished_if_all_that_feeds_them_has() -> None:
     new = ("Between", "Last", "side input of Pair")
     flags = {id_: flag for id_, flag in known().items() if id_ not in map(dest, new)}
     finished = {dest("Make"): FIRST, dest("Key"): FIRST}
-    found = finishing().adapted(finished, flags, before=2, groups=12)
+    found = finishing().finished_in_this_plan(finished, flags, previous_partitions=2, groups=12)
     assert found == {**finished, **{dest(name): BOTH for name in new}}
     assert not finishing().contradictions(found)
     # One that the driver feeds has not begun; nor have those that come after it.
     flags.pop(dest("Make"))
-    found = finishing().adapted({dest("Key"): FIRST}, flags, before=2, groups=12)
+    found = finishing().finished_in_this_plan(
+        {dest("Key"): FIRST}, flags, previous_partitions=2, groups=12
+    )
     assert dest("side input of Pair") not in found
     assert dest("Make") not in found

@@ -2,9 +2,9 @@ import pytest
 
 from beam_spark_runner.scheduling.partition_counts import (
     BYTES_PER_PARTITION,
-    GROWING,
     MAX_FROM_BYTES,
-    derive_least,
+    MIN_IF_GROWING,
+    derive_min_partitions,
     derive_partitions,
 )
 
@@ -17,13 +17,13 @@ from beam_spark_runner.scheduling.partition_counts import (
         pytest.param(6, 1, False, 1, id="even if that is one"),
         pytest.param(6, 0, False, 1, id="but never none"),
         pytest.param(60, 50, True, 50, id="the user's word counts on growing clusters, too"),
-        pytest.param(2, None, True, GROWING, id="two slots now, more when tasks wait"),
+        pytest.param(2, None, True, MIN_IF_GROWING, id="two slots now, more when tasks wait"),
         pytest.param(999, None, True, 999, id="a growing cluster that is large by now"),
         pytest.param(0, None, False, 1, id="no executor has registered yet"),
     ],
 )
 def test_least(slots: int, shuffle_partitions: int | None, can_grow: bool, partitions: int) -> None:
-    least = derive_least(slots, shuffle_partitions=shuffle_partitions, can_grow=can_grow)
+    least = derive_min_partitions(slots, shuffle_partitions=shuffle_partitions, can_grow=can_grow)
     assert least == partitions
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from beam_spark_runner.core.errors import CheckpointStorageError
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 
 STORAGE = CheckpointStorageError("/checkpoints", "it is full")
 
@@ -29,7 +29,9 @@ class Time:
         self.pauses.append(seconds)
 
     def outlast(self) -> str:
-        return outlasting(self.work, lambda: self.now_s, self.warnings.append, self.pause)
+        return retry_while_unavailable(
+            self.work, lambda: self.now_s, self.warnings.append, self.pause
+        )
 
 
 def test_pauses_grow_to_a_quarter_of_a_minute() -> None:
@@ -58,7 +60,7 @@ def test_errors_that_are_not_of_storage_are_raised_at_once() -> None:
         raise ValueError("not that")
 
     with pytest.raises(ValueError, match="not that"):
-        outlasting(work, lambda: 0.0, pytest.fail, lambda _: pytest.fail("it pauses"))
+        retry_while_unavailable(work, lambda: 0.0, pytest.fail, lambda _: pytest.fail("it pauses"))
 
 
 def test_a_pause_may_end_it() -> None:
@@ -67,4 +69,4 @@ def test_a_pause_may_end_it() -> None:
 
     time = Time(failures=9, takes_s=0)
     with pytest.raises(InterruptedError):
-        outlasting(time.work, lambda: time.now_s, time.warnings.append, pause)
+        retry_while_unavailable(time.work, lambda: time.now_s, time.warnings.append, pause)

@@ -91,7 +91,7 @@ class Machine:
                 Report(level=level, partition=0, attempt=1, shard=shard, spent_us=spent_us[0])
             )
             self.now_us += spent_us[0]
-        self.budgets.after(self.now_us - began_us, reports)
+        self.budgets.choose_next(self.now_us - began_us, reports)
         self.now_us = max(self.now_us, began_us + self.interval_us)
 
 

@@ -26,7 +26,7 @@ def budgets(
         # In the first epoch, Spark's workers start.
         took_us = budget.us + round(beyond) if chosen else 30_000 * MS
         tasks_us = budget.us + round(max(0, beyond - fixed_ms * MS))
-        budget.after(took_us, tasks_us, was_enough=False)
+        budget.choose_next(took_us, tasks_us, was_enough=False)
         chosen.append(budget.us)
     return chosen
 
@@ -88,16 +88,16 @@ def test_from_no_interval_at_all() -> None:
 
 def test_only_the_tasks_of_the_first_epoch_count() -> None:
     budget = SourceBudget(INTERVAL_US)
-    budget.after(30_000 * MS, 600 * MS, was_enough=False)
+    budget.choose_next(30_000 * MS, 600 * MS, was_enough=False)
     assert budget.us == 900 * MS
 
 
 def test_the_first_epoch_counts_until_there_are_two_others() -> None:
     budget, fixed_ms = SourceBudget(INTERVAL_US), 300
-    budget.after(30_000 * MS, 5_000 * MS, was_enough=False)  # a library was imported
+    budget.choose_next(30_000 * MS, 5_000 * MS, was_enough=False)  # a library was imported
     chosen = [budget.us]
     for _ in range(5):
-        budget.after(2 * budget.us + fixed_ms * MS, 2 * budget.us, was_enough=False)
+        budget.choose_next(2 * budget.us + fixed_ms * MS, 2 * budget.us, was_enough=False)
         chosen.append(budget.us)
     assert chosen[:2] == [3 * INTERVAL_US, 9 * INTERVAL_US]
     assert chosen[-1] == 9 * fixed_ms // 2 * MS
@@ -110,7 +110,7 @@ def test_after_a_backlog_it_is_halved_until_it_is_the_interval() -> None:
     assert not budget.was_enough
     chosen = []
     for _ in range(5):
-        budget.after(90_000 * MS, 0, was_enough=True)
+        budget.choose_next(90_000 * MS, 0, was_enough=True)
         chosen.append(budget.us / INTERVAL_US)
     assert chosen == [4.5, 2.25, 1.125, 1, 1]
     assert budget.was_enough

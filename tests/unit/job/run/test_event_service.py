@@ -23,7 +23,7 @@ from beam_spark_runner.scheduling.test_stream_events import (
     AdvanceClock,
     AdvanceWatermark,
     End,
-    EndOfOne,
+    EndOfStream,
 )
 
 Payload = beam_runner_api_pb2.TestStreamPayload
@@ -205,7 +205,7 @@ def test_streams_of_a_graph_take_turns(serve: Serve) -> None:
         AdvanceClock(1_000),
         AdvanceClock(5),
         AdvanceClock(2_000),
-        EndOfOne(frozenset({"a", "b"})),
+        EndOfStream(frozenset({"a", "b"})),
         End(),
     ]
     events.stop()

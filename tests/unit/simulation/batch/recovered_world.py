@@ -33,7 +33,7 @@ from beam_spark_runner.recovery.batch_start import (
 from beam_spark_runner.recovery.finishes import Finish, encode_record
 from beam_spark_runner.recovery.manifest import FencedError, fence_in
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.patience import outlasting
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.storage.folder import Settings
 from tests.unit.simulation.batch.cluster import SimulatedCluster
 from tests.unit.simulation.batch.job_folder import DriverAnswers, SimulatedFolder, StoredFolders
@@ -152,7 +152,7 @@ class Start:
             return  # another start has ended the job; a program would begin again
 
         def outlast(work: Callable[[], Any]) -> Any:
-            return outlasting(work, world.now_s, lambda _: None, lambda _: pause())
+            return retry_while_unavailable(work, world.now_s, lambda _: None, lambda _: pause())
 
         start = BatchStart(
             self.answers,
