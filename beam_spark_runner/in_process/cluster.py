@@ -81,13 +81,15 @@ class InProcessCluster:
     def run(self, job: LevelsJob) -> LevelsResult:
         """See ``Cluster``."""
         if job.single_task_budget_s is not None:
-            outputs = self._first_task(job, job.single_task_budget_s)
+            outputs = self._run_first_task(job, job.single_task_budget_s)
         else:
-            outputs = self._levels(job.programs, self._read(job))
+            outputs = self._run_levels(job.programs, self._inputs_of_tasks(job))
         reports: list[bytes] = []
         with contextlib.closing(outputs):
-            rows = self._memory.keep(without_reports(each, reports) for each in outputs)
-        returned = None if job.single_task_budget_s is None else _few(itertools.chain(*rows))
+            rows = self._memory.keep(without_reports(batches, reports) for batches in outputs)
+        returned = (
+            None if job.single_task_budget_s is None else _rows_if_few(itertools.chain(*rows))
+        )
         return LevelsResult(LocalRows(rows), reports_of(reports), returned)
 
     def reading(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
@@ -127,7 +129,7 @@ class InProcessCluster:
             share = functools.partial(share_file, folder=folder, share=share)
         return {
             edge.dest: sorted_side_input(
-                self._sorted_for(edge.dest, rows),
+                self._sorted_rows_of(edge.dest, rows),
                 edge,
                 new_id(self._job_id, edge.dest),
                 share,
@@ -135,7 +137,9 @@ class InProcessCluster:
             for edge in edges
         }
 
-    def _sorted_for(self, dest: DestinationId, rows: OutputRows | None) -> Iterator[pa.RecordBatch]:
+    def _sorted_rows_of(
+        self, dest: DestinationId, rows: OutputRows | None
+    ) -> Iterator[pa.RecordBatch]:
         exchange = Exchange(1, self._memory, is_sorted=True)
         for partition in () if rows is None else partitions_of(rows.rows.rows_for([dest])):
             exchange.add(partition)
@@ -149,17 +153,18 @@ class InProcessCluster:
         first = job.programs[0]
         inputs: Sequence[Iterable[pa.RecordBatch]]
         if isinstance(source, StoredInput):
-            stored = StoredRows.before_level(first)
+            stored_rows = StoredRows.before_level(first)
             inputs = [
-                read_rows(stored, name, partition, 0) for partition, name in enumerate(source.names)
+                read_rows(stored_rows, name, partition, 0)
+                for partition, name in enumerate(source.names)
             ]
             if first.has_exchange:
-                inputs = self._exchanged(first, inputs)
+                inputs = self._exchange(first, inputs)
         else:
             inputs = [control_rows(source)] * (first.partitions if first.has_exchange else 1)
         reports: list[bytes] = []
-        for emitted in self._levels(job.programs, inputs):
-            for _ in without_reports(emitted, reports):
+        for batches in self._run_levels(job.programs, inputs):
+            for _ in without_reports(batches, reports):
                 pass  # a segment stores its rows
         return EpochResult(reports_of(reports), submitted_ns)
 
@@ -182,31 +187,31 @@ class InProcessCluster:
     def close(self) -> None:
         """See ``Cluster``."""
 
-    def _levels(
+    def _run_levels(
         self, programs: Sequence[LevelProgram], inputs: Sequence[Iterable[pa.RecordBatch]]
     ) -> TaskOutputs:
         return run_levels(programs, inputs, self._memory, before_task=self._check_cancelled)
 
-    def _first_task(self, job: LevelsJob, budget_s: float) -> TaskOutputs:
+    def _run_first_task(self, job: LevelsJob, budget_s: float) -> TaskOutputs:
         self._check_cancelled()
         batches = itertools.chain.from_iterable(partitions_of(job.source))
         task = FirstTask(job.programs, budget_s)
-        with contextlib.closing(task.run(_fed(job.programs[0], batches))) as emitted:
-            yield emitted
+        with contextlib.closing(task.run(_input_of_task(job.programs[0], batches))) as outputs:
+            yield outputs
 
-    def _read(self, job: LevelsJob) -> Sequence[Iterable[pa.RecordBatch]]:
+    def _inputs_of_tasks(self, job: LevelsJob) -> Sequence[Iterable[pa.RecordBatch]]:
         """Return what each task of the first level reads."""
         first = job.programs[0]
         partitions: Sequence[Iterable[pa.RecordBatch]] = partitions_of(job.source)
         if not job.exchanges_source:
-            return [_fed(first, each) for each in partitions]
+            return [_input_of_task(first, partition) for partition in partitions]
         if not job.has_marks:
-            return self._exchanged(first, partitions)
-        return self._exchanged(
-            first, (with_spread_marks(each, first.partitions) for each in partitions)
+            return self._exchange(first, partitions)
+        return self._exchange(
+            first, (with_spread_marks(partition, first.partitions) for partition in partitions)
         )
 
-    def _exchanged(
+    def _exchange(
         self, program: LevelProgram, partitions: Iterable[Iterable[pa.RecordBatch]]
     ) -> Sequence[Iterable[pa.RecordBatch]]:
         exchange = Exchange.before_level(program, self._memory)
@@ -215,19 +220,19 @@ class InProcessCluster:
         return exchange.finish()
 
 
-def _few(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+def _rows_if_few(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
     """Return rows for the program of another task; None: they are too many."""
-    found: list[pa.RecordBatch] = []
+    few: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         size += batch.nbytes
         if size > MAX_FED_BYTES:
             return None
-        found.append(batch)
-    return found
+        few.append(batch)
+    return few
 
 
-def _fed(program: LevelProgram, batches: Partition) -> Partition:
+def _input_of_task(program: LevelProgram, batches: Partition) -> Partition:
     """Return the rows that a task reads: those in its program, if there are any."""
     if program.batch is not None and program.batch.driver_rows:
         return list(schema.decoded_batches(program.batch.driver_rows))

@@ -26,8 +26,8 @@ class LocalRows:
 
     def rows_for(self, dests: Iterable[int]) -> "LocalRows":
         """See ``ClusterRows``."""
-        wanted = np.array([schema.CONTROL, *dests], np.int32)
-        return LocalRows([_Selected(each, wanted) for each in self.partitions])
+        chosen = np.array([schema.CONTROL, *dests], np.int32)
+        return LocalRows([_RowsOfDestinations(partition, chosen) for partition in self.partitions])
 
     def united_with(self, other: ClusterRows) -> "LocalRows":
         """See ``ClusterRows``."""
@@ -55,7 +55,7 @@ class StoredPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Selected:
+class _RowsOfDestinations:
     """The rows of a partition to some destinations."""
 
     rows: Partition
