@@ -103,7 +103,7 @@ class _Reporting:
 
     def took(self, manifest: Manifest, reports: Sequence[Report], took: EpochTimes) -> None:
         self._settings.observer.accepted(reports)
-        status = self._status.after(
+        status = self._status.status_after(
             manifest.epoch,
             reports,
             clock_us=manifest.clock_us,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core.ids import SegmentId, StageId
 from beam_spark_runner.graph.facts import users_steps
-from beam_spark_runner.observing.line_parts import bar, shortened, time_text
+from beam_spark_runner.observing.line_parts import bar, shorten, time_text
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
 
 _ESTIMATE_FROM = 0.1  # of the work must be done before the rest can be estimated,
@@ -54,7 +54,7 @@ class BatchLine:
         self._began_s = 0.0
         self._fraction = 0.0
 
-    def enter(self, segment: SegmentId, now_s: float) -> None:
+    def begin_segment(self, segment: SegmentId, now_s: float) -> None:
         """Take note that a segment begins, perhaps not for the first time."""
         if self._segment is None:
             self._began_s = now_s
@@ -62,18 +62,18 @@ class BatchLine:
         self._entered[segment] = None
         self._fraction = self._first[segment] / self._count
 
-    def fill(self) -> None:
+    def finish(self) -> None:
         """Take note that all segments are complete."""
         self._entered = dict.fromkeys(self._names)
         self._segment, self._fraction = None, 1.0
 
-    def filled(self) -> Mapping[SegmentId, float]:
+    def fractions(self) -> Mapping[SegmentId, float]:
         """Return which part of each segment that has begun is complete, from 0 to 1."""
-        filled = dict.fromkeys([*self._entered], 1.0)
+        fractions = dict.fromkeys([*self._entered], 1.0)
         if self._segment is not None:
             levels = self._fraction * self._count - self._first[self._segment]
-            filled[self._segment] = min(levels / len(self._names[self._segment]), 1.0)
-        return filled
+            fractions[self._segment] = min(levels / len(self._names[self._segment]), 1.0)
+        return fractions
 
     def parts(
         self, counts: Counts | None, *, elements: int, deferred: int, now_s: float
@@ -139,7 +139,7 @@ def _level_names(plan: Plan) -> Mapping[SegmentId, Sequence[str]]:
     def of_level(stages: Sequence[StageId]) -> str:
         first, *others = dict.fromkeys(name_of(plan.stages[id_]) for id_ in stages)
         more = f" + {len(others)} more" if others else ""
-        return shortened(first, _STEP_WIDTH - len(more)) + more
+        return shorten(first, _STEP_WIDTH - len(more)) + more
 
     return {
         segment.id: [of_level(level.stages) for level in segment.levels]

@@ -14,9 +14,9 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.observing import job_facts
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason, StepStatus
 from beam_spark_runner.observing.job_facts import JobFacts
-from beam_spark_runner.observing.line_parts import counted
+from beam_spark_runner.observing.line_parts import count_text
 from beam_spark_runner.observing.message_lines import WARNING
-from beam_spark_runner.observing.stream_line import duration
+from beam_spark_runner.observing.stream_line import duration_text
 
 _NO_TASK_AFTER_S = 15.0
 _NO_COMMIT_AFTER_S = 60.0
@@ -66,7 +66,7 @@ def held_back(facts: JobFacts) -> Sentence:
 def failing_step(facts: JobFacts) -> str:
     """Return the full name of the step in which a job has failed. "": not known, or none."""
     where, colon, _ = facts.error.partition(": ")
-    names = [each.name for each in facts.graph.nodes]
+    names = [node.name for node in facts.graph.nodes]
     if not colon or not names:
         return ""
     inside = [name for name in names if name == where or name.startswith(f"{where}/")]
@@ -95,7 +95,7 @@ def _has_ended(facts: JobFacts) -> Sentence | None:
     if not facts.has_ended:
         return None
     word = {job_facts.DONE: "done", job_facts.DRAINED: "drained"}.get(facts.state, "cancelled")
-    took = "" if facts.age_s is None else f" after {duration(int(facts.age_s))}"
+    took = "" if facts.age_s is None else f" after {duration_text(int(facts.age_s))}"
     read = f"; its sources have emitted {facts.read:,} elements" if facts.read else ""
     return Sentence(text=f"It is {word}{took}{read}.", tone=Tone.GOOD)
 
@@ -125,7 +125,7 @@ def _waits_for_executors(facts: JobFacts) -> Sentence | None:
         waits_since_s = max(waits_since_s, facts.tasks_seen_s)
     if waits_since_s is None or facts.now_s - waits_since_s < _NO_TASK_AFTER_S:
         return None
-    for_s = duration(int(facts.now_s - waits_since_s))
+    for_s = duration_text(int(facts.now_s - waits_since_s))
     return Sentence(
         text=f"It waits for executors: no task has begun for {for_s}.",
         tone=Tone.HELD,
@@ -150,7 +150,7 @@ def _commits_nothing(facts: JobFacts) -> Sentence | None:
     if for_s < _NO_COMMIT_AFTER_S:
         return None
     return Sentence(
-        text=f"No epoch has been committed for {duration(int(for_s))}: {warned}",
+        text=f"No epoch has been committed for {duration_text(int(for_s))}: {warned}",
         tone=Tone.HELD,
     )
 
@@ -191,27 +191,27 @@ _HELD_BY = {
 
 
 def _holds_the_watermark(facts: JobFacts) -> Sentence | None:
-    found = [
+    lags = [
         (introduced_us(facts, step), name)
         for name, step in facts.steps.items()
         if step.hold is not None and step.hold.holder in _HELD_BY
     ]
-    lag_us, name = max(found, default=(0, ""))
+    lag_us, name = max(lags, default=(0, ""))
     if lag_us < _LAG_FROM_S * 1e6:
         return None
     step = facts.steps[name]
     assert step.hold is not None
-    what, remedy = _HELD_BY[step.hold.holder]
+    cause, remedy = _HELD_BY[step.hold.holder]
     counts = []
     if step.restrictions and step.hold.holder is HoldReason.RESTRICTION:
-        counts.append(counted(step.restrictions, "restriction"))
+        counts.append(count_text(step.restrictions, "restriction"))
         if step.backlog:
             counts.append(f"backlog {step.backlog:,.0f}")
     if step.left:
         counts.append(f"{step.left:,} left")
     extra = f" ({', '.join(counts)})" if counts else ""
     return Sentence(
-        text=f"{name} holds the watermark {_behind(lag_us)}, by {what}{extra}.",
+        text=f"{name} holds the watermark {_behind(lag_us)}, by {cause}{extra}.",
         tone=Tone.HELD,
         remedy=remedy,
         step=name,
@@ -246,11 +246,11 @@ def _has_slow_epochs(facts: JobFacts) -> Sentence | None:
     status, latest = facts.status, facts.epochs[-_LATEST_EPOCHS:]
     if status is None or len(latest) < _LATEST_EPOCHS:
         return None
-    took_us = sorted(each.took_us for each in latest)[len(latest) // 2]
+    took_us = sorted(epoch.took_us for epoch in latest)[len(latest) // 2]
     usual_us = max(facts.interval_us, status.budget_us, _MIN_EPOCH_US)
     if took_us < _SLOW_TIMES * usual_us:
         return None
-    part = max(status.parts_us, key=lambda each: status.parts_us[each])
+    part = max(status.parts_us, key=lambda epoch: status.parts_us[epoch])
     share = status.parts_us[part] / max(1, status.took_us)
     where = f", in {status.slowest[0]}" if part is EpochPart.TASKS and status.slowest[0] else ""
     return Sentence(
@@ -269,7 +269,7 @@ def _was_warned(facts: JobFacts) -> Sentence | None:
 
 def _has_a_slow_step(facts: JobFacts) -> Sentence | None:
     share, name = max(
-        ((each.busy_share, name) for name, each in facts.figures.items()), default=(0.0, "")
+        ((figures.busy_share, name) for name, figures in facts.figures.items()), default=(0.0, "")
     )
     if share < _SHARE_FROM or facts.has_ended:
         return None
@@ -316,7 +316,7 @@ def _lag_us(facts: JobFacts) -> int | None:
 
 
 def _behind(lag_us: int) -> str:
-    return f"{duration(lag_us // 1_000_000)} behind"
+    return f"{duration_text(lag_us // 1_000_000)} behind"
 
 
 def _segment_text(facts: JobFacts) -> str:

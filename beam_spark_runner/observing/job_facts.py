@@ -132,6 +132,6 @@ class JobFacts:
     def segment(self) -> SegmentTime | None:
         """The segment of a batch pipeline that runs. None: none does."""
         running = [
-            each for each in self.segment_times if each.ended_s is None and not self.has_ended
+            times for times in self.segment_times if times.ended_s is None and not self.has_ended
         ]
         return running[-1] if running else None

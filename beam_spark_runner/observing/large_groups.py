@@ -12,13 +12,13 @@ class LargeGroups:
     """Follows the epochs of one run."""
 
     def __init__(self) -> None:
-        self._named: set[str] = set()
+        self._warned_of: set[str] = set()
 
     def after_epoch(self, status: EpochStatus) -> Iterator[tuple[str, int]]:
         """Yield names of steps and the bytes of their largest group, each name once."""
         for names, size in status.group_bytes.items():
-            if size > LARGEST_BYTES and names not in self._named:
-                self._named.add(names)
+            if size > LARGEST_BYTES and names not in self._warned_of:
+                self._warned_of.add(names)
                 yield names, size
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_spark_runner.observing.line_parts import counted, time_text
+from beam_spark_runner.observing.line_parts import count_text, time_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PipelineEnd:
     """What a pipeline has done by its end.
 
     Attributes:
@@ -17,7 +17,7 @@ class Outcome:
         read: The number of elements that its sources have emitted; 0: it has no sources.
         files: What it has written: patterns of files, each with their number.
         spark_jobs: The number of its Spark jobs. None: not known.
-        keeps_nothing: Whether all that it has stored is removed, so that it cannot be continued.
+        is_all_removed: Whether all that it has stored is removed, so that it cannot be continued.
     """
 
     state: str
@@ -26,10 +26,10 @@ class Outcome:
     read: int = 0
     files: Sequence[tuple[str, int]] = ()
     spark_jobs: int | None = None
-    keeps_nothing: bool = True
+    is_all_removed: bool = True
 
 
-def last_line(outcome: Outcome) -> Sequence[str]:
+def last_line(outcome: PipelineEnd) -> Sequence[str]:
     """Return the parts of the line that remains after the end of a pipeline.
 
     Example:
@@ -46,7 +46,7 @@ def last_line(outcome: Outcome) -> Sequence[str]:
     """
     took = time_text(outcome.took_s)
     if outcome.state not in ("DONE", "DRAINED"):
-        is_removed = outcome.state == "CANCELLED" and outcome.keeps_nothing
+        is_removed = outcome.state == "CANCELLED" and outcome.is_all_removed
         return [
             f"{outcome.state} after {took}"
             + (", temporary files are removed" if is_removed else "")
@@ -56,11 +56,11 @@ def last_line(outcome: Outcome) -> Sequence[str]:
     else:
         parts = [f"{outcome.state} after epoch {outcome.epoch:,}"]
     if outcome.read:
-        parts.append(f"{counted(outcome.read, 'element')} read")
+        parts.append(f"{count_text(outcome.read, 'element')} read")
     parts += [
-        pattern if number == 1 else f"{pattern} ({counted(number, 'file')})"
+        pattern if number == 1 else f"{pattern} ({count_text(number, 'file')})"
         for pattern, number in outcome.files
     ]
     if outcome.spark_jobs:
-        parts.append(counted(outcome.spark_jobs, "Spark job"))
+        parts.append(count_text(outcome.spark_jobs, "Spark job"))
     return parts

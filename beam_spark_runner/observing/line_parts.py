@@ -7,7 +7,7 @@ _BAR = 10  # its width in characters
 _IN_ASCII = str.maketrans({"·": "-", "█": "#", "░": ".", "▕": "[", "▏": "]", "…": "~"})
 
 
-def fitted(parts: Sequence[str], width: int) -> str:
+def fit(parts: Sequence[str], width: int) -> str:
     """Join parts, without those at the end that do not fit; the first one always stays.
 
     A second part that is too long is cut, since it says what happens.
@@ -28,10 +28,10 @@ def fitted(parts: Sequence[str], width: int) -> str:
     room = width - len(first) - len(SEPARATOR)
     if not others or room < 3:
         return first
-    return f"{first}{SEPARATOR}{shortened(others[0], room)}"
+    return f"{first}{SEPARATOR}{shorten(others[0], room)}"
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Cut a text that is too long.
 
     Example:
@@ -58,9 +58,9 @@ def time_text(seconds: float) -> str:
         >>> time_text(3.9), time_text(65), time_text(3725)
         ('0:03', '1:05', '1:02:05')
     """
-    minutes, whole = divmod(int(seconds), 60)
+    minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def bar(fraction: float) -> str:
@@ -74,7 +74,7 @@ def bar(fraction: float) -> str:
     return f"▕{'█' * full}{'░' * (_BAR - full)}▏ {int(fraction * 100)}%"
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Write a number of things.
 
     Example:

@@ -19,7 +19,7 @@ class SegmentTime:
 
 
 class SegmentTimes:
-    """Records when segments begin. Threads: one calls ``enter``, any ``until``.
+    """Records when segments begin. Threads: one calls ``begin_segment``, any ``times_until``.
 
     One segment runs at a time, so that the beginning of one is the end of the previous one.
 
@@ -36,17 +36,18 @@ class SegmentTimes:
     def __init__(self) -> None:
         self._times: tuple[SegmentTime, ...] = ()
 
-    def enter(self, segment: int, now_s: float) -> None:
+    def begin_segment(self, segment: int, now_s: float) -> None:
         """Record that a segment begins; if its rows were lost, not for the first time."""
-        others = tuple(each for each in self.until(now_s) if each.segment != segment)
+        others = tuple(times for times in self.times_until(now_s) if times.segment != segment)
         self._times = (*others, SegmentTime(segment=segment, began_s=now_s))
 
-    def until(self, end_s: float | None) -> tuple[SegmentTime, ...]:
+    def times_until(self, end_s: float | None) -> tuple[SegmentTime, ...]:
         """Return the segments that have begun, in the order of their beginnings.
 
         Args:
             end_s: When the job has ended. None: it runs.
         """
         return tuple(
-            replace(each, ended_s=end_s) if each.ended_s is None else each for each in self._times
+            replace(times, ended_s=end_s) if times.ended_s is None else times
+            for times in self._times
         )

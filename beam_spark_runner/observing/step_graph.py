@@ -90,9 +90,13 @@ def step_graph(plan: Plan) -> StepGraph:
     # What the runner executes itself belongs to the stage that reads it.
     reading: dict[PCollectionId, int] = {}
     for id_, transform in reversed([*plan.graph.transforms.items()]):
-        found = [reading[each] for each in transform.outputs.values() if each in reading]
-        if id_ not in segments and found:
-            segments[id_] = min(found)
+        segments_of_readers = [
+            reading[collection]
+            for collection in transform.outputs.values()
+            if collection in reading
+        ]
+        if id_ not in segments and segments_of_readers:
+            segments[id_] = min(segments_of_readers)
         if id_ in segments:
             for collection in transform.inputs.values():
                 reading[collection] = min(segments[id_], reading.get(collection, segments[id_]))
@@ -116,7 +120,7 @@ def _edges(plan: Plan) -> list[StepEdge]:
         for collection in transform.outputs.values():
             producers.setdefault(collection, []).append(id_)
     exchanged = _exchanged(plan)
-    found = []
+    edges = []
     for id_, transform in graph.transforms.items():
         for name, collection in transform.inputs.items():
             kind = EdgeKind.POINTWISE
@@ -124,13 +128,13 @@ def _edges(plan: Plan) -> list[StepEdge]:
                 kind = EdgeKind.SIDE_INPUT
             elif transform.urn in _SHUFFLES or exchanged.get(id_) == collection:
                 kind = EdgeKind.EXCHANGE
-            found += [
+            edges += [
                 StepEdge(
                     producer=str(producer), consumer=str(id_), collection=str(collection), kind=kind
                 )
                 for producer in producers.get(collection, ())
             ]
-    return found
+    return edges
 
 
 def _exchanged(plan: Plan) -> Mapping[TransformId, PCollectionId]:

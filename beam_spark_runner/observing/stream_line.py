@@ -54,7 +54,7 @@ class StreamLine:
         """
         if status is None:
             return ["before the first epoch"]
-        age = "" if commit_age_s is None else f", {duration(int(commit_age_s))} ago"
+        age = "" if commit_age_s is None else f", {duration_text(int(commit_age_s))} ago"
         parts = [f"epoch {status.epoch:,}{age}", self._watermark(status, now_us)]
         if (rate := self._rate(elements, now_s)) is not None:
             parts.append(f"{rate:,.0f} elements/s")
@@ -80,7 +80,7 @@ class StreamLine:
         output_us, step = status.steps[name].output_us, self._steps.get(name, name)
         if output_us == MIN_US:
             return f"watermark at the beginning of time ({step})"
-        return f"watermark {duration((now_us - output_us) // 1_000_000)} behind ({step})"
+        return f"watermark {duration_text((now_us - output_us) // 1_000_000)} behind ({step})"
 
     def _rate(self, elements: int, now_s: float) -> float | None:
         """Return the elements per second over the last seconds; None: not known yet."""
@@ -111,7 +111,7 @@ def rates_text(rates: Mapping[str, float]) -> str:
     return ", ".join(texts) or "none"
 
 
-def duration(seconds: int) -> str:
+def duration_text(seconds: int) -> str:
     """Format a duration in its two largest units.
 
     Example:

@@ -41,7 +41,7 @@ class StreamStatus:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._inputs = inputs(plan)
-        self._steps = {id_: _Steps.of(plan, id_, dest) for id_, dest in self._inputs.items()}
+        self._steps = {id_: _Steps.of_stage(plan, id_, dest) for id_, dest in self._inputs.items()}
         self._levels = levels(plan)
         self._storing = [_storing(plan, level.stages, self._inputs) for level in self._levels]
         producer = facts.producers(plan.graph)
@@ -51,7 +51,7 @@ class StreamStatus:
             if destination.delivery is Delivery.SIDE_INPUT
         }
 
-    def after(
+    def status_after(
         self,
         epoch: int,
         reports: Sequence[Report],
@@ -71,14 +71,14 @@ class StreamStatus:
             finished: The partitions in which stages have finished.
             took: How long the epoch took.
         """
-        stages = _join(reports)
+        stages = _reports_by_stage(reports)
         statuses: dict[str, StepStatus] = {}
         for id_, steps in self._steps.items():
             dest = int(self._inputs[id_])
             input_us = watermarks_us.get(dest, MIN_US)
             # A stage that has finished does not run, and is not reported.
             report = stages.get(dest, StageReport(MAX_US if dest in finished else input_us))
-            for name, status in self._of_stage(id_, steps, input_us, report):
+            for name, status in self._statuses_of_stage(id_, steps, input_us, report):
                 statuses[name] = _merge(statuses[name], status) if name in statuses else status
         self._add_deferred(statuses, reports)
         slowest, tasks_us = self._slowest(reports)
@@ -102,7 +102,7 @@ class StreamStatus:
             group_bytes=self._group_bytes(reports),
         )
 
-    def _of_stage(
+    def _statuses_of_stage(
         self, id_: StageId, steps: "_Steps", input_us: int, report: StageReport
     ) -> Iterable[tuple[str, StepStatus]]:
         stage = self._plan.stages[id_]
@@ -120,7 +120,7 @@ class StreamStatus:
                 input_us=input_us if is_first else report.output_us,
                 output_us=report.output_us,
                 hold=hold if is_first else None,
-                blocked=blocked if name in steps.waiting else None,
+                blocked=blocked if name in steps.with_side_inputs else None,
             )
             yield name, status
 
@@ -176,16 +176,16 @@ class _Steps:
     Attributes:
         names: By name, in the order of the pipeline: whether the step reads the input of the
             stage, so that the stage's hold is shown there.
-        waiting: The names of steps with side inputs.
+        with_side_inputs: The names of steps with side inputs.
         declarative: The names of declarative steps.
     """
 
     names: Mapping[str, bool]
-    waiting: frozenset[str]
+    with_side_inputs: frozenset[str]
     declarative: frozenset[str]
 
     @staticmethod
-    def of(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
+    def of_stage(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
         stage = plan.stages[id_]
         names: dict[str, bool] = {}
         if is_group := Stored.GROUPS in stage.stores:
@@ -247,25 +247,28 @@ def _hold(stage: Stage, input_us: int, report: StageReport) -> Hold | None:
     return Hold(holder, report.output_us)
 
 
-def _join(reports: Sequence[Report]) -> Mapping[int, StageReport]:
+def _reports_by_stage(reports: Sequence[Report]) -> Mapping[int, StageReport]:
     """Combine the reports of all tasks by stage: the least of their times."""
     stages: dict[int, StageReport] = {}
     for report in reports:
         for dest, stage_report in report.stages.items():
             previous = stages.get(dest)
-            stages[dest] = stage_report if previous is None else _both(previous, stage_report)
+            stages[dest] = stage_report if previous is None else _combine(previous, stage_report)
     return stages
 
 
-def _both(one: StageReport, other: StageReport) -> StageReport:
-    holds = [report.hold_us for report in (one, other) if report.hold_us is not None]
-    waiting = [report.waiting for report in (one, other) if report.waiting is not None]
-    residuals = [report.left for report in (one, other) if report.left is not None]
+def _combine(first: StageReport, second: StageReport) -> StageReport:
+    holds = [report.hold_us for report in (first, second) if report.hold_us is not None]
+    waiting = [report.waiting for report in (first, second) if report.waiting is not None]
+    residuals = [report.left for report in (first, second) if report.left is not None]
     return StageReport(
-        min(one.output_us, other.output_us),
+        min(first.output_us, second.output_us),
         min(holds, default=None),
         _earliest(waiting),
-        Residuals(sum(each.count for each in residuals), min(each.hold_us for each in residuals))
+        Residuals(
+            sum(residual.count for residual in residuals),
+            min(residual.hold_us for residual in residuals),
+        )
         if residuals
         else None,
     )
@@ -275,13 +278,13 @@ def _earliest(waiting: Sequence[Waiting]) -> Waiting | None:
     return min(waiting, key=lambda entry: (entry.hold_us, entry.window), default=None)
 
 
-def _merge(one: StepStatus, other: StepStatus) -> StepStatus:
+def _merge(first: StepStatus, second: StepStatus) -> StepStatus:
     """Combine the status of two parts of a step, which are consecutive or parallel."""
-    last = one if one.output_us <= other.output_us else other
+    last = first if first.output_us <= second.output_us else second
     return StepStatus(
-        input_us=min(one.input_us, other.input_us),
+        input_us=min(first.input_us, second.input_us),
         output_us=last.output_us,
-        hold=last.hold or one.hold or other.hold,
-        blocked=one.blocked or other.blocked,
-        left=one.left if other.left is None else (one.left or 0) + other.left,
+        hold=last.hold or first.hold or second.hold,
+        blocked=first.blocked or second.blocked,
+        left=first.left if second.left is None else (first.left or 0) + second.left,
     )

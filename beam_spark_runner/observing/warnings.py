@@ -171,8 +171,8 @@ class StreamWarnings:
             self._apply(rule, unchanged, status, now_s)
         if self._slow.is_slow(status):
             self._warn(slow_text(status, self._interval_us))
-        for found in self._groups.after_epoch(status):
-            self._warn(text_of_group(*found))
+        for group in self._groups.after_epoch(status):
+            self._warn(text_of_group(*group))
 
     def while_idle(self, status: EpochStatus, now_s: float) -> None:
         """Warn while no epoch is due; ``status`` is that of the last one."""

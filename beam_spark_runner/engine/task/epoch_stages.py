@@ -54,7 +54,7 @@ class EpochStages(OpenStages):
     Attributes:
         watermarks: the watermarks of all stages.
         was_cut_off, awaits_commit, was_interrupted, awaited_us, views: those of all stages, see
-            ``Outcome``.
+            ``PipelineEnd``.
         needs: those of each stage that has any, likewise.
     """
 

@@ -119,7 +119,7 @@ class Gatherer:
             collections=figures.elements,
             rates=rates,
             segments=len(job.plan.segments),
-            segment_times=job.segments.until(
+            segment_times=job.segments.times_until(
                 common.entered_s if common.state == job_facts.DONE else None
             ),
             advised_partitions=None if advice is None else advice.partitions,

@@ -1,7 +1,7 @@
 """Numbers and times as the page writes them."""
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.observing.stream_line import duration
+from beam_spark_runner.observing.stream_line import duration_text
 
 _UNITS = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e5, " k"))
 
@@ -62,7 +62,7 @@ def seconds_text(seconds: float | None) -> str:
         return "—"
     if seconds < 1:
         return f"{seconds * 1e3:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else duration(int(seconds))
+    return f"{seconds:.1f} s" if seconds < 60 else duration_text(int(seconds))
 
 
 def lag_text(watermark_us: int, now_us: int) -> str:
@@ -76,7 +76,7 @@ def lag_text(watermark_us: int, now_us: int) -> str:
         return "at the end"
     if watermark_us <= MIN_US:
         return "at the beginning"
-    return f"{duration(max(0, now_us - watermark_us) // 1_000_000)} behind"
+    return f"{duration_text(max(0, now_us - watermark_us) // 1_000_000)} behind"
 
 
 def shortened_middle(text: str, width: int) -> str:

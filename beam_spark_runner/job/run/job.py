@@ -377,7 +377,7 @@ class Job:
         if self._progress is not None:
             epoch = None if self.watch.status is None else self.watch.status.epoch
             kept = may_be_continued(self._prepared, was_saved=self._was_saved)
-            self._progress.end(self._final_state, epoch, keeps_nothing=not kept)
+            self._progress.end(self._final_state, epoch, is_all_removed=not kept)
 
     def _end_record(self) -> None:
         if self.is_over:

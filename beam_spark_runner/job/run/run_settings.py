@@ -85,9 +85,9 @@ def watched(
     """
 
     def enter(segment: SegmentId) -> None:
-        segments.enter(int(segment), time.time())
+        segments.begin_segment(int(segment), time.time())
         if progress is not None:
-            progress.enter(segment)
+            progress.begin_segment(segment)
 
     settings = dataclasses.replace(
         settings,

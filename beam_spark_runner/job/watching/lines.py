@@ -7,7 +7,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.job.watching.notebook_line import NotebookLine, display_in_cell
 from beam_spark_runner.job.watching.program_start import began_s
 from beam_spark_runner.job.watching.progress_line import Line, LoggedLine, ProgressLine
-from beam_spark_runner.observing.last_line import Outcome, last_line
+from beam_spark_runner.observing.last_line import PipelineEnd, last_line
 
 
 def line_for(progress: str, *, may_use_cell: bool = True) -> Line | None:
@@ -38,4 +38,4 @@ def end_line(line: Line | None, error: BaseException) -> None:
     line.close()
     if not isinstance(error, Exception):  # which nothing else says
         state, took_s = PipelineState.CANCELLED, line.took_s()
-        line.say(*last_line(Outcome(state=state, took_s=took_s, keeps_nothing=False)))
+        line.say(*last_line(PipelineEnd(state=state, took_s=took_s, is_all_removed=False)))

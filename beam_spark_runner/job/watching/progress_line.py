@@ -14,7 +14,7 @@ from typing import Protocol, TextIO
 
 from typing_extensions import override
 
-from beam_spark_runner.observing.line_parts import SEPARATOR, fitted, in_ascii, time_text
+from beam_spark_runner.observing.line_parts import SEPARATOR, fit, in_ascii, time_text
 
 _LOGGER = logging.getLogger("beam_spark_runner.progress")
 
@@ -168,7 +168,7 @@ class ProgressLine(TimedLine):
             took = time_text(self.took_s())
             if self._is_terminal:
                 # The cursor goes back to the start: what anybody else prints replaces the line.
-                text = fitted([took, *parts], self._width())
+                text = fit([took, *parts], self._width())
                 self._write(f"{_START_AND_CLEAR}{text}\r")
                 self._is_drawn = True
             elif parts != self._last:

@@ -15,7 +15,7 @@ from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.watching.progress_line import Line, Parts
 from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.batch_line import BatchLine
-from beam_spark_runner.observing.last_line import Outcome, last_line
+from beam_spark_runner.observing.last_line import PipelineEnd, last_line
 from beam_spark_runner.observing.stream_line import StreamLine
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import element_counts
@@ -29,7 +29,7 @@ _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM, R
 class JobProgress:
     """Shows the progress of one job on a line.
 
-    Threads: one calls ``begin``, ``enter`` and ``end``. No method raises.
+    Threads: one calls ``begin``, ``begin_segment`` and ``end``. No method raises.
 
     Args:
         line: Where it is shown.
@@ -72,12 +72,12 @@ class JobProgress:
                 self._counter = watch(session.spark, job_id, is_connect=session.is_connect)
         self._line.show(
             lambda: self._parts(deferred, attempted),
-            lambda: picture(self._plan, self._batch.filled()),
+            lambda: picture(self._plan, self._batch.fractions()),
         )
 
-    def enter(self, segment: SegmentId) -> None:
+    def begin_segment(self, segment: SegmentId) -> None:
         """Take note that a segment of a batch pipeline begins."""
-        self._batch.enter(segment, self._line.took_s())
+        self._batch.begin_segment(segment, self._line.took_s())
 
     def continues(self, after: str) -> None:
         """Say where a pipeline continues.
@@ -89,18 +89,20 @@ class JobProgress:
         folder = config.checkpoint_dir or config.savepoint_path
         self._line.say(f"continues after {after}" + (f" from {folder}" if folder else ""))
 
-    def end(self, state: str, epoch: int | None, *, keeps_nothing: bool) -> None:
+    def end(self, state: str, epoch: int | None, *, is_all_removed: bool) -> None:
         """Replace the line by one that remains.
 
         Args:
             state: The last state.
             epoch: The last epoch that a streaming pipeline has committed. None: none.
-            keeps_nothing: Whether nothing is stored that a later run may continue from.
+            is_all_removed: Whether nothing is stored that a later run may continue from.
         """
         if state == PipelineState.DONE:
-            self._batch.fill()
+            self._batch.finish()
         self._line.close()
-        outcome = Outcome(state=state, took_s=self._line.took_s(), keeps_nothing=keeps_nothing)
+        outcome = PipelineEnd(
+            state=state, took_s=self._line.took_s(), is_all_removed=is_all_removed
+        )
         with contextlib.suppress(Exception):  # what is known of its work is not worth an error
             if state in (PipelineState.DONE, PipelineState.DRAINED):
                 outcome = self._successful(state, epoch)
@@ -109,12 +111,12 @@ class JobProgress:
             if self._counter is not None:
                 self._counter.close()
 
-    def _successful(self, state: str, epoch: int | None) -> Outcome:
+    def _successful(self, state: str, epoch: int | None) -> PipelineEnd:
         counts = element_counts(self._tally.committed)
         files = []
         if self._prepared.was_built_here and not self._plan.is_streaming:
             files = [*written_files(self._plan.graph, counts)]
-        return Outcome(
+        return PipelineEnd(
             state=state,
             took_s=self._line.took_s(),
             epoch=epoch if self._plan.is_streaming else None,

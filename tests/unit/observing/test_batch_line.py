@@ -42,7 +42,7 @@ def test_steps_are_counted_over_all_spark_jobs() -> None:
     shown, segments = line(), build(passes.run_passes(parse(PIPELINE), passes.BATCH)).segments
     said = []
     for segment in segments:
-        shown.enter(segment.id, 0.0)
+        shown.begin_segment(segment.id, 0.0)
         for done in range(len(segment.levels)):
             counts = Counts(done, len(segment.levels), done, len(segment.levels))
             said.append(parts(shown, counts)[1])
@@ -66,29 +66,29 @@ def test_steps_are_counted_over_all_spark_jobs() -> None:
 )
 def test_what_was_read(counts: Counts | None, elements: int, read: list[str]) -> None:
     shown = line()
-    shown.enter(next(iter(shown._first)), 0.0)
+    shown.begin_segment(next(iter(shown._first)), 0.0)
     assert parts(shown, counts, elements=elements)[2:] == read
 
 
 def test_what_is_deferred() -> None:
     shown = line()
-    shown.enter(next(iter(shown._first)), 0.0)
+    shown.begin_segment(next(iter(shown._first)), 0.0)
     assert parts(shown, None, deferred=1_234)[2:] == ["1,234 deferred"]
 
 
 def test_the_rest_is_estimated_once_there_is_something_to_estimate_from() -> None:
     shown = line()
     last = max(shown._first, key=lambda each: shown._first[each])
-    shown.enter(next(iter(shown._first)), 100.0)
+    shown.begin_segment(next(iter(shown._first)), 100.0)
     assert "left" not in parts(shown, None, now_s=130.0)[-1], "nothing is done"
-    shown.enter(last, 130.0)
+    shown.begin_segment(last, 130.0)
     assert "left" not in parts(shown, None, now_s=109.0)[-1], "too early"
     assert parts(shown, None, now_s=130.0)[-1].startswith("about 0:")
 
 
 def test_more_tasks_make_it_no_less() -> None:
     shown = line()
-    shown.enter(next(iter(shown._first)), 0.0)
+    shown.begin_segment(next(iter(shown._first)), 0.0)
     before = parts(shown, Counts(1, 2, 3, 4))[0]
     assert parts(shown, Counts(1, 3, 3, 400))[0] == before
     assert parts(shown, None)[0] == before
@@ -105,7 +105,7 @@ def test_the_spark_job_that_collects_what_another_has_materialised() -> None:
     plan = build(passes.run_passes(parse(grouped), passes.BATCH))
     (segment,) = plan.segments
     shown = BatchLine(plan)
-    shown.enter(segment.id, 0.0)
+    shown.begin_segment(segment.id, 0.0)
     before = parts(shown, Counts(1, 2, 3, 4))
     assert before[1] == "Sum (2 of 2)"
     assert parts(shown, Counts(0, 1, 0, 1)) == before

@@ -97,7 +97,7 @@ def after(
     finished: Finished | None = None,
     given: Plan | None = None,
 ) -> EpochStatus:
-    return StreamStatus(given or plan()).after(
+    return StreamStatus(given or plan()).status_after(
         7,
         reports,
         clock_us=9,

@@ -83,11 +83,11 @@ def test_a_batch_pipeline_from_its_beginning_to_its_end() -> None:
     assert line.parts() == ["starting"]
     assert line.picture is not None
     assert "linear-gradient" not in line.picture()
-    progress.enter(job.plan.segments[0].id)
+    progress.begin_segment(job.plan.segments[0].id)
     assert line.parts()[0] == "▕░░░░░░░░░░▏ 0%"
     assert line.parts()[2:] == ["3 deferred"]
     assert line.picture().count("#dcfce7 0%") == 1
-    progress.end("DONE", None, keeps_nothing=True)
+    progress.end("DONE", None, is_all_removed=True)
     assert line.parts() == ["closed"]
     assert line.picture().count("#dcfce7 100%") == len(job.plan.segments)
     assert line.said == ["DONE in 1:26 · 90 elements read · out/words-*-of-00002 (2 files)"]
@@ -110,13 +110,13 @@ def test_a_streaming_pipeline(state: str, keeps_nothing: bool, said: str) -> Non
     line = Shown()
     progress = JobProgress(line, job, RunMetrics())
     progress.continues("epoch 24")
-    progress.end(state, 30, keeps_nothing=keeps_nothing)
+    progress.end(state, 30, is_all_removed=keeps_nothing)
     assert line.said == ["continues after epoch 24 from /there", said]
 
 
 def test_a_pipeline_of_another_process_is_not_asked_for_its_sinks() -> None:
     job, line = replace(prepared(build=words), was_built_here=False), Shown()
     JobProgress(line, job, counted(job, {"/FinalizeWrite": 2})).end(
-        "DONE", None, keeps_nothing=True
+        "DONE", None, is_all_removed=True
     )
     assert line.said == ["DONE in 1:26"]
