@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     epochs = parser.parse_args().epochs
     spark = start_classic(f"local[{PARTITIONS}]", "anchors", {"spark.ui.enabled": "false"})
-    for key, value in session_settings(SparkVersion.of(spark.version)).items():
+    for key, value in session_settings(SparkVersion.parse(spark.version)).items():
         spark.conf.set(key, value)
     frames = {
         "without": _levels(spark, None),

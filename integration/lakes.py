@@ -9,7 +9,7 @@ import pytest
 from beam_spark_runner.spark.versions import SparkVersion
 from integration.table_pipelines import Target
 
-VERSION = SparkVersion.of(pyspark.__version__)
+VERSION = SparkVersion.parse(pyspark.__version__)
 PACKAGES = {
     (3, 5): (
         "io.delta:delta-spark_2.12:3.3.2",

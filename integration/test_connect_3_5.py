@@ -30,7 +30,7 @@ from tests.harvest import PROCESS
 pytestmark = [
     pytest.mark.connect,
     pytest.mark.skipif(
-        SparkVersion.of(pyspark.__version__) >= (4, 0),
+        SparkVersion.parse(pyspark.__version__) >= (4, 0),
         reason="runs in the environment with Spark 3.5",
     ),
 ]

@@ -25,7 +25,7 @@ from integration.streams import KEYS, windows_of_state
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(
-        SparkVersion.of(pyspark.__version__) >= (4, 0),
+        SparkVersion.parse(pyspark.__version__) >= (4, 0),
         reason="runs in the environment with Spark 3.5",
     ),
 ]

@@ -35,7 +35,7 @@ def session(
         return
     from pyspark.sql.connect.session import SparkSession
 
-    is_old = SparkVersion.of(pyspark.__version__) < (4, 0)
+    is_old = SparkVersion.parse(pyspark.__version__) < (4, 0)
     log = tmp_path_factory.mktemp("connect") / "server.log"
     with start_connect_server(log, package=_SERVER_OF_3_5 if is_old else None) as url:
         remote: Any = SparkSession.builder.remote(url).create()

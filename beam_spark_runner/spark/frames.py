@@ -33,9 +33,9 @@ def coded_reports(frame: DataFrame) -> DataFrame:
 
 def collect_marks(frame: DataFrame) -> dict[int, Attempts]:
     """Return which attempts wrote the rows of a materialised frame. Runs a Spark job."""
-    found = frame.filter(f"dest = {schema.CONTROL}").select("value").collect()
-    attempts = attempts_in(value for (value,) in found)
-    return {run: Attempts.of(each) for run, each in attempts.items()}
+    rows = frame.filter(f"dest = {schema.CONTROL}").select("value").collect()
+    attempts = attempts_in(value for (value,) in rows)
+    return {run: Attempts.of(ids) for run, ids in attempts.items()}
 
 
 def spread_marks(frame: DataFrame, partitions: int) -> DataFrame:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # it takes a while, and the JVM can start meanwhile
     from pyspark.sql import DataFrame, SparkSession
 
 
-def jvm_was_started() -> bool:
+def is_connected_to_jvm() -> bool:
     """Whether this process is connected to a JVM. Its SparkContext may have been stopped."""
     return SparkContext._gateway is not None
 
@@ -41,11 +41,11 @@ def start_jvm(conf: Any = None, start: Callable[..., Any] = subprocess.Popen) ->
         start: starts the process, with the arguments of ``Popen``.
     """
     launcher: Any = java_gateway
-    before, launcher.Popen = launcher.Popen, start
+    previous, launcher.Popen = launcher.Popen, start
     try:
         SparkContext._ensure_initialized(conf=conf)
     finally:
-        launcher.Popen = before
+        launcher.Popen = previous
 
 
 def folder_of_port(environment: Mapping[str, str]) -> str | None:
@@ -78,7 +78,7 @@ def jvm() -> "JVMView | None":
     return SparkContext._jvm
 
 
-def jvm_answers() -> bool:
+def does_jvm_answer() -> bool:
     """Whether the JVM that this process is connected to is still there."""
     java: Any = jvm()
     try:
@@ -98,13 +98,13 @@ def active(session: "SparkSession") -> Iterator[None]:
     theirs: Any = session
     java: Any = jvm()
     sessions = getattr(java, theirs._jsparkSession.getClass().getName())
-    before = sessions.getActiveSession()
+    previous = sessions.getActiveSession()
     sessions.setActiveSession(theirs._jsparkSession)
     try:
         yield
     finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
+        if previous.isDefined():
+            sessions.setActiveSession(previous.get())
         else:
             sessions.clearActiveSession()
 
@@ -125,12 +125,12 @@ def have_jvm_ignore_sigterm() -> None:
 def sigint_left_alone() -> Iterator[None]:
     """Keep a SparkContext that is made meanwhile from handling Ctrl-C: it would cancel all jobs."""
     module: Any = sys.modules[SparkContext.__module__]
-    before = module.signal
+    previous = module.signal
     module.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_: None)
     try:
         yield
     finally:
-        module.signal = before
+        module.signal = previous
 
 
 def have_socket_removed() -> None:
@@ -295,17 +295,17 @@ def in_session(frame: "DataFrame", session: Any) -> "DataFrame":
     Both are sessions of one Spark: what the frame reads is found already (classic), or found by
     its name (Connect).
     """
-    made: Any = frame
-    plan = getattr(made, "_plan", None)
+    internal: Any = frame
+    plan = getattr(internal, "_plan", None)
     if plan is not None:
         # Spark 3.5 has another constructor.
         with_plan: Any = getattr(type(frame), "withPlan", type(frame))
-        moved: DataFrame = with_plan(plan, session)
-        return moved
+        copy_in_session: DataFrame = with_plan(plan, session)
+        return copy_in_session
     java = jvm()
-    name: str = made._jdf.getClass().getName()
+    name: str = internal._jdf.getClass().getName()
     dataset: Any = functools.reduce(getattr, name.split("."), java)
-    analyzed = made._jdf.queryExecution().analyzed()
+    analyzed = internal._jdf.queryExecution().analyzed()
     return type(frame)(dataset.ofRows(session._jsparkSession, analyzed), session)
 
 

@@ -35,11 +35,11 @@ class SessionFile:
 
     def map(self) -> tuple[pa.Buffer, mmap.mmap | None]:
         """See ``SharedFile``."""
-        return self._found().map()
+        return self._file().map()
 
     def open(self) -> BinaryIO:
         """See ``SharedFile``."""
-        return self._found().open()
+        return self._file().open()
 
-    def _found(self) -> MountedFile:
+    def _file(self) -> MountedFile:
         return MountedFile(SparkFiles.get(self.name))

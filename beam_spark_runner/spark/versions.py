@@ -13,10 +13,10 @@ class SparkVersion(NamedTuple):
     minor: int
 
     @classmethod
-    def of(cls, text: str) -> "SparkVersion":
+    def parse(cls, text: str) -> "SparkVersion":
         """Read a version. Vendors write versions such as ``3.5.0-amzn-1``."""
-        found = re.match(r"(\d+)\.(\d+)", text)
-        return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
+        match = re.match(r"(\d+)\.(\d+)", text)
+        return cls(int(match[1]), int(match[2])) if match else cls(0, 0)
 
     @override
     def __str__(self) -> str:

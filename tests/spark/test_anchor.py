@@ -20,7 +20,7 @@ PARTITIONS = 5
 def session(spark_session: Any) -> Any:
     """A session with the settings of a job."""
     session = spark_session.newSession()
-    for key, value in session_settings(SparkVersion.of(session.version)).items():
+    for key, value in session_settings(SparkVersion.parse(session.version)).items():
         session.conf.set(key, value)
     return session
 

@@ -25,7 +25,7 @@ from beam_spark_runner.spark.broadcast import broadcast_file
 @pytest.mark.spark
 def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     context = spark_session.sparkContext
-    assert pyspark_internals.jvm_was_started()
+    assert pyspark_internals.is_connected_to_jvm()
     assert list(inspect.signature(SparkContext._ensure_initialized).parameters) == [
         "instance",
         "gateway",
@@ -37,7 +37,7 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     jvm = pyspark_internals.jvm()
     assert jvm is not None
     assert jvm.java.lang.Math.max(3, 4) == 4
-    assert pyspark_internals.jvm_answers()
+    assert pyspark_internals.does_jvm_answer()
     assert pyspark_internals.has_context()
     assert not pyspark_internals.is_stopped(context)
     assert pyspark_internals.scala_context(context).applicationId() == context.applicationId

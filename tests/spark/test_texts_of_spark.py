@@ -300,5 +300,5 @@ def test_rows_that_went_with_an_executor(spark_session: Any) -> None:
     assert machines_were_lost(caught.value)
     names = list(spark_errors._java_causes(caught.value))
     assert "org.apache.spark.SparkException" in [name for name, _ in names]
-    if SparkVersion.of(pyspark.__version__) >= (4, 0):
+    if SparkVersion.parse(pyspark.__version__) >= (4, 0):
         assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in [condition for _, condition in names]

@@ -26,7 +26,7 @@ def chosen_master() -> str | None:
 
     Source: Spark's ``SparkSubmitArguments.mergeDefaultSparkProperties``.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ or pyspark_internals.jvm_was_started():
+    if "PYSPARK_GATEWAY_PORT" in os.environ or pyspark_internals.is_connected_to_jvm():
         pyspark_internals.start_jvm()
         jvm = pyspark_internals.jvm()
         assert jvm is not None

@@ -87,7 +87,7 @@ class SessionHandle:
         self.catalog = spark if self.is_connect else self.program
         self.pool: str | None = None
         self.on_close: Callable[[], object] = lambda: None
-        self.version = SparkVersion.of(spark.version)
+        self.version = SparkVersion.parse(spark.version)
         self.master = get_conf(spark, "spark.master") or ""
         self.owned = owner is not None
         self._owner = owner

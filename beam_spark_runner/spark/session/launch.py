@@ -75,7 +75,7 @@ def start_classic(
     actual_master = master or chosen_master() or DEFAULT_MASTER
     is_local = actual_master.startswith("local")
     launches_jvm = (
-        not pyspark_internals.jvm_was_started() and "PYSPARK_GATEWAY_PORT" not in os.environ
+        not pyspark_internals.is_connected_to_jvm() and "PYSPARK_GATEWAY_PORT" not in os.environ
     )
     java = check_java() if launches_jvm else ""
     if actual_master.startswith("spark://"):
@@ -283,7 +283,7 @@ def _user_configures_logging(given: Mapping[str, str]) -> bool:
 
 
 def _check_pyspark() -> None:
-    if not SparkVersion.of(pyspark.__version__).is_served:
+    if not SparkVersion.parse(pyspark.__version__).is_served:
         raise SparkSetupError(
             f"pyspark {pyspark.__version__} is installed; this runner needs 3.5 or 4.x.",
             "Install one of them: pip install 'pyspark>=3.5,<5'",
@@ -292,7 +292,7 @@ def _check_pyspark() -> None:
 
 def check_java() -> str:
     """Return the path of a usable Java. Without one, pyspark reports that its gateway exited."""
-    needed = SparkVersion.of(pyspark.__version__).oldest_java
+    needed = SparkVersion.parse(pyspark.__version__).oldest_java
     remedy = (
         f"Spark {pyspark.__version__} needs Java {needed} or newer: install it, and put `java` on "
         "the PATH or set JAVA_HOME. No Java is needed with Spark Connect: "

@@ -75,7 +75,7 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
 
 def is_there(spark: Any) -> bool:
     """Whether the JVM of a session still runs. On Spark Connect True: a server may come back."""
-    return is_connect(spark) or pyspark_internals.jvm_answers()
+    return is_connect(spark) or pyspark_internals.does_jvm_answer()
 
 
 def _start(config: SparkSettings) -> Any:
@@ -207,7 +207,7 @@ def _prepared(
         _check_version(spark)
         changed: dict[str, str | None] = {}
         given = dict(config.spark_conf)
-        ours = session_settings(SparkVersion.of(spark.version))
+        ours = session_settings(SparkVersion.parse(spark.version))
         for key, value in ours.items():
             # None: this version of Spark has no such setting.
             if key not in given and (before := get_conf(spark, key)) not in (None, value):
@@ -246,13 +246,13 @@ def _prepared(
 
 
 def _check_version(spark: Any) -> None:
-    version = SparkVersion.of(spark.version)
+    version = SparkVersion.parse(spark.version)
     if not version.is_served:
         raise SparkSetupError(
             f"this is Spark {spark.version}; the runner needs 3.5 or 4.x.",
             "Use a cluster of such a version.",
         )
-    if not is_connect(spark) and version != SparkVersion.of(pyspark.__version__):
+    if not is_connect(spark) and version != SparkVersion.parse(pyspark.__version__):
         raise SparkSetupError(
             f"pyspark {pyspark.__version__} is installed, but SPARK_HOME has Spark "
             f"{spark.version}.",

@@ -137,7 +137,7 @@ def _stop(spark: Any) -> None:
     try:
         spark.stop()
     except Exception:
-        if pyspark_internals.jvm_answers():
+        if pyspark_internals.does_jvm_answer():
             raise
         _LOGGER.debug("Spark's JVM has ended before its session was stopped", exc_info=True)
         pyspark_internals.forget_context()

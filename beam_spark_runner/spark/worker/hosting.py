@@ -14,7 +14,7 @@ from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 Main = Callable[[IO[bytes], IO[bytes]], Any]
 
 
-def staying(main: Main, wait_for_ends: Callable[[], None]) -> Main:
+def waiting_before_end(main: Main, wait_for_ends: Callable[[], None]) -> Main:
     """Return a main function of a worker that waits before it ends the worker.
 
     It ends the worker by an exception: its task has failed, or Spark has closed its socket since
@@ -48,7 +48,7 @@ _DAEMONS = ("__main__", "pyspark.daemon")
 
 
 def stay_while_hosting(wait_for_ends: Callable[[], None]) -> None:
-    """Let this worker stay if it hosts something when Spark ends it; see ``staying``.
+    """Let this worker stay if it hosts something when Spark ends it; see ``waiting_before_end``.
 
     The next task runs by the new function. The daemon of PySpark 4 looks it up before each task;
     that of 3.5 once, when it is imported.
@@ -56,7 +56,7 @@ def stay_while_hosting(wait_for_ends: Callable[[], None]) -> None:
     main = pyspark_worker.main
     if _IS_OURS in vars(main):
         return
-    stays = staying(main, wait_for_ends)
+    stays = waiting_before_end(main, wait_for_ends)
     pyspark_worker.main = stays
     for daemon in map(sys.modules.get, _DAEMONS):
         if getattr(daemon, "worker_main", None) is main:

@@ -48,7 +48,7 @@ def run_level(program: LevelProgram, batches: Iterator[pa.RecordBatch]) -> Itera
             rows = schema.batches_of_text(_property_of(context, epoch.rows_from))
             batches = _in_place_of(batches, rows)
         elif batch is not None and batch.driver_rows:
-            batches = rows_fed(batch.driver_rows, batches)
+            batches = rows_of_driver(batch.driver_rows, batches)
         yield from LevelTask(program, partition, attempt_number).run(batches)
 
 
@@ -63,10 +63,10 @@ def run_segment(
         task = FirstTask(programs, budget_s, attempt_number, max_returned_bytes=MAX_RETURNED_BYTES)
         assert first.batch is not None
         try:
-            emitted = list(task.run(schema.decoded_batches(first.batch.driver_rows)))
+            rows = list(task.run(schema.decoded_batches(first.batch.driver_rows)))
         except TooManyRowsError:
-            emitted = []
-    yield from _in_place_of(batches, _in_one_value(emitted) if emitted else ())
+            rows = []
+    yield from _in_place_of(batches, _in_one_value(rows) if rows else ())
 
 
 def _in_one_value(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -74,14 +74,14 @@ def _in_one_value(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"value": pa.array([coded], pa.binary())})
 
 
-def rows_fed(fed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def rows_of_driver(coded: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in a program.
 
     Args:
-        fed: the rows, see ``schema.coded_batches``.
+        coded: the rows, see ``schema.coded_batches``.
         batches: the input that Spark passes to the task, which is ignored.
     """
-    yield from _in_place_of(batches, schema.decoded_batches(fed))
+    yield from _in_place_of(batches, schema.decoded_batches(coded))
 
 
 def read_stored_rows(
@@ -106,11 +106,13 @@ def read_output(
     yield from reading.read(number)
 
 
-def make_shards(wanted: Resharding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def make_shards(
+    resharding: Resharding, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Run a task that makes new shards; see ``functions.resharding_function``."""
     numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-    for made in shard_copying.make_shards(wanted, numbers):
-        yield pa.RecordBatch.from_pylist([made._asdict()], _NEW_SHARDS)
+    for shard in shard_copying.make_shards(resharding, numbers):
+        yield pa.RecordBatch.from_pylist([shard._asdict()], _NEW_SHARDS)
 
 
 def serve_epochs(address: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

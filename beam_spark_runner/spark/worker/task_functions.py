@@ -88,7 +88,7 @@ def feeding_function(rows: bytes) -> ForMapInArrow:
     def feed_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from beam_spark_runner.spark.worker import level_tasks
 
-        yield from level_tasks.rows_fed(rows, batches)
+        yield from level_tasks.rows_of_driver(rows, batches)
 
     return feed_rows
 

@@ -12,7 +12,7 @@ from beam_spark_runner.spark.versions import SparkVersion
 
 
 def test_connect_to_spark_3_5_needs_shared_storage() -> None:
-    version = SparkVersion.of("3.5.7")
+    version = SparkVersion.parse("3.5.7")
     session = mock.Mock(spec=SessionHandle, is_connect=True, version=version)
     unused: Any = None
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5.* cannot store rows"):

@@ -19,7 +19,7 @@ from beam_spark_runner.engine.worker.runtime import WorkerRuntime, worker
 from beam_spark_runner.harness.beam.shared_objects import hosts_shared_objects
 from beam_spark_runner.harness.remote.sdk_harnesses import sdk_harnesses
 from beam_spark_runner.spark.worker import level_tasks
-from beam_spark_runner.spark.worker.hosting import stay_while_hosting, staying
+from beam_spark_runner.spark.worker.hosting import stay_while_hosting, waiting_before_end
 from tests.unit.engine.task.epochs_of_tasks import Tells, programs_in, rows_of
 from tests.unit.engine.worker.test_worker_runtime import Job
 
@@ -45,7 +45,7 @@ def end(runtime: WorkerRuntime) -> threading.Thread:
 
     def run() -> None:
         with pytest.raises(SystemExit):
-            staying(is_told_to_end, runtime.wait_for_ends)(io.BytesIO(), io.BytesIO())
+            waiting_before_end(is_told_to_end, runtime.wait_for_ends)(io.BytesIO(), io.BytesIO())
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -88,7 +88,7 @@ def test_tasks_that_succeed_are_followed_by_others(hosts: None) -> None:
     def waits() -> None:
         raise AssertionError("the worker has not been told to end")
 
-    assert staying(lambda infile, outfile: "a result", waits)(io.BytesIO(), io.BytesIO())
+    assert waiting_before_end(lambda infile, outfile: "a result", waits)(io.BytesIO(), io.BytesIO())
 
 
 def test_who_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
