@@ -93,7 +93,7 @@ def test_no_shard_is_rebuilt(
 
 
 def _without_anchors(settings: Any, **fields: Any) -> SparkClusterSettings:
-    made: SparkClusterSettings = settings(**{**fields, "anchors": False})
+    made: SparkClusterSettings = settings(**{**fields, "is_anchored": False})
     return made
 
 

@@ -39,7 +39,7 @@ def places(frame: Any) -> list[tuple[int, int]]:
 
 def test_it_has_one_row_in_each_partition(anchor: Anchor) -> None:
     """And one in all for a level without an exchange."""
-    assert anchor.holds
+    assert anchor.has_effect
     routes = routing.routes_to_partitions(routing.CONTROL_CODE, PARTITIONS)
     assert places(anchor.rows) == sorted((route, place) for place, route in enumerate(routes))
     assert anchor.row.rdd.getNumPartitions() == 1
@@ -69,7 +69,7 @@ def test_where_rows_are_not_united_in_place_it_has_no_effect(
     session.conf.set("spark.sql.unionOutputPartitioning", "false")
     anchor = Anchor(session, PARTITIONS)
     anchor.release()
-    assert not anchor.holds
+    assert not anchor.has_effect
     assert "does not run the tasks of a partition where its cached row is" in caplog.text
 
 

@@ -30,7 +30,7 @@ class Planned:
 
         def making(anchor: Anchor, *arguments: Any) -> None:
             make(anchor, *arguments)
-            assert anchor.holds
+            assert anchor.has_effect
             self.anchors += 1
 
         def planning(frame: Any) -> Any:
@@ -49,7 +49,7 @@ class Planned:
 
 
 def _anchored(settings: Any, **fields: Any) -> SparkClusterSettings:
-    made: SparkClusterSettings = settings(**{**fields, "anchors": True, "in_one_task": False})
+    made: SparkClusterSettings = settings(**{**fields, "is_anchored": True, "in_one_task": False})
     return made
 
 

@@ -87,7 +87,7 @@ def cluster_of(
             cancel=lambda: session.cancel(job_id),
             offers=telemetry.offers,
             tables=tables,
-            anchors=not (session.is_local or session.is_connect)
+            is_anchored=not (session.is_local or session.is_connect)
             and session.version.unites_in_place,
             in_one_task=session.is_local
             and session.max_task_attempts == 1

@@ -15,7 +15,7 @@ from beam_spark_runner.scheduling.anchoring import should_spread
 from beam_spark_runner.spark import pyspark_internals
 
 _LOGGER = logging.getLogger(__name__)
-_NOBODY = -1  # a destination that no row of a task has
+_NO_STAGE = -1  # a destination that no row of a task has
 
 
 class Anchor:
@@ -32,7 +32,7 @@ class Anchor:
     Attributes:
         rows: the frame, cached; one row for each partition, with the columns of all rows.
         row: a cached frame of one row in one partition, for a level without an exchange.
-        holds: whether this Spark unites rows in place, so that the anchor has an effect.
+        has_effect: whether this Spark unites rows in place, so that the anchor has an effect.
 
     Raises:
         Exception: what Spark raises; see ``spark_errors``. Nothing remains cached.
@@ -44,19 +44,19 @@ class Anchor:
             f"{route}L" for route in routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
         )
         rows = spark.range(0, partitions, 1, 1).selectExpr(
-            f"{_NOBODY} as dest",
+            f"{_NO_STAGE} as dest",
             f"element_at(array({routes}), cast(id + 1 as int)) as route",
             "0L as `order`",
             "cast(null as binary) as key",
             "cast('' as binary) as value",
         )
-        self._anchored = self._before = self._executors()
+        self._anchored = self._previous_executors = self._executors()
         self.rows = rows.repartition(partitions, "route").cache()
         self.row = spark.range(0, 1, 1, 1).cache()
         try:
             # This fills the cache. Without the column route in the result, Spark would forget that
             # rows are partitioned by it.
-            moved = rows.filter(f"dest = {_NOBODY}").repartition(partitions, "route")
+            moved = rows.filter(f"dest = {_NO_STAGE}").repartition(partitions, "route")
             columns = "route", "spark_partition_id() as place"
             united = moved.union(self.rows).selectExpr(*columns).collect()
             self.row.collect()
@@ -64,27 +64,29 @@ class Anchor:
             self.release()
             raise
         counts = Counter(row["place"] for row in united)
-        self.holds = counts == dict.fromkeys(range(partitions), 2)
-        if not self.holds:
+        self.has_effect = counts == dict.fromkeys(range(partitions), 2)
+        if not self.has_effect:
             _LOGGER.warning(
                 "this Spark does not run the tasks of a partition where its cached row is: tasks "
                 "run on any executor, where their state is rebuilt from the checkpoint folder"
             )
 
-    def hold(self, moved: DataFrame) -> DataFrame:
+    def anchor_readers(self, moved: DataFrame) -> DataFrame:
         """Have the tasks that read a frame run where their partitions are anchored.
 
         Args:
             moved: rows that an exchange has brought to their partitions. The result has no others.
         """
-        return moved.union(self.rows.filter(f"dest <> {_NOBODY}"))
+        return moved.union(self.rows.filter(f"dest <> {_NO_STAGE}"))
 
     def is_outdated(self) -> bool:
         """Whether executors have joined that have too little to do. To be called once an epoch."""
         now = self._executors()
         slots = self._spark.sparkContext.defaultParallelism
-        spread = should_spread(self._partitions, slots, self._anchored, self._before, now)
-        self._before = now
+        spread = should_spread(
+            self._partitions, slots, self._anchored, self._previous_executors, now
+        )
+        self._previous_executors = now
         return spread
 
     def release(self) -> None:
@@ -109,14 +111,14 @@ class AnchorPolicy:
 
     def __init__(self, spark: SparkSession, partitions: int) -> None:
         self._spark, self._partitions = spark, partitions
-        self._made: Anchor | None = None
+        self._current: Anchor | None = None
 
     @property
     def anchor(self) -> Anchor | None:
         """Where tasks are to run; None: anywhere."""
-        return self._made if self._made is not None and self._made.holds else None
+        return self._current if self._current is not None and self._current.has_effect else None
 
-    def weigh(self) -> None:
+    def refresh(self) -> None:
         """Create the anchor, or replace it if executors have joined that it does not use.
 
         To be called when an epoch begins.
@@ -124,15 +126,15 @@ class AnchorPolicy:
         Raises:
             Exception: what Spark raises; see ``spark_errors``.
         """
-        if self._made is not None:
-            if not (self._made.holds and self._made.is_outdated()):
+        if self._current is not None:
+            if not (self._current.has_effect and self._current.is_outdated()):
                 return
             _LOGGER.info("executors have joined: partitions are redistributed")
             self.release()
-        self._made = Anchor(self._spark, self._partitions)
+        self._current = Anchor(self._spark, self._partitions)
 
     def release(self) -> None:
         """Remove the rows from Spark's cache. Threads: any, after the last Spark job has ended."""
-        if self._made is not None:
-            self._made.release()
-            self._made = None
+        if self._current is not None:
+            self._current.release()
+            self._current = None

@@ -70,7 +70,7 @@ class SparkClusterSettings:
         cancel: cancels the Spark jobs of the pipeline that run now.
         offers: of tasks, to the driver.
         tables: that the plan reads and writes.
-        anchors: each partition of a streaming pipeline stays on its host.
+        is_anchored: each partition of a streaming pipeline stays on its host.
         in_one_task: one Spark task runs many epochs, while their rows are few.
     """
 
@@ -86,7 +86,7 @@ class SparkClusterSettings:
     cancel: Callable[[], None] = lambda: None
     offers: Offers = field(default_factory=Offers)
     tables: Tables = field(default_factory=NoTables)
-    anchors: bool = False
+    is_anchored: bool = False
     in_one_task: bool = False
 
 
@@ -221,7 +221,7 @@ class SparkCluster:
             copier,
             settings.scope,
             settings.check_cancelled,
-            anchors=settings.anchors,
+            is_anchored=settings.is_anchored,
             in_one_task=settings.in_one_task,
             job_name=settings.job_name,
         )

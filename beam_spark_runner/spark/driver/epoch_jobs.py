@@ -23,7 +23,7 @@ from beam_spark_runner.spark.driver.plan_copies import CopiedPlan, PlanCopier
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.worker.task_functions import reading_function
 
-_NOBODY = Attempts(0, 0)
+_NO_ATTEMPTS = Attempts(0, 0)
 
 
 class Epochs:
@@ -41,7 +41,7 @@ class Epochs:
         copier: copies physical plans; None: the plan of each Spark job is created again.
         scope: names Spark jobs.
         check_cancelled: raises if the pipeline is to end.
-        anchors: whether each partition stays on its host.
+        is_anchored: whether each partition stays on its host.
         in_one_task: whether one Spark task runs many epochs, as long as the rows between their
             levels fit in memory; see ``ResidentTask``.
         job_name: the user's name of the pipeline.
@@ -54,18 +54,20 @@ class Epochs:
         scope: Callable[[str], AbstractContextManager[None]],
         check_cancelled: Callable[[], None],
         *,
-        anchors: bool,
+        is_anchored: bool,
         in_one_task: bool,
         job_name: str | None,
     ) -> None:
         self._spark, self._copier = spark, copier
         self._scope, self._check_cancelled = scope, check_cancelled
-        self._of = f" of {job_name}" if job_name else ""
+        self._of_job = f" of {job_name}" if job_name else ""
         self._anchoring: AnchorPolicy | None = None
-        self._anchors = anchors
+        self._is_anchored = is_anchored
         self._in_one_task = in_one_task and copier is not None  # else threads share properties
         self._resident: ResidentTask | None = None
-        self._chained: dict[int, _Chained] = {}  # by the last level: the last one of each segment
+        self._chained: dict[
+            int, _PlannedJob
+        ] = {}  # by the last level: the last one of each segment
 
     def run(self, job: EpochJob, source: Rows | StoredInput) -> EpochResult:
         """Run levels to their end, for one epoch.
@@ -85,8 +87,8 @@ class Epochs:
                 return EpochResult(found, submitted_ns)
             resident.close()
             self._resident, self._in_one_task = None, False
-        if self._anchors and not isinstance(source, StoredInput):  # an epoch begins
-            self._weigh(job.programs[0].partitions)
+        if self._is_anchored and not isinstance(source, StoredInput):  # an epoch begins
+            self._refresh_anchor(job.programs[0].partitions)
         if self._copier is None:
             frame = self._frame(job, source)
             submitted_ns = time.monotonic_ns()
@@ -110,13 +112,13 @@ class Epochs:
             self._anchoring.release()
 
     def _new_resident(self, job: EpochJob) -> ResidentTask:
-        title = f"epochs{self._of}: {job.title}"
+        title = f"epochs{self._of_job}: {job.title}"
         return ResidentTask(self._spark, lambda: self._scope(title), self._check_cancelled)
 
-    def _weigh(self, partitions: int) -> None:
+    def _refresh_anchor(self, partitions: int) -> None:
         if self._anchoring is None:
             self._anchoring = AnchorPolicy(self._spark, partitions)
-        self._anchoring.weigh()
+        self._anchoring.refresh()
 
     @property
     def in_one_task(self) -> bool:
@@ -136,10 +138,10 @@ class Epochs:
             # Placeholders: the local property replaces them. Spark does not run an empty frame.
             nothing: Rows | StoredInput = [(schema.CONTROL, b"")]
             if job.reads_stored:
-                nothing = StoredInput(names=[""] * job.programs[0].partitions, made_by=_NOBODY)
+                nothing = StoredInput(names=[""] * job.programs[0].partitions, made_by=_NO_ATTEMPTS)
             frame = self._frame(job, nothing)
             plan = copier.plan(frames.coded_reports(frame))
-            known = self._chained[last] = _Chained(job, self._anchor, plan)
+            known = self._chained[last] = _PlannedJob(job, self._anchor, plan)
         return known.plan
 
     @property
@@ -151,9 +153,9 @@ class Epochs:
         """Return the frame that runs the levels."""
         first, *later = job.programs
         if isinstance(source, StoredInput):
-            rows = self._reading(source, first)
+            rows = self._stored_rows(source, first)
         else:
-            rows = _in_plan(source, self._one_for_each(first))
+            rows = _in_plan(source, self._row_for_each_task(first))
             assert first.epoch is not None
             epoch = dataclasses.replace(first.epoch, rows_from=self._property)
             first = dataclasses.replace(first, epoch=epoch)
@@ -164,14 +166,14 @@ class Epochs:
             anchor=self._anchor,
         )
 
-    def _one_for_each(self, first: LevelProgram) -> DataFrame:
+    def _row_for_each_task(self, first: LevelProgram) -> DataFrame:
         """Return a frame with one row for each task of the first level, where that is to run."""
         if self._anchor is not None:
             return self._anchor.rows if first.has_exchange else self._anchor.row
         tasks = first.partitions if first.has_exchange else 1
         return self._spark.range(0, tasks, 1, tasks)
 
-    def _reading(self, stored: StoredInput, first: LevelProgram) -> DataFrame:
+    def _stored_rows(self, stored: StoredInput, first: LevelProgram) -> DataFrame:
         """Return the rows that the level before has stored."""
         partitions = first.partitions
         reads = reading_function(StoredRows.before_level(first), self._property)
@@ -181,7 +183,7 @@ class Epochs:
         return frame.mapInArrow(reads, frames.SCHEMA)
 
 
-class _Chained(NamedTuple):
+class _PlannedJob(NamedTuple):
     job: EpochJob
     anchor: Anchor | None
     plan: CopiedPlan

@@ -22,7 +22,7 @@ def exchange(
     """
     moved = frame.repartition(partitions, "route")
     if anchor is not None:
-        moved = anchor.hold(moved)
+        moved = anchor.anchor_readers(moved)
     if any(edge.is_ordered for edge in readers):
         return moved.sortWithinPartitions("route", "order")
     if control_first or any(edge.is_grouped for edge in readers):

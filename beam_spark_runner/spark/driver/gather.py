@@ -66,7 +66,7 @@ class GatherSettings:
     share: Callable[[Path], SharedFile]
     materialiser: Materialiser
 
-    def shared(self, path: Path) -> SharedFile:
+    def send_to_executors(self, path: Path) -> SharedFile:
         """Send a file to all executors; see ``share_file``."""
         return share_file(path, self.folder, self.share)
 
@@ -125,7 +125,7 @@ def gather(
                 else _by_tasks(mine, edge, id_, settings.folder, settings.partitions)
             )
         else:
-            gathered[edge.dest] = small_side_input(batches, edge, id_, settings.shared)
+            gathered[edge.dest] = small_side_input(batches, edge, id_, settings.send_to_executors)
     return gathered
 
 
@@ -223,4 +223,6 @@ def _through_driver(
                 for _, blob in blobs:
                     for batch in files.batches_of(blob):
                         writer.add(batch)
-        return SideInputRows(id=id_, code=edge.code, files=(settings.shared(Path(path)),))
+        return SideInputRows(
+            id=id_, code=edge.code, files=(settings.send_to_executors(Path(path)),)
+        )

@@ -33,7 +33,7 @@ class HelpingJob:
         help_with: Callable[[Offer], JobResult] | None,
     ) -> None:
         self._offers, self._cancel = offers, cancel
-        self._run = run
+        self._run_number = run
         self._help_with = help_with
         self._offer: Offer | None = None
         self._result: JobResult | None = None
@@ -45,7 +45,7 @@ class HelpingJob:
 
     def __enter__(self) -> "HelpingJob":
         if self._help_with is not None:
-            self._offers.open(self._run)
+            self._offers.open(self._run_number)
             self._thread.start()
         return self
 

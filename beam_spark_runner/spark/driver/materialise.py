@@ -114,9 +114,9 @@ class FilesInSharedStorage:
         self._writing = _WRITING | (_WRITING_TO_STORES if is_url(folder) else {})
         self._settings = file_settings(session.version)
         self._before = {key: get_conf(session.spark, key) for key in self._settings}
-        self._set(self._settings)
+        self._set_conf(self._settings)
 
-    def _set(self, settings: Mapping[str, str | None]) -> None:
+    def _set_conf(self, settings: Mapping[str, str | None]) -> None:
         for key, value in settings.items():
             if value is not None:
                 self._session.set_conf(key, value)
@@ -127,11 +127,11 @@ class FilesInSharedStorage:
         if not segment.tables or segment.reads:
             yield
             return
-        self._set(self._before)
+        self._set_conf(self._before)
         try:
             yield
         finally:
-            self._set(self._settings)
+            self._set_conf(self._settings)
 
     def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         """See ``Materialiser``."""

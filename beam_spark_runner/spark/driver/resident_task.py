@@ -51,7 +51,7 @@ class ResidentTask:
         )
         self._job: Future[None] | None = None
         self._task: Connection | None = None
-        self._sent: list[Sequence[LevelProgram]] = []  # to this task
+        self._known_programs: list[Sequence[LevelProgram]] = []  # to this task
 
     def run(
         self, programs: Sequence[LevelProgram], rows: Sequence[pa.RecordBatch]
@@ -70,7 +70,7 @@ class ResidentTask:
         """
         text = schema.text_of_batches(rows)
         while True:
-            task = self._task or self._started()
+            task = self._task or self._start_task()
             try:
                 task.send(self._request(programs, text))
                 while not task.poll(_LOOK_EVERY_S):
@@ -78,7 +78,7 @@ class ResidentTask:
                 response = task.recv()
             except (EOFError, OSError):
                 # It has failed, or has ended before it got the request.
-                self._end()
+                self._end_task()
                 continue
             return None if response is None else reports_of(response)
 
@@ -89,18 +89,18 @@ class ResidentTask:
         self._threads.shutdown()
 
     def _request(self, programs: Sequence[LevelProgram], rows: str) -> Request:
-        for number, sent in enumerate(self._sent):
+        for number, sent in enumerate(self._known_programs):
             if sent is programs:
                 return Request(number, None, rows, MAX_BYTES)
-        self._sent.append(programs)
-        return Request(len(self._sent) - 1, programs, rows, MAX_BYTES)
+        self._known_programs.append(programs)
+        return Request(len(self._known_programs) - 1, programs, rows, MAX_BYTES)
 
-    def _started(self) -> Connection:
+    def _start_task(self) -> Connection:
         """Start a task, and return the connection to it.
 
         The folder of the socket is removed at once: it does not stay if this process is killed.
         """
-        self._sent = []
+        self._known_programs = []
         with (
             tempfile.TemporaryDirectory(prefix="beam-") as folder,  # only this user may enter it
             socket.socket(socket.AF_UNIX) as listener,
@@ -123,7 +123,7 @@ class ResidentTask:
         self._task = Connection(accepted.detach())
         return self._task
 
-    def _end(self) -> None:
+    def _end_task(self) -> None:
         """Wait for the end of a task that has closed its connection; raise its error."""
         assert self._task is not None
         assert self._job is not None

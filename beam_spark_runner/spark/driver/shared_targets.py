@@ -19,7 +19,7 @@ def check_targets(writes: Iterable[OpenWrite]) -> list[TableError]:
     for write in writes:
         target = _target(write.write)
         other = first.setdefault(target, write)
-        if other is write or not any(target) or _append_alike(other.write, write.write):
+        if other is write or not any(target) or _append_same_columns(other.write, write.write):
             continue
         problem = (
             f"it writes {write.write}, which {other.step} writes, too: several writes may only "
@@ -39,7 +39,7 @@ def _target(write: TableWrite) -> tuple[str, ...]:
     return database_of(write.options)
 
 
-def _append_alike(one: TableWrite, other: TableWrite) -> bool:
+def _append_same_columns(one: TableWrite, other: TableWrite) -> bool:
     columns = [
         {(each.name, str(each.type)) for each in columns_of(write.schema)} for write in (one, other)
     ]

@@ -58,7 +58,7 @@ def is_about_connection(error: BaseException) -> bool:
     return _NO_CONNECTION.search(text_of_error(error)) is not None
 
 
-def says_it_exists(error: BaseException) -> bool:
+def is_about_no_schema(error: BaseException) -> bool:
     """Whether a path exists, and only has no files yet from which to infer a schema."""
     return _EXISTS_WITHOUT_SCHEMA.search(text_of_error(error)) is not None
 
@@ -68,7 +68,7 @@ def is_about_nothing_there(error: BaseException) -> bool:
     return _NO_TABLE.search(text_of_error(error)) is not None
 
 
-def lacks_connector(error: BaseException) -> bool:
+def is_about_connector(error: BaseException) -> bool:
     """Whether Spark says that it has no connector or driver for a data source."""
     text = text_of_error(error)
     return bool(_MISSING_FORMAT.search(text) or _MISSING_DRIVER.search(text))

@@ -53,7 +53,7 @@ class WriteTarget:
         if not write.table:
             return write.format
         with contextlib.suppress(Exception), self._session.program_catalogs():
-            return self._described("Provider").lower()
+            return self._describe("Provider").lower()
         return ""
 
     def refresh(self) -> None:
@@ -68,7 +68,7 @@ class WriteTarget:
     def files(self) -> list[str]:
         """Return its files; none, if the format does not list them."""
         with contextlib.suppress(Exception):  # the rows are written, whatever is wrong here
-            return sorted(self._listed())
+            return sorted(self._list_files())
         return []
 
     def files_of_version(self, version: str) -> list[str]:
@@ -98,7 +98,7 @@ class WriteTarget:
                 return TargetState(exists=None, kind=kind, version=next(reversed(marks), ""))
             return TargetState(exists=None, kind=kind)
 
-    def found(self, begun: BegunWrite) -> Found:
+    def look_for(self, begun: BegunWrite) -> Found:
         """Return what is there of a write that an earlier start has begun."""
         now = self.state()
         if now.exists is False or now.kind != ICEBERG:
@@ -144,7 +144,7 @@ class WriteTarget:
 
     def _state_of_files(self) -> TargetState:
         try:
-            files = self._listed()
+            files = self._list_files()
         except Exception as error:
             if is_about_nothing_there(error):
                 return TargetState(exists=False, kind=FILES, digest=_digest(()))
@@ -157,7 +157,7 @@ class WriteTarget:
             folder=self._own_folder(),
         )
 
-    def _listed(self) -> list[str]:
+    def _list_files(self) -> list[str]:
         write, reader = self._write, self._catalog.read
         if write.table:
             return list(self._catalog.table(write.table).inputFiles())
@@ -170,8 +170,8 @@ class WriteTarget:
         """Return the folder of a table that Spark drops, and creates there again."""
         with contextlib.suppress(Exception):
             folder = self._folder() if self._write.mode == "overwrite" else ""
-            is_there = folder and _path(self._described("Location")) == _path(folder)
-            if is_there and self._described("Type") == "MANAGED":
+            is_there = folder and _path(self._describe("Location")) == _path(folder)
+            if is_there and self._describe("Type") == "MANAGED":
                 return folder
         return ""
 
@@ -194,7 +194,7 @@ class WriteTarget:
         except Exception as error:
             return is_about_nothing_there(error)
 
-    def _described(self, what: str) -> str:
+    def _describe(self, what: str) -> str:
         described = self._catalog.sql(f"DESCRIBE TABLE EXTENDED {self._write.table}")
         *_, found = described.filter(f"col_name = '{what}'").collect()
         return str(found["data_type"])

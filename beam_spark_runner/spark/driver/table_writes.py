@@ -28,10 +28,10 @@ from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite, rows_to_write
 from beam_spark_runner.spark.driver.table_reasons import (
     is_about_connection,
+    is_about_connector,
+    is_about_no_schema,
     is_about_nothing_there,
-    lacks_connector,
     reason_for,
-    says_it_exists,
 )
 from beam_spark_runner.spark.driver.table_schemas import check_types, struct_type
 from beam_spark_runner.spark.driver.table_states import FILE_FORMATS, WriteTarget
@@ -108,7 +108,7 @@ class OpenWrite:
         """See ``TableToWrite``."""
         if begun.session:
             self.session.interrupt(begun.session)  # a server may still run what its client began
-        found = self._target.found(begun)
+        found = self._target.look_for(begun)
         result = outcome(self.write.mode, begun, found)
         if result == Outcome.UNKNOWN:
             raise UnknownTableWriteError(
@@ -133,7 +133,7 @@ class OpenWrite:
         """See ``TableToWrite``."""
         checked = None if rows is None else rows_to_write(rows, dest)
         count = 0 if checked is None else checked.count
-        return self._written(checked, begin(lambda start: self._beginning(start, count)))
+        return self._write_rows(checked, begin(lambda start: self._beginning(start, count)))
 
     def _beginning(self, start: int, rows: int) -> BegunWrite:
         return BegunWrite(
@@ -145,7 +145,7 @@ class OpenWrite:
             session=str(self.session.spark.session_id) if self.session.is_connect else "",
         )
 
-    def _written(self, rows: RowsToWrite | None, begun: Begun) -> bytes:
+    def _write_rows(self, rows: RowsToWrite | None, begun: Begun) -> bytes:
         before = self._files_before(begun.write)
         try:
             with self.session.program_catalogs():
@@ -305,11 +305,11 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
             frame = reader.format(write.format).load()
         return pyspark_internals.schema_json(frame)
     except Exception as error:
-        if says_it_exists(error):
+        if is_about_no_schema(error):
             return ""
         # Each database has its own words for a table that it does not have.
         may_be_missing = is_about_nothing_there(error) or not (write.path or write.table)
-        if lacks_connector(error) or is_about_connection(error) or not may_be_missing:
+        if is_about_connector(error) or is_about_connection(error) or not may_be_missing:
             reason = reason_for(error, write.format, write.options, str(session.spark.version))
             raise TableError(reason, step) from error
         return None
@@ -319,5 +319,5 @@ def _check_connector(write: TableWrite, catalog: Any) -> None:
     try:
         catalog.read.format(write.format).load("/this/path/does/not/exist").schema  # noqa: B018
     except Exception as error:
-        if lacks_connector(error):
+        if is_about_connector(error):
             raise
