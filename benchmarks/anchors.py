@@ -36,7 +36,7 @@ def _levels(spark: SparkSession, anchor: Anchor | None) -> DataFrame:
         "cast('' as binary) as value",
     )
     for _ in range(LEVELS):
-        frame = exchange(frame, PARTITIONS, (), control_first=True, anchor=anchor)
+        frame = exchange(frame, PARTITIONS, (), reads_marks_first=True, anchor=anchor)
         frame = frame.mapInArrow(_pass_on, frames.SCHEMA)
     return frame
 

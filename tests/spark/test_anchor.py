@@ -56,9 +56,9 @@ def test_rows_are_where_they_would_be_without_it(session: Any, anchor: Anchor) -
         "cast(null as binary) as key",
         "cast('' as binary) as value",
     )
-    for held in (rows, exchange(rows, PARTITIONS, (), control_first=True, anchor=anchor)):
-        expected = exchange(held, PARTITIONS, (), control_first=True)
-        found = exchange(held, PARTITIONS, (), control_first=True, anchor=anchor)
+    for held in (rows, exchange(rows, PARTITIONS, (), reads_marks_first=True, anchor=anchor)):
+        expected = exchange(held, PARTITIONS, (), reads_marks_first=True)
+        found = exchange(held, PARTITIONS, (), reads_marks_first=True, anchor=anchor)
         assert found.rdd.getNumPartitions() == PARTITIONS
         assert places(found) == places(expected)
 

@@ -56,9 +56,9 @@ class Anchor:
         try:
             # This fills the cache. Without the column route in the result, Spark would forget that
             # rows are partitioned by it.
-            moved = rows.filter(f"dest = {_NO_STAGE}").repartition(partitions, "route")
+            exchanged = rows.filter(f"dest = {_NO_STAGE}").repartition(partitions, "route")
             columns = "route", "spark_partition_id() as place"
-            united = moved.union(self.rows).selectExpr(*columns).collect()
+            united = exchanged.union(self.rows).selectExpr(*columns).collect()
             self.row.collect()
         except BaseException:
             self.release()
@@ -71,13 +71,14 @@ class Anchor:
                 "run on any executor, where their state is rebuilt from the checkpoint folder"
             )
 
-    def anchor_readers(self, moved: DataFrame) -> DataFrame:
+    def anchor_readers(self, exchanged: DataFrame) -> DataFrame:
         """Have the tasks that read a frame run where their partitions are anchored.
 
         Args:
-            moved: rows that an exchange has brought to their partitions. The result has no others.
+            exchanged: rows that an exchange has brought to their partitions. The result has no
+                others.
         """
-        return moved.union(self.rows.filter(f"dest <> {_NO_STAGE}"))
+        return exchanged.union(self.rows.filter(f"dest <> {_NO_STAGE}"))
 
     def is_outdated(self) -> bool:
         """Whether executors have joined that have too little to do. To be called once an epoch."""

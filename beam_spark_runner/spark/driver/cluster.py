@@ -163,8 +163,8 @@ class SparkCluster:
         """See ``Cluster``."""
         count = len(resharding.new_shards())
         numbers = self._spark.range(0, count, 1, count)
-        made = numbers.mapInArrow(resharding_function(resharding), NEW_SHARDS).collect()
-        return [NewShard(*row) for row in made]
+        new_shards = numbers.mapInArrow(resharding_function(resharding), NEW_SHARDS).collect()
+        return [NewShard(*row) for row in new_shards]
 
     def machines_were_lost(self, error: BaseException) -> bool:
         """See ``Failures``."""

@@ -82,9 +82,9 @@ class Epochs:
         if self._in_one_task and not isinstance(source, StoredInput):
             resident = self._resident = self._resident or self._new_resident(job)
             submitted_ns = time.monotonic_ns()
-            found = resident.run(job.programs, control_rows(source))
-            if found is not None:
-                return EpochResult(found, submitted_ns)
+            reports = resident.run(job.programs, control_rows(source))
+            if reports is not None:
+                return EpochResult(reports, submitted_ns)
             resident.close()
             self._resident, self._in_one_task = None, False
         if self._is_anchored and not isinstance(source, StoredInput):  # an epoch begins
@@ -133,16 +133,18 @@ class Epochs:
     def _plan(self, job: EpochJob, copier: PlanCopier) -> CopiedPlan:
         """Return the plan of a job: the one before of its segment, if that is of the same kind."""
         last = job.programs[-1].level
-        known = self._chained.get(last)
-        if known is None or known.job is not job or known.anchor is not self._anchor:
+        planned = self._chained.get(last)
+        if planned is None or planned.job is not job or planned.anchor is not self._anchor:
             # Placeholders: the local property replaces them. Spark does not run an empty frame.
-            nothing: Rows | StoredInput = [(schema.CONTROL, b"")]
+            placeholder: Rows | StoredInput = [(schema.CONTROL, b"")]
             if job.reads_stored:
-                nothing = StoredInput(names=[""] * job.programs[0].partitions, made_by=_NO_ATTEMPTS)
-            frame = self._frame(job, nothing)
+                placeholder = StoredInput(
+                    names=[""] * job.programs[0].partitions, made_by=_NO_ATTEMPTS
+                )
+            frame = self._frame(job, placeholder)
             plan = copier.plan(frames.coded_reports(frame))
-            known = self._chained[last] = _PlannedJob(job, self._anchor, plan)
-        return known.plan
+            planned = self._chained[last] = _PlannedJob(job, self._anchor, plan)
+        return planned.plan
 
     @property
     def _property(self) -> str | None:

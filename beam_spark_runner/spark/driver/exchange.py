@@ -11,7 +11,7 @@ def exchange(
     partitions: int,
     readers: tuple[Edge, ...],
     *,
-    control_first: bool = False,
+    reads_marks_first: bool = False,
     anchor: Anchor | None = None,
 ) -> DataFrame:
     """Bring rows to the partitions of their routes, sorted as the readers need it.
@@ -20,11 +20,11 @@ def exchange(
     deterministic. Rows are sorted only where a reader groups, or where control rows must be
     read before all others.
     """
-    moved = frame.repartition(partitions, "route")
+    exchanged = frame.repartition(partitions, "route")
     if anchor is not None:
-        moved = anchor.anchor_readers(moved)
+        exchanged = anchor.anchor_readers(exchanged)
     if any(edge.is_ordered for edge in readers):
-        return moved.sortWithinPartitions("route", "order")
-    if control_first or any(edge.is_grouped for edge in readers):
-        return moved.sortWithinPartitions("route")
-    return moved
+        return exchanged.sortWithinPartitions("route", "order")
+    if reads_marks_first or any(edge.is_grouped for edge in readers):
+        return exchanged.sortWithinPartitions("route")
+    return exchanged

@@ -26,8 +26,8 @@ class FrameRows:
 
     def rows_for(self, dests: Iterable[int]) -> "FrameRows":
         """See ``ClusterRows``."""
-        wanted = ", ".join(map(str, (schema.CONTROL, *dests)))
-        return FrameRows(self.frame.filter(f"(dest & {schema.DEST_MASK}) in ({wanted})"))
+        chosen = ", ".join(map(str, (schema.CONTROL, *dests)))
+        return FrameRows(self.frame.filter(f"(dest & {schema.DEST_MASK}) in ({chosen})"))
 
     def united_with(self, other: ClusterRows) -> "FrameRows":
         """See ``ClusterRows``."""
@@ -57,8 +57,8 @@ class DriverRows:
 
     def rows_for(self, dests: Iterable[int]) -> "DriverRows":
         """See ``ClusterRows``."""
-        wanted = np.array([schema.CONTROL, *dests], np.int32)
-        return DriverRows(self.spark, [schema.rows_to(wanted, batch) for batch in self.batches])
+        chosen = np.array([schema.CONTROL, *dests], np.int32)
+        return DriverRows(self.spark, [schema.rows_to(chosen, batch) for batch in self.batches])
 
     def united_with(self, other: ClusterRows) -> FrameRows:
         """See ``ClusterRows``."""
@@ -103,12 +103,12 @@ class FileRows:
 
     def rows_for(self, dests: Iterable[int]) -> "FileRows":
         """See ``ClusterRows``."""
-        wanted = frozenset(map(int, dests))
-        files = tuple(file.rows_for(wanted) for file in self.reading.files)
+        chosen = frozenset(map(int, dests))
+        files = tuple(file.rows_for(chosen) for file in self.reading.files)
         return replace(
             self,
             reading=replace(self.reading, files=files),
-            others=tuple(FrameRows(frame).rows_for(wanted).frame for frame in self.others),
+            others=tuple(FrameRows(frame).rows_for(chosen).frame for frame in self.others),
         )
 
     def united_with(self, other: ClusterRows) -> "FileRows":

@@ -156,11 +156,11 @@ def _by_tasks(
     else:
         frame = frame_of(rows.rows).coalesce(MAX_FILES).sortWithinPartitions("route")
     task = files.write_files(folder, file_name(id_), is_sorted=True)
-    found = frame.mapInArrow(task, "report binary").collect()
-    reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
+    rows_of_reports = frame.mapInArrow(task, "report binary").collect()
+    reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in rows_of_reports]
     _check(reports, rows, is_exchanged=is_multimap)
-    written = tuple(file_in(folder, report.file) for report in reports if report.file)
-    return SideInputRows(id=id_, code=edge.code, files=written)
+    shared_files = tuple(file_in(folder, report.file) for report in reports if report.file)
+    return SideInputRows(id=id_, code=edge.code, files=shared_files)
 
 
 def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
@@ -172,10 +172,10 @@ def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
     place = f"cast(shiftright({bucket} * {partitions}, {_BUCKET_BITS}) as int)"
     column = f"element_at(array({targets}), {place} + 1)"
     # Marks have a route for each partition already.
-    placed = f"if(dest = {schema.CONTROL}, route, {column}) as place"
+    place_column = f"if(dest = {schema.CONTROL}, route, {column}) as place"
     return (
         frames.spread_marks(frame_of(rows.rows), partitions)
-        .selectExpr("*", placed)
+        .selectExpr("*", place_column)
         .repartition(partitions, "place")
         .drop("place")
         .sortWithinPartitions("route")
@@ -207,16 +207,18 @@ def _through_driver(
     def of_part(part: int) -> list[Any]:
         return list(packed.filter(f"part = {part}").select("attempt", "blob").collect())
 
-    found = [blob for _, blob in of_part(files.REPORT_PART)]
-    reports = [reports_pb2.SideInputReport.FromString(bytes(blob)) for blob in found]
+    coded_reports = [blob for _, blob in of_part(files.REPORT_PART)]
+    reports = [reports_pb2.SideInputReport.FromString(bytes(blob)) for blob in coded_reports]
     _check(reports, rows, is_exchanged=is_multimap)
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{file_name(id_)}.arrow")
         with contextlib.closing(files.SortedWriter(path, is_sorted=False)) as writer:
             for part in range(parts):
                 blobs = of_part(part)
-                given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
-                if Counter(attempt for attempt, _ in blobs) != given:
+                reported = {
+                    report.attempt: report.blobs[part] for report in reports if part in report.blobs
+                }
+                if Counter(attempt for attempt, _ in blobs) != reported:
                     # Two attempts at a task have stored packed rows: they are packed again.
                     reason = f"the side input read by {edge.name} came from several task attempts"
                     raise AmbiguousRowsError(Ambiguous(frozenset(), reason))

@@ -79,7 +79,7 @@ class HelpingJob:
         """
         if self._offer is None:
             return None
-        attempts = [each.attempt for each in reports if each.level == self._offer.level]
+        attempts = [report.attempt for report in reports if report.level == self._offer.level]
         return self._result if attempts == [self._offer.attempt] else None
 
     def _wait_for_offer(self) -> None:

@@ -40,7 +40,7 @@ def level_frame(
                 frame,
                 program.partitions,
                 tuple(stage.input for stage in program.stages),
-                control_first=program.reads_marks_first,
+                reads_marks_first=program.reads_marks_first,
                 anchor=anchor,
             )
         function = level_function(program, None if number else reading)

@@ -113,7 +113,7 @@ class FilesInSharedStorage:
         self._folder = folder
         self._writing = _WRITING | (_WRITING_TO_STORES if is_url(folder) else {})
         self._settings = file_settings(session.version)
-        self._before = {key: get_conf(session.spark, key) for key in self._settings}
+        self._users_settings = {key: get_conf(session.spark, key) for key in self._settings}
         self._set_conf(self._settings)
 
     def _set_conf(self, settings: Mapping[str, str | None]) -> None:
@@ -127,7 +127,7 @@ class FilesInSharedStorage:
         if not segment.tables or segment.reads:
             yield
             return
-        self._set_conf(self._before)
+        self._set_conf(self._users_settings)
         try:
             yield
         finally:

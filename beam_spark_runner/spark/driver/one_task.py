@@ -49,13 +49,13 @@ def _workers_of_plans(spark: SparkSession) -> Iterator[None]:
         variable: "1" for key, variable in _VARIABLES.items() if get_conf(spark, key) == "true"
     }
     with _LOCK:
-        before = context.pythonExec, context.environment
+        previous = context.pythonExec, context.environment
         context.pythonExec = get_conf(spark, WORKER_PYTHON) or context.pythonExec
         context.environment = {**context.environment, **variables}
         try:
             yield
         finally:
-            context.pythonExec, context.environment = before
+            context.pythonExec, context.environment = previous
 
 
 def _may_use_rdd(spark: SparkSession) -> bool:

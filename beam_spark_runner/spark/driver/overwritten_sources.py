@@ -51,7 +51,7 @@ def changed_sources(
                 "have other rows now. Begin again, with an empty --checkpoint_dir, or as another "
                 "job of a job server"
             )
-            (step,) = (id_ for id_, each in reads.items() if each is read)
+            (step,) = (id_ for id_, open_read in reads.items() if open_read is read)
             errors[step] = TableError(problem, read.step)
     return errors
 

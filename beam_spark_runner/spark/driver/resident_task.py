@@ -89,8 +89,8 @@ class ResidentTask:
         self._threads.shutdown()
 
     def _request(self, programs: Sequence[LevelProgram], rows: str) -> Request:
-        for number, sent in enumerate(self._known_programs):
-            if sent is programs:
+        for number, known in enumerate(self._known_programs):
+            if known is programs:
                 return Request(number, None, rows, MAX_BYTES)
         self._known_programs.append(programs)
         return Request(len(self._known_programs) - 1, programs, rows, MAX_BYTES)
@@ -138,5 +138,5 @@ class ResidentTask:
             address: the path of the socket at which this process listens.
         """
         with self._scope():
-            one = self._spark.range(0, 1, 1, 1)
-            one.mapInArrow(serving_function(address), frames.SCHEMA).collect()
+            row = self._spark.range(0, 1, 1, 1)
+            row.mapInArrow(serving_function(address), frames.SCHEMA).collect()

@@ -46,8 +46,8 @@ class RowsToWrite:
             table_schema: the schema of the table, as Spark's JSON.
         """
         columns = columns_of(table_schema)
-        wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
-        write_table = writing_function(int(self._dest), wanted, self._attempts)
+        arrow_schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+        write_table = writing_function(int(self._dest), arrow_schema, self._attempts)
         return frame_of(self._rows.rows).mapInArrow(write_table, struct_type(table_schema))
 
     def ambiguous(self) -> AmbiguousRowsError:
@@ -72,7 +72,7 @@ def rows_to_write(rows: OutputRows, dest: DestinationId) -> RowsToWrite:
     )
     is_mine = f"(dest & {schema.DEST_MASK}) = {int(dest)} and ({is_first})"
     is_mark = f"dest = {schema.CONTROL}"
-    (found,) = (
+    (summary,) = (
         frame_of(rows.rows)
         .filter(f"{is_mark} or ({is_mine})")
         .selectExpr(
@@ -81,9 +81,9 @@ def rows_to_write(rows: OutputRows, dest: DestinationId) -> RowsToWrite:
         )
         .collect()
     )
-    attempts = attempts_in(found["marks"])
-    consumed = {run: Attempts.of(each) for run, each in attempts.items()}
+    attempts = attempts_in(summary["marks"])
+    consumed = {run: Attempts.of(ids) for run, ids in attempts.items()}
     if runs := ambiguous_runs([consumed], rows.made_by, is_exchanged=False):
         raise AmbiguousRowsError(Ambiguous(runs, _REASON))
-    numbers = frozenset(number for each in attempts.values() for number in each)
-    return RowsToWrite(int(found["count"]), rows, dest, numbers)
+    numbers = frozenset(number for ids in attempts.values() for number in ids)
+    return RowsToWrite(int(summary["count"]), rows, dest, numbers)

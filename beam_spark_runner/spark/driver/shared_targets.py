@@ -18,11 +18,11 @@ def check_targets(writes: Iterable[OpenWrite]) -> list[TableError]:
     first: dict[tuple[str, ...], OpenWrite] = {}
     for write in writes:
         target = _target(write.write)
-        other = first.setdefault(target, write)
-        if other is write or not any(target) or _append_same_columns(other.write, write.write):
+        earlier = first.setdefault(target, write)
+        if earlier is write or not any(target) or _append_same_columns(earlier.write, write.write):
             continue
         problem = (
-            f"it writes {write.write}, which {other.step} writes, too: several writes may only "
+            f"it writes {write.write}, which {earlier.step} writes, too: several writes may only "
             "append to one target, and their rows must have the same columns. Flatten the "
             "collections, or write them in separate pipelines"
         )
@@ -39,8 +39,9 @@ def _target(write: TableWrite) -> tuple[str, ...]:
     return database_of(write.options)
 
 
-def _append_same_columns(one: TableWrite, other: TableWrite) -> bool:
+def _append_same_columns(first: TableWrite, second: TableWrite) -> bool:
     columns = [
-        {(each.name, str(each.type)) for each in columns_of(write.schema)} for write in (one, other)
+        {(column.name, str(column.type)) for column in columns_of(write.schema)}
+        for write in (first, second)
     ]
-    return one.mode == other.mode == "append" and columns[0] == columns[1]
+    return first.mode == second.mode == "append" and columns[0] == columns[1]

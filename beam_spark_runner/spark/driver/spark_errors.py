@@ -98,9 +98,9 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
     with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended meanwhile
         while cause is not None:
             # Its text begins with the class, and Spark puts the condition before the message.
-            found = re.match(r"([\w.$]+)(?:: \[([A-Z0-9_.]+)\])?", cause.toString())
-            if found is not None:
-                yield found[1], found[2]
+            match = re.match(r"([\w.$]+)(?:: \[([A-Z0-9_.]+)\])?", cause.toString())
+            if match is not None:
+                yield match[1], match[2]
             cause = cause.getCause()
 
 
@@ -128,15 +128,15 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
     Spark numbers the stages of a job in the order in which they depend on each
     other. None: unknown, as on Spark Connect.
     """
-    found = re.search(r"[Tt]ask \S+ in stage (\d+)\.", text_of_error(error))
-    if found is None:
+    match = re.search(r"[Tt]ask \S+ in stage (\d+)\.", text_of_error(error))
+    if match is None:
         return None
     with contextlib.suppress(Exception):
         tracker = pyspark_internals.scala_context(spark.sparkContext).statusTracker()
         for job in tracker.getJobIdsForTag(tag):
             stages = sorted(tracker.getJobInfo(job).get().stageIds())
-            if int(found[1]) in stages:
-                return len(stages) - 1 - stages.index(int(found[1]))
+            if int(match[1]) in stages:
+                return len(stages) - 1 - stages.index(int(match[1]))
     return None
 
 

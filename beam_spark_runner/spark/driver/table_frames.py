@@ -68,13 +68,13 @@ def open_frame(read: TableRead, session: SessionHandle, step: str) -> DataFrame:
 
 def _matching(read: TableRead, actual: str, step: str) -> list[str]:
     """Return the columns of a table that the pipeline was built for."""
-    found = {each.name: each.type for each in columns_of(actual)}
-    wanted = columns_of(read.schema)
-    for name, type_, _ in wanted:
-        if name not in found or not fits(found[name], type_):
-            shown = side_by_side("the pipeline", read.schema, "the table", actual)
-            raise TableError(f"{read} has another schema than the pipeline:\n{shown}", step)
-    return [f"`{each.name}`" for each in wanted]
+    types = {column.name: column.type for column in columns_of(actual)}
+    columns = columns_of(read.schema)
+    for name, type_, _ in columns:
+        if name not in types or not fits(types[name], type_):
+            comparison = side_by_side("the pipeline", read.schema, "the table", actual)
+            raise TableError(f"{read} has another schema than the pipeline:\n{comparison}", step)
+    return [f"`{column.name}`" for column in columns]
 
 
 def _frame(read: TableRead, session: SessionHandle) -> DataFrame:

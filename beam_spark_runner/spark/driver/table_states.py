@@ -58,12 +58,12 @@ class WriteTarget:
 
     def refresh(self) -> None:
         """Have the sessions of the pipeline and of the program forget which files they knew."""
-        for each in (self._catalog, self._session.program):
+        for session in (self._catalog, self._session.program):
             with contextlib.suppress(Exception):  # not each catalog and path has any to forget
                 if self._write.table:
-                    each.catalog.refreshTable(self._write.table)
+                    session.catalog.refreshTable(self._write.table)
                 elif self._write.path:
-                    each.catalog.refreshByPath(self._write.path)
+                    session.catalog.refreshByPath(self._write.path)
 
     def files(self) -> list[str]:
         """Return its files; none, if the format does not list them."""
@@ -109,8 +109,8 @@ class WriteTarget:
 
     def marks(self, begun: BegunWrite) -> Mapping[str, str]:
         """Return the options by which the format will know the write again."""
-        kind, given = begun.before.kind, {key.lower() for key in self._write.options}
-        if kind == DELTA and given.isdisjoint(("txnappid", "txnversion")):
+        kind, option_names = begun.before.kind, {key.lower() for key in self._write.options}
+        if kind == DELTA and option_names.isdisjoint(("txnappid", "txnversion")):
             return {"txnAppId": f"beam-spark-runner-{begun.mark}", "txnVersion": "1"}
         if kind == ICEBERG:
             return {f"snapshot-property.{_MARK}": begun.mark}
@@ -194,10 +194,10 @@ class WriteTarget:
         except Exception as error:
             return is_about_nothing_there(error)
 
-    def _describe(self, what: str) -> str:
-        described = self._catalog.sql(f"DESCRIBE TABLE EXTENDED {self._write.table}")
-        *_, found = described.filter(f"col_name = '{what}'").collect()
-        return str(found["data_type"])
+    def _describe(self, property_name: str) -> str:
+        properties = self._catalog.sql(f"DESCRIBE TABLE EXTENDED {self._write.table}")
+        *_, row = properties.filter(f"col_name = '{property_name}'").collect()
+        return str(row["data_type"])
 
     def _version(self) -> str:
         write = self._write

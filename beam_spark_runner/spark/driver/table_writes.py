@@ -78,9 +78,9 @@ class OpenWrite:
 
     def _has_tasks_that_commit(self) -> bool:
         """Whether others see files once their task has ended, before the whole write has."""
-        given = {key.lower(): value for key, value in self.write.options.items()}
+        options = {key.lower(): value for key, value in self.write.options.items()}
         of_session = get_conf(self.session.spark, f"spark.hadoop.{_COMMITTER}", "1")
-        return given.get(_COMMITTER, of_session) == "2"
+        return options.get(_COMMITTER, of_session) == "2"
 
     def keeps_versions(self) -> bool:
         """Whether an overwrite leaves the old rows in place until it has committed."""
@@ -146,7 +146,7 @@ class OpenWrite:
         )
 
     def _write_rows(self, rows: RowsToWrite | None, begun: Begun) -> bytes:
-        before = self._files_before(begun.write)
+        previous_files = self._files_before(begun.write)
         try:
             with self.session.program_catalogs():
                 self._save(self._empty() if rows is None else rows.frame(self.schema), begun)
@@ -156,12 +156,12 @@ class OpenWrite:
                 raise
             raise rows.ambiguous() from error
         self._target.refresh()
-        files = [each for each in self.files() if each not in before]
+        files = [file for file in self.files() if file not in previous_files]
         return self._result(0 if rows is None else rows.count, files)
 
     def _new_files(self, begun: BegunWrite) -> list[str]:
-        before = self._files_before(begun)
-        return [each for each in self.files() if each not in before]
+        previous_files = self._files_before(begun)
+        return [file for file in self.files() if file not in previous_files]
 
     def _files_before(self, begun: BegunWrite | None) -> set[str]:
         if self.write.mode != "append":
@@ -261,17 +261,17 @@ def _as_in(existing: str, write: TableWrite, step: str) -> str:
     Values by which files are partitioned are in the names of folders, from which Spark infers
     their types: those of the rows count instead.
     """
-    given = {each.name: each.type for each in columns_of(write.schema)}
+    types_of_rows = {column.name: column.type for column in columns_of(write.schema)}
     in_folders = () if write.table else write.partition_by
     target = [
-        each._replace(type=given[each.name]) if each.name in in_folders else each
-        for each in columns_of(existing)
+        column._replace(type=types_of_rows[column.name]) if column.name in in_folders else column
+        for column in columns_of(existing)
     ]
-    if given.keys() != {each.name for each in target} or not all(
-        fits(given[each.name], each.type) for each in target
+    if types_of_rows.keys() != {column.name for column in target} or not all(
+        fits(types_of_rows[column.name], column.type) for column in target
     ):
-        shown = side_by_side("the rows", write.schema, "the target", existing)
-        raise TableError(f"{write} has another schema than the rows:\n{shown}", step)
+        comparison = side_by_side("the rows", write.schema, "the target", existing)
+        raise TableError(f"{write} has another schema than the rows:\n{comparison}", step)
     return schema_of(target)
 
 
