@@ -173,14 +173,14 @@ def test_storage_that_executors_do_not_share(
 def test_a_checkpoint_folder_that_executors_do_not_share(
     cluster_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = stored_folder._reading
+    reading = stored_folder._probe_task
 
     def elsewhere(folder: Any, name: str, **named: Any) -> Any:
         return reading(folder / "elsewhere", name, **named)
 
     flags = ["--batch_job_recovery", f"--checkpoint_dir={tmp_path}"]
     with monkeypatch.context() as patched:
-        patched.setattr(stored_folder, "_reading", elsewhere)
+        patched.setattr(stored_folder, "_probe_task", elsewhere)
         with pytest.raises(OptionsError, match=r"--checkpoint_dir: .* is not storage that all"):
             run(cluster_session, *flags)
     run(cluster_session, *flags)

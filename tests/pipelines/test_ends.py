@@ -98,17 +98,17 @@ def test_cancel(endless: Any, on_spark: Any) -> None:
 def test_progress_of_a_classic_session(endless: Any, on_spark: Any) -> None:
     seen_by = spark_progress.watch(on_spark, endless.job_id, is_connect=False)
     assert seen_by is not None
-    until(lambda: (each := seen_by.look()) and each.stages_done == 1)
-    counts = seen_by.look()
+    until(lambda: (each := seen_by.counts()) and each.stages_done == 1)
+    counts = seen_by.counts()
     assert counts is not None
     assert (counts.stages_done, counts.stages) == (1, 2)
     assert counts.tasks_done >= 1
     assert counts.tasks > counts.tasks_done
     assert counts.to_read is not None
     assert counts.to_read >= 2
-    assert (seen_by.jobs() or 0) >= 2
+    assert (seen_by.count_jobs() or 0) >= 2
     endless.cancel()
-    until(lambda: seen_by.look() is None)
+    until(lambda: seen_by.counts() is None)
 
 
 def test_after_the_end(spark_session: Any, tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ def test_the_counts_of_a_connect_server() -> None:
     seen_by = spark_progress.watch(client, "tag", is_connect=True)
     assert seen_by is not None
     (handle,) = client.handlers
-    assert seen_by.look() is None
-    assert seen_by.jobs() is None
+    assert seen_by.counts() is None
+    assert seen_by.count_jobs() is None
     stages = [spark.StageInfo(1, 2, 2, 0, True), spark.StageInfo(2, 4, 1, 0, False)]
     handle(stages=stages, inflight_tasks=1, operation_id="o", done=False)
-    assert seen_by.look() == Counts(1, 2, 3, 6)
+    assert seen_by.counts() == Counts(1, 2, 3, 6)
     handle(stages=stages, inflight_tasks=0, operation_id="o", done=True)
-    assert seen_by.look() is None
+    assert seen_by.counts() is None
     seen_by.close()
     assert client.handlers == []

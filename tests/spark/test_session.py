@@ -63,7 +63,7 @@ def test_nothing_given_starts_a_quiet_local_spark(tmp_path: Path) -> None:
 
         with open_session(RunnerConfig(job_name="mine")) as session:
             context = session.spark.sparkContext
-            print(session.owned, session.is_local, session.is_connect, session.max_task_attempts)
+            print(session.is_owned, session.is_local, session.is_connect, session.max_task_attempts)
             print(context.master, context.appName, context.uiWebUrl.rpartition(":")[0])
             rows = session.spark.range(0, 1, 1, 1).mapInArrow(probe, "x string").collect()
             print([row.x for row in rows] == ["found", sys.executable])
@@ -86,7 +86,7 @@ def test_pipelines_at_a_time_share_a_spark_of_ours_that_only_an_idle_one_replace
     script = """
         first, second = open_session(RunnerConfig()), open_session(RunnerConfig())
         context = second.spark.sparkContext
-        print(first.spark is second.spark, first.owned, second.owned)
+        print(first.spark is second.spark, first.is_owned, second.is_owned)
         first.close()
         first.close()
         print(second.spark.range(3).count())
@@ -145,7 +145,7 @@ def test_a_given_session_is_used_but_not_touched(spark_session: Any) -> None:
     before = spark_session.conf.get(ADAPTIVE)
     config = RunnerConfig(spark_conf=(("spark.sql.shuffle.partitions", "7"),))
     with open_session(config, spark_session) as handle:
-        assert not handle.owned
+        assert not handle.is_owned
         assert handle.spark is not spark_session
         assert handle.spark.sparkContext is spark_session.sparkContext
         assert handle.spark.conf.get(ADAPTIVE) == "false"
@@ -293,7 +293,7 @@ class TestConnect:
     def test_session_of_our_own(self, connect_server: str, tmp_path: Path) -> None:
         script = """
             with open_session(config) as session:
-                print(session.owned, session.is_connect, session.is_local, session.slots())
+                print(session.is_owned, session.is_connect, session.is_local, session.slots())
                 print(session.master, session.max_task_attempts)
                 print(session.spark.conf.get("spark.sql.adaptive.enabled"))
             print(session.spark.is_stopped)
@@ -309,7 +309,7 @@ class TestConnect:
     def test_session_of_the_environment(self, connect_server: str, tmp_path: Path) -> None:
         script = """
             with open_session(RunnerConfig()) as session:
-                print(session.owned, session.is_connect)
+                print(session.is_owned, session.is_connect)
             """
         out = self.run(script, tmp_path, connect_server, SPARK_REMOTE=connect_server)
         assert out == ["True True"]
@@ -339,7 +339,7 @@ class TestConnect:
             given = users if how == "given" else None
             own = RunnerConfig(spark_conf=(("spark.sql.shuffle.partitions", "7"),))
             with open_session(own, given) as session:
-                print(session.owned, session.spark is users, session.spark.range(3).count())
+                print(session.is_owned, session.spark is users, session.spark.range(3).count())
                 print(session.spark.conf.get("spark.sql.shuffle.partitions"),
                       session.spark.conf.get("spark.sql.adaptive.enabled"))
             print(users.conf.get("spark.sql.shuffle.partitions"),

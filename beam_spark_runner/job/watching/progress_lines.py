@@ -122,7 +122,7 @@ class JobProgress:
             epoch=epoch if self._plan.is_streaming else None,
             read=sum(counts.get(collection, 0) for collection in self._emitted),
             files=files,
-            spark_jobs=None if self._counter is None else self._counter.jobs(),
+            spark_jobs=None if self._counter is None else self._counter.count_jobs(),
         )
 
     def _parts(
@@ -130,7 +130,7 @@ class JobProgress:
     ) -> Parts:
         counts = None
         with contextlib.suppress(Exception):  # Spark may be stopping, or gone
-            counts = self._counter.look() if self._counter is not None else None
+            counts = self._counter.counts() if self._counter is not None else None
         emitted = element_counts(attempted())
         return self._batch.parts(
             counts,

@@ -12,7 +12,7 @@ _NO_NAME = re.compile(r"[^\w-]+")
 
 class _Gauge(NamedTuple):
     java: Any
-    shown: str
+    name: str
     value: float
 
 
@@ -41,18 +41,18 @@ def set_gauges(context: Any, values: Mapping[tuple[str, ...], float]) -> None:
         for name, value in values.items():
             gauge = known.get(name)
             if gauge is None:
-                shown = _unlike(_shown(name), {each.shown for each in known.values()})
+                shown = _unused_name(_name_of(name), {each.name for each in known.values()})
                 gauge = _Gauge(pyspark_internals.gauge(context, shown), shown, 0.0)
             if gauge.value != value:
                 pyspark_internals.set_gauge(gauge.java, value)
             known[name] = gauge._replace(value=value)
 
 
-def _shown(name: tuple[str, ...]) -> str:
+def _name_of(name: tuple[str, ...]) -> str:
     return ".".join(_NO_NAME.sub("_", part) for part in name)
 
 
-def _unlike(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, taken: set[str]) -> str:
     """Return a name that is none of those that are taken."""
     found, number = name, 1
     while found in taken:

@@ -61,7 +61,7 @@ class SessionHandle:
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
         version: that of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
-        owned: whether the runner has started its Spark, which the last ``close`` stops.
+        is_owned: whether the runner has started its Spark, which the last ``close`` stops.
         pool: Spark's scheduler pool for the jobs of this session (classic only). None: the
             default one, or what the calling thread has set.
         on_close: is called by ``close``, also if that fails to restore settings.
@@ -81,7 +81,7 @@ class SessionHandle:
         given: Collection[str] = (),
     ) -> None:
         self.spark = spark
-        self._own = set(given)  # names of the settings of this pipeline
+        self._own_settings = set(given)  # names of the settings of this pipeline
         self.program = spark if program is None else program
         self.is_connect = is_connect(spark)
         self.catalog = spark if self.is_connect else self.program
@@ -89,9 +89,9 @@ class SessionHandle:
         self.on_close: Callable[[], object] = lambda: None
         self.version = SparkVersion.parse(spark.version)
         self.master = get_conf(spark, "spark.master") or ""
-        self.owned = owner is not None
+        self.is_owned = owner is not None
         self._owner = owner
-        self._changed = changed  # values to restore; None: the session is not the user's own
+        self._users_values = changed  # values to restore; None: the session is not the user's own
         self._broadcasts: list[Any] = []
         self._is_closed = False
 
@@ -243,11 +243,11 @@ class SessionHandle:
 
     def set_conf(self, key: str, value: str) -> None:
         """Set a property that this pipeline needs, whatever the user's value, until ``close``."""
-        self._own.add(key)
-        if self._changed is None:
+        self._own_settings.add(key)
+        if self._users_values is None:
             self.spark.conf.set(key, value)
         else:
-            set_conf(self.spark, key, value, self._changed)
+            set_conf(self.spark, key, value, self._users_values)
 
     def program_catalogs(self) -> contextlib.AbstractContextManager[None]:
         """Let this thread find tables in the catalogs that the program has set up."""
@@ -263,7 +263,7 @@ class SessionHandle:
         if self.catalog is self.spark:
             return
         for key, _ in self.catalog.sql("SET").collect():  # which hides passwords
-            if _IS_ABOUT_WRITES.match(key) and key not in self._own:
+            if _IS_ABOUT_WRITES.match(key) and key not in self._own_settings:
                 value = get_conf(self.catalog, key)
                 if value is not None and get_conf(self.spark, key) != value:
                     self.set_conf(key, value)
@@ -310,7 +310,7 @@ class SessionHandle:
             with contextlib.suppress(Exception):  # the user may have stopped Spark
                 broadcast.destroy()
         try:
-            for key, value in (self._changed or {}).items():
+            for key, value in (self._users_values or {}).items():
                 if value is None:
                     self.spark.conf.unset(key)
                 else:

@@ -35,12 +35,12 @@ class JvmErrors:
         os.close(self.writing)
         self._thread.start()
 
-    def settle(self) -> None:
+    def wait_for_end(self) -> None:
         """Wait until what a JVM that has ended wrote is copied."""
         if self._thread.is_alive():
             self._thread.join(_SETTLES_WITHIN_S)
 
-    def drop(self) -> None:
+    def close_unused(self) -> None:
         """Close the pipe: no process was started."""
         os.close(self.writing)
         self.close()
@@ -51,7 +51,7 @@ class JvmErrors:
         with contextlib.suppress(OSError):
             while block := os.read(reading, _BLOCK):
                 _write(usual.cut_from(block))
-        _write(usual.held)
+        _write(usual.withheld)
         self.close()
 
     def close(self) -> None:
@@ -66,24 +66,24 @@ class UsualLine:
     """Cuts one known line out of a stream of bytes, which otherwise passes at once.
 
     Attributes:
-        held: bytes that may be the beginning of the line.
+        withheld: bytes that may be the beginning of the line.
     """
 
     def __init__(self) -> None:
-        self.held = b""
+        self.withheld = b""
         self._is_line_start = True
 
     def cut_from(self, block: bytes) -> bytes:
         """Return what may pass of the next bytes, with what was held before."""
         passed = b""
-        rest = self.held + block
-        self.held = b""
+        rest = self.withheld + block
+        self.withheld = b""
         while rest:
             if self._is_line_start and rest.startswith(_USUAL):
                 rest = rest[len(_USUAL) :]
                 continue
             if self._is_line_start and _USUAL.startswith(rest):
-                self.held = rest
+                self.withheld = rest
                 break
             line, end, rest = rest.partition(b"\n")
             passed += line + end

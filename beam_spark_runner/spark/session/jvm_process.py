@@ -50,7 +50,7 @@ def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
                 settings["stderr"] = errors.writing
                 process: subprocess.Popen[bytes] = subprocess.Popen(*command, **settings)
             except BaseException:
-                errors.drop()
+                errors.close_unused()
                 raise
             errors.pass_on()
             outputs.append(errors)
@@ -68,7 +68,7 @@ def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
             for process in started:
                 _end(process)
             for errors in outputs:
-                errors.settle()
+                errors.wait_for_end()
             for of_port in filter(None, folders):
                 shutil.rmtree(of_port, ignore_errors=True)  # if PySpark has not done it
             if folder is not None:

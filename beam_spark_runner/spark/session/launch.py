@@ -246,7 +246,7 @@ def _settings(
             # The default of spark.local.dir: Spark makes folders for its rows that all can read.
             flags.append(shlex.quote(f"-Djava.io.tmpdir={temporary}"))
         log_settings = Path(__file__).with_name("log4j2.properties")
-        if log_settings.is_file() and not _user_configures_logging(given):
+        if log_settings.is_file() and not _has_users_logging(given):
             flags.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
         settings["spark.driver.defaultJavaOptions"] = " ".join(flags)
     return settings
@@ -272,7 +272,7 @@ def _jvm_folder() -> LockedFolder:
         ) from error
 
 
-def _user_configures_logging(given: Mapping[str, str]) -> bool:
+def _has_users_logging(given: Mapping[str, str]) -> bool:
     if any(
         "log4j" in value for value in (*given.values(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
     ):

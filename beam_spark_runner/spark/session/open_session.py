@@ -57,17 +57,17 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
         found = given if given is not None else _existing_session()
         if found is None:
             found = _start(config)
-            own_spark.keep(found, config)
+            own_spark.set_current(found, config)
         _check_alive(found)
         own = own_spark.current()
         if own is None or found is not own.spark:
             _check_master(found, config)
-            return _prepared_isolated(found, config, owner=None)
+            return _prepare_isolated(found, config, owner=None)
         if given is not None or own.users:
             _check_master(found, config)
         use = own_spark.Use(own, config)
         try:
-            return _prepared_isolated(found, config, owner=use)
+            return _prepare_isolated(found, config, owner=use)
         except BaseException:
             use.release()
             raise
@@ -161,18 +161,18 @@ _BUSY: list[Any] = []
 """Sessions whose settings are changed while a pipeline runs in them."""
 
 
-def _prepared_isolated(
+def _prepare_isolated(
     spark: Any, config: SparkSettings, owner: own_spark.Use | None
 ) -> SessionHandle:
     own = _second_session(spark)
     if own is not None:
-        return _prepared(own, config, owner, is_shared=True, program=spark)
+        return _prepare(own, config, owner, is_shared=True, program=spark)
     if spark in _BUSY:
         raise SparkSetupError(
             "another pipeline runs in this SparkSession, and Spark cannot create a second one.",
             "Wait for that pipeline, or use another session: one whose URL has no session_id.",
         )
-    return _prepared(spark, config, owner, is_shared=True, restores=True)
+    return _prepare(spark, config, owner, is_shared=True, restores=True)
 
 
 def _second_session(spark: Any) -> Any:
@@ -193,7 +193,7 @@ def _second_session(spark: Any) -> Any:
     return None
 
 
-def _prepared(
+def _prepare(
     spark: Any,
     config: SparkSettings,
     owner: own_spark.Use | None,

@@ -52,12 +52,12 @@ class OwnSpark:
         self._timer: threading.Timer | None = None
         self._jobs: int | None = None  # how many it had run when its last pipeline ended
 
-    def take(self) -> None:
+    def begin_use(self) -> None:
         """Begin the use by one pipeline."""
         self.users += 1
         self.stop_waiting()
 
-    def leave(self, idle_s: float) -> None:
+    def end_use(self, idle_s: float) -> None:
         """End the use by one pipeline; after that of the last one, begin to wait for another."""
         self.users -= 1
         if self.users or self.has_stopped():
@@ -111,7 +111,7 @@ class OwnSpark:
             self._timer.cancel()
             self._timer = None
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop it, and end its JVM. Its pipelines have ended."""
         self.stop_waiting()
         if is_connect(self.spark):
@@ -148,12 +148,12 @@ class Use:
 
     def __init__(self, own: OwnSpark, config: SparkSettings) -> None:
         self._own, self._idle_s = own, config.session_idle_s
-        own.take()
+        own.begin_use()
 
     def release(self) -> None:
         """End it."""
         with locked():
-            self._own.leave(self._idle_s)
+            self._own.end_use(self._idle_s)
 
 
 _own: OwnSpark | None = None
@@ -172,7 +172,7 @@ def current() -> OwnSpark | None:
     return _own
 
 
-def keep(spark: Any, config: SparkSettings) -> None:
+def set_current(spark: Any, config: SparkSettings) -> None:
     """Make a Spark that was started for a pipeline the runner's."""
     global _own
     _own = OwnSpark(spark, _wanted_master(config), _settings(spark, config), _end_idle)
@@ -247,7 +247,7 @@ def _end() -> None:
     global _own
     if _own is not None:
         ending, _own = _own, None
-        ending.end()
+        ending.stop()
 
 
 def _end_idle(own: OwnSpark) -> None:

@@ -32,7 +32,7 @@ _SCHEMA = "host string, python string, version string, beam string, runner strin
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installation:
     """The installation of one executor. The version of a missing package is empty."""
 
     host: str
@@ -92,7 +92,7 @@ _archives: dict[str, Path] = {}  # by application
 _lock = threading.Lock()
 
 
-def _wants_archive(found: Sequence[Installed], environment: ExecutorEnvironment) -> bool:
+def _wants_archive(found: Sequence[Installation], environment: ExecutorEnvironment) -> bool:
     here = "{}.{}".format(*sys.version_info[:2])
     if environment == "installed" or {one.version for one in found} != {here}:
         return False
@@ -100,7 +100,7 @@ def _wants_archive(found: Sequence[Installed], environment: ExecutorEnvironment)
 
 
 def _send(
-    session: SessionHandle, found: Sequence[Installed], environment: ExecutorEnvironment
+    session: SessionHandle, found: Sequence[Installation], environment: ExecutorEnvironment
 ) -> Path:
     try:
         archive = pack_environment(sorted({one.python for one in found}))
@@ -115,14 +115,14 @@ def _send(
     return archive
 
 
-def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Installed]:
+def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Installation]:
     slots = session.slots()
     with _probe_file(shared_storage) as path:
         try:
             # A range of as many rows as slots puts one row into each task, and tasks of an
             # idle application go to all its executors.
             frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
-            return sorted({Installed(*row) for row in frame.collect()}, key=lambda one: one.host)
+            return sorted({Installation(*row) for row in frame.collect()}, key=lambda one: one.host)
         except Exception as error:
             problem = _what_spark_says(text_of_error(error))
             if problem is None:
@@ -190,8 +190,8 @@ def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     return look_around
 
 
-def _check_versions(found: Sequence[Installed]) -> None:
-    here = Installed(
+def _check_versions(found: Sequence[Installation]) -> None:
+    here = Installation(
         platform.node(),
         sys.executable,
         "{}.{}".format(*sys.version_info[:2]),

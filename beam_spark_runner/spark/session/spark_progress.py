@@ -10,11 +10,11 @@ from beam_spark_runner.spark import pyspark_internals
 class TaskCounter(Protocol):
     """The source of the counts."""
 
-    def look(self) -> Counts | None:
+    def counts(self) -> Counts | None:
         """Return the counts, or None where no job runs or nothing is known."""
         ...
 
-    def jobs(self) -> int | None:
+    def count_jobs(self) -> int | None:
         """Return the number of Spark jobs so far, or None where it is not known."""
         ...
 
@@ -39,7 +39,7 @@ class _ClassicWatch:
         scala = pyspark_internals.scala_context(context)
         self._tracker, self._store, self._tag = scala.statusTracker(), scala.statusStore(), tag
 
-    def look(self) -> Counts | None:
+    def counts(self) -> Counts | None:
         done = stages = tasks_done = tasks = 0
         read: int | None = None  # by the first stage that is not complete,
         to_read = written = 0  # of what the stage before it has written
@@ -63,7 +63,7 @@ class _ClassicWatch:
             return None
         return Counts(done, stages, tasks_done, tasks, read if to_read else None, to_read or None)
 
-    def jobs(self) -> int | None:
+    def count_jobs(self) -> int | None:
         return len(self._tracker.getJobIdsForTag(self._tag))
 
     def close(self) -> None:
@@ -92,10 +92,10 @@ class _ConnectWatch:
             sum(stage.num_tasks for stage in seen),
         )
 
-    def look(self) -> Counts | None:
+    def counts(self) -> Counts | None:
         return self._counts
 
-    def jobs(self) -> int | None:
+    def count_jobs(self) -> int | None:
         return None
 
     def close(self) -> None:

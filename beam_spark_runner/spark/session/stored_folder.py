@@ -69,7 +69,7 @@ def _reason_against_files(session: SessionHandle, probe: Folder, url: str) -> st
     except (OSError, OptionsError) as error:
         reason = f"on this machine: {first_line(error)}"
     else:
-        reason = _first_reason(session, _reading(probe, _FILE))
+        reason = _first_reason(session, _probe_task(probe, _FILE))
     try:
         remove_stored_folder(session, probe, url)
     except Exception as error:  # on Connect, where the client alone could
@@ -102,7 +102,7 @@ def check_shared_folder(session: SessionHandle, folder: Folder, place: str, opti
         try:
             folder.make()
             folder.create(name, _CONTENT)
-            reason = _first_reason(session, _reading(folder, name, writes=True))
+            reason = _first_reason(session, _probe_task(folder, name, writes=True))
             folder.delete([each for each in folder.names() if each.startswith(name)])
         except OSError as error:
             reason = f"on this machine: {first_line(error)}"
@@ -123,7 +123,7 @@ def _first_reason(session: SessionHandle, task: _Task) -> str:
     return min({str(each) for (each,) in answers} - {""}, default="")
 
 
-def _reading(probe: Folder, name: str, *, writes: bool = False) -> _Task:
+def _probe_task(probe: Folder, name: str, *, writes: bool = False) -> _Task:
     """Return a task that says why it cannot read a file, or write another one.
 
     Args:

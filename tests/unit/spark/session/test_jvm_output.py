@@ -16,7 +16,7 @@ def test_it_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     process = subprocess.Popen([sys.executable, "-c", program], stderr=errors.writing)
     errors.pass_on()
     assert process.wait(60) == 0
-    errors.settle()
+    errors.wait_for_end()
     assert capfd.readouterr().err == "x" * 200_000 + "end"
 
 
@@ -40,7 +40,7 @@ USUAL = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 def test_javas_line_about_sparks_module_is_cut(written: bytes, passed: bytes, size: int) -> None:
     usual = UsualLine()
     blocks = [written[start : start + size] for start in range(0, len(written), size)]
-    assert b"".join(map(usual.cut_from, blocks)) + usual.held == passed
+    assert b"".join(map(usual.cut_from, blocks)) + usual.withheld == passed
 
 
 def test_other_lines_are_not_held_back() -> None:
@@ -49,7 +49,7 @@ def test_other_lines_are_not_held_back() -> None:
 
 def test_nothing_is_left_of_a_process_that_was_not_started() -> None:
     before = len(os.listdir("/dev/fd"))
-    JvmErrors().drop()
+    JvmErrors().close_unused()
     assert len(os.listdir("/dev/fd")) == before
 
 

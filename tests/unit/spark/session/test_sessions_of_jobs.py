@@ -73,7 +73,7 @@ def test_the_session_of_each_job_of_a_server_is_released(
 ) -> None:
     of_server = _Remote(log)
     own = OwnSpark(of_server, None, {}, lambda own: None)
-    own.take()
+    own.begin_use()
     monkeypatch.setattr(own_spark, "_own", own)
     monkeypatch.setattr(module, "_existing_session", lambda: of_server)
     for _ in range(2):
