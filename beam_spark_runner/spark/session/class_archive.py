@@ -32,19 +32,19 @@ _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """A JVM that cannot use an archive continues without it, and prints warnings about it."""
 
 
-def flags_with_archive(folder: str, java: str, given: Mapping[str, str]) -> list[str]:
+def flags_with_archive(folder: str, java: str, user_conf: Mapping[str, str]) -> list[str]:
     """Return the flags by which a JVM uses the archive in a folder. If there is none, have it made.
 
     Args:
         folder: The folder of archives; made if it is missing.
         java: The path of the program ``java``.
-        given: The user's settings of Spark.
+        user_conf: The user's settings of Spark.
 
     Returns:
         No flags: there is no archive yet, the folder cannot be used, the user has flags for
         another archive, or this version of Java has none.
     """
-    texts = (*given.values(), *(os.environ.get(name, "") for name in _VARIABLES))
+    texts = (*user_conf.values(), *(os.environ.get(name, "") for name in _VARIABLES))
     if any(map(_CONCERNS_ARCHIVES.search, texts)):
         return []
     try:
@@ -89,8 +89,8 @@ def _name(java: str) -> str:
         OSError, ValueError: These are not found, or this Java has no such archives.
     """
     release = (Path(os.path.realpath(java)).parent.parent / "release").read_text(errors="replace")
-    found = re.search(r'JAVA_VERSION="(\d+)', release)
-    if found is None or int(found[1]) < _FIRST_JAVA:
+    java_version = re.search(r'JAVA_VERSION="(\d+)', release)
+    if java_version is None or int(java_version[1]) < _FIRST_JAVA:
         raise ValueError("this Java cannot write class archives")
     home = Path(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
     digest = hashlib.sha256(f"{os.path.realpath(java)}\n{release}\n{home}\n".encode())
@@ -98,7 +98,7 @@ def _name(java: str) -> str:
         about = jar.stat()
         # Java compares whole seconds, too. The layers of an image may keep no more.
         digest.update(f"{jar.name} {about.st_size} {int(about.st_mtime)}\n".encode())
-    return f"spark-{pyspark.__version__}-java-{found[1]}-{digest.hexdigest()[:16]}.jsa"
+    return f"spark-{pyspark.__version__}-java-{java_version[1]}-{digest.hexdigest()[:16]}.jsa"
 
 
 def _is_trusted(archive: Path) -> bool:
@@ -138,6 +138,6 @@ def _start_making(archive: Path, pid: int) -> None:
 
 def remove_old(archives: Iterable[Path]) -> None:
     """Remove all archives but the two that were used or made last."""
-    by_age = sorted(archives, key=lambda each: each.stat().st_mtime, reverse=True)
-    for each in by_age[_MAX_KEPT:]:
-        each.unlink(missing_ok=True)
+    by_age = sorted(archives, key=lambda archive: archive.stat().st_mtime, reverse=True)
+    for archive in by_age[_MAX_KEPT:]:
+        archive.unlink(missing_ok=True)

@@ -75,8 +75,8 @@ def get_conf(spark: Any, key: str, default: str | None = None) -> str | None:
     return None
 
 
-def set_conf(spark: Any, key: str, value: str, changed: dict[str, str | None]) -> None:
-    """Set a property, and note in ``changed`` its value before the first change."""
-    before = get_conf(spark, key)
+def set_conf(spark: Any, key: str, value: str, previous_values: dict[str, str | None]) -> None:
+    """Set a property, and note in ``previous_values`` its value before the first change."""
+    previous = get_conf(spark, key)
     spark.conf.set(key, value)
-    changed.setdefault(key, before)
+    previous_values.setdefault(key, previous)

@@ -76,12 +76,12 @@ class SessionHandle:
         spark: Any,
         *,
         owner: Owner | None,
-        changed: dict[str, str | None] | None,
+        users_values: dict[str, str | None] | None,
         program: Any = None,
-        given: Collection[str] = (),
+        own_settings: Collection[str] = (),
     ) -> None:
         self.spark = spark
-        self._own_settings = set(given)  # names of the settings of this pipeline
+        self._own_settings = set(own_settings)  # names of the settings of this pipeline
         self.program = spark if program is None else program
         self.is_connect = is_connect(spark)
         self.catalog = spark if self.is_connect else self.program
@@ -91,7 +91,9 @@ class SessionHandle:
         self.master = get_conf(spark, "spark.master") or ""
         self.is_owned = owner is not None
         self._owner = owner
-        self._users_values = changed  # values to restore; None: the session is not the user's own
+        self._users_values = (
+            users_values  # values to restore; None: the session is not the user's own
+        )
         self._broadcasts: list[Any] = []
         self._is_closed = False
 
@@ -167,8 +169,8 @@ class SessionHandle:
         # Connect has no call for it; but an unsplit range gets one partition per core, and
         # planning it runs no job.
         plan = pyspark_internals.plan_text(self.spark.range(1))
-        found = re.search(r"splits=(\d+)", plan)
-        return max(1, int(found[1])) if found else 1
+        match = re.search(r"splits=(\d+)", plan)
+        return max(1, int(match[1])) if match else 1
 
     def can_grow(self) -> bool:
         """Whether Spark starts more executors when tasks wait."""
@@ -196,12 +198,12 @@ class SessionHandle:
                 self.spark.removeTag(tag)
             return
         context = self.spark.sparkContext
-        before = context.getLocalProperty("spark.job.description")
+        previous_description = context.getLocalProperty("spark.job.description")
         context.addJobTag(tag)
         context.setJobDescription(description)
         pool = self.pool
         if pool is not None:
-            pool_before = context.getLocalProperty(_POOL)
+            previous_pool = context.getLocalProperty(_POOL)
             context.setLocalProperty(_POOL, pool)
         try:
             yield
@@ -209,9 +211,9 @@ class SessionHandle:
             # The user may stop Spark while a pipeline runs in it.
             if not pyspark_internals.is_stopped(context):
                 context.removeJobTag(tag)
-                context.setJobDescription(before)
+                context.setJobDescription(previous_description)
                 if pool is not None:
-                    context.setLocalProperty(_POOL, pool_before)
+                    context.setLocalProperty(_POOL, previous_pool)
 
     def share(self, path: Path) -> SharedFile:
         """Send a copy of a file to all executors, for use until ``close``."""

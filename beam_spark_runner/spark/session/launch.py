@@ -50,9 +50,9 @@ code that only Spark's start runs. Hot code of a long pipeline is compiled anywa
 def start_classic(
     master: str | None,
     app_name: str,
-    given: Mapping[str, str],
+    user_conf: Mapping[str, str],
     *,
-    serves_many: bool = False,
+    is_for_many: bool = False,
     class_archive: str | None = None,
 ) -> Any:
     """Build a SparkSession with its own context.
@@ -61,8 +61,8 @@ def start_classic(
         master: a Spark master. None: that of ``spark-submit`` or the user's Spark
             configuration, or ``local[*]`` if they name none.
         app_name: shown in the Spark UI.
-        given: settings of the user, which override the runner's.
-        serves_many: whether to leave out those of them that each session may have for itself (see
+        user_conf: settings of the user, which override the runner's.
+        is_for_many: whether to leave out those of them that each session may have for itself (see
             ``settings_of_start``), so that sessions of later pipelines do not inherit them.
         class_archive: the folder of class archives, for a JVM that is started here. None: none.
 
@@ -83,12 +83,12 @@ def start_classic(
     folder = _jvm_folder() if is_local and launches_jvm else None
     temporary = None if folder is None else str(folder.path)
     settings = {
-        **_settings(temporary, is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
-        **given,
+        **_settings(temporary, is_local=is_local, has_fresh_jvm=launches_jvm, user_conf=user_conf),
+        **user_conf,
     }
     if launches_jvm and class_archive is not None:
-        _add_flags(settings, flags_with_archive(class_archive, java, given))
-    python = given.get("spark.pyspark.python", sys.executable)
+        _add_flags(settings, flags_with_archive(class_archive, java, user_conf))
+    python = user_conf.get("spark.pyspark.python", sys.executable)
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
     if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has the same packages
         settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.worker.daemon")
@@ -105,17 +105,21 @@ def start_classic(
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
-        own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
+        own_conf = (
+            {key: settings[key] for key in settings.keys() - user_conf.keys()}
+            if launches_jvm
+            else {}
+        )
         was_started = False
         try:
             if launches_jvm:
                 start_jvm(_conf_of_jvm(master, settings), folder)
                 was_started = True
             left_out: dict[str, str] = {}
-            if serves_many:
+            if is_for_many:
                 pyspark_internals.start_jvm()  # unless there is one
-                of_start = settings_of_start(given)
-                left_out = {key: given[key] for key in given.keys() - of_start.keys()}
+                of_start = settings_of_start(user_conf)
+                left_out = {key: user_conf[key] for key in user_conf.keys() - of_start.keys()}
             if launches_jvm:
                 _forget_in_jvm(left_out)
             for key in settings.keys() - left_out.keys():
@@ -135,7 +139,7 @@ def start_classic(
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
                 "the Spark configuration of this machine.",
             ) from error
-        _forget_in_jvm(own)
+        _forget_in_jvm(own_conf)
     return session
 
 
@@ -144,9 +148,9 @@ def _add_flags(settings: dict[str, str], flags: Sequence[str]) -> None:
     settings[name] = " ".join([settings.get(name, ""), *map(shlex.quote, flags)]).strip()
 
 
-def settings_of_start(given: Mapping[str, str]) -> dict[str, str]:
+def settings_of_start(conf: Mapping[str, str]) -> dict[str, str]:
     """Return those settings that only a new Spark can have. The JVM of a classic Spark runs."""
-    return {key: value for key, value in given.items() if not pyspark_internals.is_of_sessions(key)}
+    return {key: value for key, value in conf.items() if not pyspark_internals.is_of_sessions(key)}
 
 
 def _conf_of_jvm(master: str | None, settings: Mapping[str, str]) -> SparkConf:
@@ -170,12 +174,12 @@ def _forget_in_jvm(settings: Mapping[str, str]) -> None:
             properties.clearProperty(key)
 
 
-def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
+def start_connect(url: str | None, user_conf: Mapping[str, str]) -> Any:
     """Open a session on a Spark Connect server.
 
     Args:
         url: ``sc://HOST:PORT/;…``. None: what SPARK_REMOTE says.
-        given: settings of the user.
+        user_conf: settings of the user.
 
     Raises:
         SparkSetupError: the client's packages are missing, or nothing answers.
@@ -200,7 +204,7 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
             session = SparkSession.builder.remote(url).getOrCreate()
         else:
             session = RemoteSession.builder.remote(url).create()
-        for key, value in given.items():
+        for key, value in user_conf.items():
             session.conf.set(key, value)
         session.version  # noqa: B018  (the first call to the server)
     except Exception as error:
@@ -214,7 +218,7 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
 
 
 def _settings(
-    temporary: str | None, *, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]
+    temporary: str | None, *, is_local: bool, has_fresh_jvm: bool, user_conf: Mapping[str, str]
 ) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
@@ -246,7 +250,7 @@ def _settings(
             # The default of spark.local.dir: Spark makes folders for its rows that all can read.
             flags.append(shlex.quote(f"-Djava.io.tmpdir={temporary}"))
         log_settings = Path(__file__).with_name("log4j2.properties")
-        if log_settings.is_file() and not _has_users_logging(given):
+        if log_settings.is_file() and not _has_users_logging(user_conf):
             flags.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
         settings["spark.driver.defaultJavaOptions"] = " ".join(flags)
     return settings
@@ -272,9 +276,9 @@ def _jvm_folder() -> LockedFolder:
         ) from error
 
 
-def _has_users_logging(given: Mapping[str, str]) -> bool:
+def _has_users_logging(user_conf: Mapping[str, str]) -> bool:
     if any(
-        "log4j" in value for value in (*given.values(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
+        "log4j" in value for value in (*user_conf.values(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
     ):
         return True
     home = os.environ.get("SPARK_HOME")
@@ -292,9 +296,9 @@ def _check_pyspark() -> None:
 
 def check_java() -> str:
     """Return the path of a usable Java. Without one, pyspark reports that its gateway exited."""
-    needed = SparkVersion.parse(pyspark.__version__).oldest_java
+    oldest = SparkVersion.parse(pyspark.__version__).oldest_java
     remedy = (
-        f"Spark {pyspark.__version__} needs Java {needed} or newer: install it, and put `java` on "
+        f"Spark {pyspark.__version__} needs Java {oldest} or newer: install it, and put `java` on "
         "the PATH or set JAVA_HOME. No Java is needed with Spark Connect: "
         "--spark_master_url=sc://HOST:PORT, nor for tests: --spark_master_url=in-process"
     )
@@ -303,9 +307,9 @@ def check_java() -> str:
     if java is None or not os.path.exists(java):
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java is on the PATH"
         raise SparkSetupError(f"Java was not found: {where}.", remedy)
-    found = _java_version(java)
-    if found is not None and found < needed:
-        raise SparkSetupError(f"{java} is Java {found}.", remedy)
+    version = _java_version(java)
+    if version is not None and version < oldest:
+        raise SparkSetupError(f"{java} is Java {version}.", remedy)
     return java
 
 
@@ -315,20 +319,20 @@ def _java_version(java: str) -> int | None:
     text = ""
     if release.is_file():  # saves starting a JVM only to ask it
         text = release.read_text(errors="replace")
-    found = re.search(r'JAVA_VERSION="([\d.]+)', text)
-    if found is None:
+    match = re.search(r'JAVA_VERSION="([\d.]+)', text)
+    if match is None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            asked = subprocess.run(
+            answer = subprocess.run(
                 [java, "-version"], capture_output=True, text=True, timeout=30, check=False
             )
-            found = re.search(r'version "([\d.]+)', asked.stderr)
-    if found is None:
+            match = re.search(r'version "([\d.]+)', answer.stderr)
+    if match is None:
         return None
-    parts = found[1].split(".")
+    parts = match[1].split(".")
     return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0])
 
 
-def _check_reachable(url: str, what: str) -> None:
+def _check_reachable(url: str, server_kind: str) -> None:
     """Try the address first: Spark tries a master for a minute, Connect a server for ten.
 
     Through a proxy the address need not be reachable from here, so nothing is tried.
@@ -344,7 +348,7 @@ def _check_reachable(url: str, what: str) -> None:
         else:
             return
     raise SparkSetupError(
-        f"no {what} answers at {without_token(url)} ({'; '.join(problems)}).",
+        f"no {server_kind} answers at {without_token(url)} ({'; '.join(problems)}).",
         "Check --spark_master_url (or SPARK_REMOTE), and that the server is running and reachable.",
     )
 
@@ -354,8 +358,8 @@ def addresses_in(url: str) -> Iterator[tuple[str, int]]:
     parts = urlsplit(url)
     default = _DEFAULT_PORTS[parts.scheme]
     for address in parts.netloc.split(","):
-        one = urlsplit(f"//{address}")
-        yield one.hostname or "localhost", one.port or default
+        parsed = urlsplit(f"//{address}")
+        yield parsed.hostname or "localhost", parsed.port or default
 
 
 def without_token(url: str) -> str:
@@ -373,12 +377,12 @@ def _first_line(error: BaseException) -> str:
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for as long as Spark starts; it reads some from nowhere else."""
-    before = {name: os.environ.get(name) for name in variables}
+    previous_values = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous_values.items():
             if value is None:
                 del os.environ[name]
             else:

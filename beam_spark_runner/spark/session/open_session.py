@@ -32,7 +32,7 @@ from beam_spark_runner.spark.versions import SparkVersion
 _DEFAULT_APP_NAME = "beam"
 
 
-def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
+def open_session(config: SparkSettings, given_session: Any = None) -> SessionHandle:
     """Find or start the Spark to run on.
 
     In this order: the session that the runner was given; the active or default
@@ -45,7 +45,7 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
 
     Args:
         config: the options; Spark's own are in ``spark_conf``.
-        given: a SparkSession, classic or Connect.
+        given_session: a SparkSession, classic or Connect.
 
     Raises:
         SparkSetupError: no usable Spark; the text says why and what to do.
@@ -53,21 +53,21 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
     """
     silence_pandas_opinion()
     with own_spark.locked():
-        own_spark.prepare_for(config, is_given=given is not None)
-        found = given if given is not None else _existing_session()
-        if found is None:
-            found = _start(config)
-            own_spark.set_current(found, config)
-        _check_alive(found)
+        own_spark.prepare_for(config, is_given=given_session is not None)
+        spark = given_session if given_session is not None else _existing_session()
+        if spark is None:
+            spark = _start(config)
+            own_spark.set_current(spark, config)
+        _check_alive(spark)
         own = own_spark.current()
-        if own is None or found is not own.spark:
-            _check_master(found, config)
-            return _prepare_isolated(found, config, owner=None)
-        if given is not None or own.users:
-            _check_master(found, config)
+        if own is None or spark is not own.spark:
+            _check_master(spark, config)
+            return _prepare_isolated(spark, config, owner=None)
+        if given_session is not None or own.users:
+            _check_master(spark, config)
         use = own_spark.Use(own, config)
         try:
-            return _prepare_isolated(found, config, owner=use)
+            return _prepare_isolated(spark, config, owner=use)
         except BaseException:
             use.release()
             raise
@@ -80,9 +80,9 @@ def is_there(spark: Any) -> bool:
 
 def _start(config: SparkSettings) -> Any:
     master, remote = config.spark_master_url, os.environ.get("SPARK_REMOTE")
-    given = dict(config.spark_conf)
+    user_conf = dict(config.spark_conf)
     if master is not None and master.startswith("sc://"):
-        return start_connect(master, given)
+        return start_connect(master, user_conf)
     if remote and master is not None:
         raise OptionsError(
             "spark_master_url",
@@ -90,12 +90,12 @@ def _start(config: SparkSettings) -> Any:
             "Connect server; unset one of the two",
         )
     if remote:
-        return start_connect(None, given)
+        return start_connect(None, user_conf)
     return start_classic(
         master,
         config.job_name or _DEFAULT_APP_NAME,
-        given,
-        serves_many=True,
+        user_conf,
+        is_for_many=True,
         class_archive=config.class_archive,
     )
 
@@ -138,21 +138,21 @@ def _check_alive(spark: Any) -> None:
 
 
 def _check_master(spark: Any, config: SparkSettings) -> None:
-    wanted = config.spark_master_url
-    if wanted is None:
+    wanted_url = config.spark_master_url
+    if wanted_url is None:
         return
     if is_connect(spark):
         actual = f"sc://{pyspark_internals.server_of(spark)}"
-        is_same = wanted.startswith("sc://") and (
-            [*addresses_in(wanted)] == [*addresses_in(actual)]
+        is_same = wanted_url.startswith("sc://") and (
+            [*addresses_in(wanted_url)] == [*addresses_in(actual)]
         )
     else:
         actual = spark.sparkContext.master
-        is_same = wanted == actual
+        is_same = wanted_url == actual
     if not is_same:
         raise OptionsError(
             "spark_master_url",
-            f"{without_token(wanted)} is given, but this process already has a SparkSession on "
+            f"{without_token(wanted_url)} is given, but this process already has a SparkSession on "
             f"{actual}; leave the option out to use that session, or stop the session first",
         )
 
@@ -205,23 +205,23 @@ def _prepare(
     """Set the properties that the runner needs in ``spark``, then those that the user gave."""
     try:
         _check_version(spark)
-        changed: dict[str, str | None] = {}
-        given = dict(config.spark_conf)
-        ours = session_settings(SparkVersion.parse(spark.version))
-        for key, value in ours.items():
+        previous_values: dict[str, str | None] = {}
+        user_conf = dict(config.spark_conf)
+        own_conf = session_settings(SparkVersion.parse(spark.version))
+        for key, value in own_conf.items():
             # None: this version of Spark has no such setting.
-            if key not in given and (before := get_conf(spark, key)) not in (None, value):
+            if key not in user_conf and (previous := get_conf(spark, key)) not in (None, value):
                 spark.conf.set(key, value)
-                changed[key] = before
-        if WORKER_PYTHON not in given and has_any_python(spark):
-            set_conf(spark, WORKER_PYTHON, sys.executable, changed)
-        for key, value in given.items() if is_shared else ():
-            before = get_conf(spark, key)
-            if before == value:
+                previous_values[key] = previous
+        if WORKER_PYTHON not in user_conf and has_any_python(spark):
+            set_conf(spark, WORKER_PYTHON, sys.executable, previous_values)
+        for key, value in user_conf.items() if is_shared else ():
+            previous = get_conf(spark, key)
+            if previous == value:
                 continue
             try:
                 spark.conf.set(key, value)
-                changed.setdefault(key, before)
+                previous_values.setdefault(key, previous)
             except Exception as error:
                 raise OptionsError(
                     "spark_conf",
@@ -231,9 +231,9 @@ def _prepare(
         handle = SessionHandle(
             spark,
             owner=owner,
-            changed=changed if restores else None,
+            users_values=previous_values if restores else None,
             program=program,
-            given=(*ours, *changed, *given),
+            own_settings=(*own_conf, *previous_values, *user_conf),
         )
         if restores:
             _BUSY.append(spark)

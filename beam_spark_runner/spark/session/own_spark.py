@@ -95,9 +95,11 @@ class OwnSpark:
             master: ``--spark_master_url`` of the pipeline.
             settings: What ``settings_of_start`` returns for it.
         """
-        wanted = master or default_master()
-        if wanted != self._master:
-            return f"it runs on {without_token(self._master)}, not on {without_token(wanted)}"
+        wanted_master = master or default_master()
+        if wanted_master != self._master:
+            return (
+                f"it runs on {without_token(self._master)}, not on {without_token(wanted_master)}"
+            )
         names = {*settings.items()} ^ {*self._settings.items()}
         return f"another value of {min(names)[0]} is wanted" if names else None
 
@@ -268,8 +270,8 @@ def _wanted_master(config: SparkSettings) -> str | None:
 
 def _settings(spark: Any, config: SparkSettings) -> dict[str, str]:
     """Return the settings that only a new Spark can have."""
-    given = dict(config.spark_conf)
-    return given if is_connect(spark) else settings_of_start(given)
+    user_conf = dict(config.spark_conf)
+    return user_conf if is_connect(spark) else settings_of_start(user_conf)
 
 
 def _in_child() -> None:
