@@ -12,7 +12,7 @@ from beam_spark_runner.spark.session.launch import without_token
 _CONNECT = "pyspark.sql.connect.session"
 
 
-def session_to_open(config: SparkSettings, given: Any) -> str:
+def session_to_open(config: SparkSettings, given_session: Any) -> str:
     """Return what ``open_session`` is about to do, for people.
 
     Example:
@@ -21,7 +21,7 @@ def session_to_open(config: SparkSettings, given: Any) -> str:
         opening a Spark session
     """
     master = config.spark_master_url
-    if given is not None or pyspark_internals.has_context() or (_CONNECT in sys.modules):
+    if given_session is not None or pyspark_internals.has_context() or (_CONNECT in sys.modules):
         return "opening a Spark session"  # while another one exists
     if master is not None and master.startswith("sc://"):
         return f"connecting to {without_token(master)}"

@@ -55,8 +55,8 @@ def _choices() -> Iterator[str]:
     with suppress(OSError):  # most machines have none
         lines = _properties_file(words).read_text(errors="replace").splitlines()
         for line in reversed(lines):  # the last one wins
-            if found := _PROPERTY.match(line):
-                yield found[1]
+            if match := _PROPERTY.match(line):
+                yield match[1]
     if master := os.environ.get("MASTER"):
         yield master
 
@@ -74,8 +74,8 @@ def _values(words: Sequence[str], *options: str) -> Iterator[str]:
 
 
 def _properties_file(words: Sequence[str]) -> Path:
-    if given := next(_values(words, "--properties-file"), None):
-        return Path(given)
+    if path := next(_values(words, "--properties-file"), None):
+        return Path(path)
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     return Path(
         os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"), "spark-defaults.conf"

@@ -35,27 +35,29 @@ def set_gauges(context: Any, values: Mapping[tuple[str, ...], float]) -> None:
     """
     with _LOCK:
         application = str(context.applicationId)
-        for other in _GAUGES.keys() - {application}:  # a process has one at a time
-            del _GAUGES[other]
-        known = _GAUGES.setdefault(application, {})
+        for ended in _GAUGES.keys() - {application}:  # a process has one at a time
+            del _GAUGES[ended]
+        gauges = _GAUGES.setdefault(application, {})
         for name, value in values.items():
-            gauge = known.get(name)
+            gauge = gauges.get(name)
             if gauge is None:
-                shown = _unused_name(_name_of(name), {each.name for each in known.values()})
-                gauge = _Gauge(pyspark_internals.gauge(context, shown), shown, 0.0)
+                gauge_name = _unused_name(
+                    _name_of(name), {known_gauge.name for known_gauge in gauges.values()}
+                )
+                gauge = _Gauge(pyspark_internals.gauge(context, gauge_name), gauge_name, 0.0)
             if gauge.value != value:
                 pyspark_internals.set_gauge(gauge.java, value)
-            known[name] = gauge._replace(value=value)
+            gauges[name] = gauge._replace(value=value)
 
 
 def _name_of(name: tuple[str, ...]) -> str:
     return ".".join(_NO_NAME.sub("_", part) for part in name)
 
 
-def _unused_name(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, used: set[str]) -> str:
     """Return a name that is none of those that are taken."""
-    found, number = name, 1
-    while found in taken:
+    candidate, number = name, 1
+    while candidate in used:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        candidate = f"{name}_{number}"
+    return candidate

@@ -99,8 +99,8 @@ def _write(block: bytes) -> None:
 
 def _close_in_child() -> None:
     """Close the pipes in a forked process, or they would outlive the program."""
-    for each in list(_OPEN):
-        each.close()
+    for pipe in list(_OPEN):
+        pipe.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -33,7 +33,7 @@ def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
         folder: For its temporary files, by ``conf``. It is removed with the JVM.
     """
     global _running, _folder
-    started: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
     folders: list[str | None] = []
     outputs: list[JvmErrors] = []
 
@@ -54,7 +54,7 @@ def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
                 raise
             errors.pass_on()
             outputs.append(errors)
-            started.append(process)
+            processes.append(process)
             folders.append(pyspark_internals.folder_of_port(settings.get("env", {})))
         return process
 
@@ -65,7 +65,7 @@ def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
             _have_jvm_remove(folder.path)
     except BaseException:
         with signals_deferred():
-            for process in started:
+            for process in processes:
                 _end(process)
             for errors in outputs:
                 errors.wait_for_end()
@@ -75,8 +75,8 @@ def start_jvm(conf: SparkConf, folder: LockedFolder | None = None) -> None:
                 folder.remove()
             pyspark_internals.forget_jvm()
         raise
-    if started:
-        _running, _folder = started[0], folder
+    if processes:
+        _running, _folder = processes[0], folder
 
 
 def end_jvm(within_s: float = _ENDS_WITHIN_S) -> None:

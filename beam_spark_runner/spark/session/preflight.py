@@ -70,18 +70,18 @@ def check_executors(
             session.use_archive(_archives[application])
         if key in _checked:
             return
-        found = _ask(session, shared_storage)
-        if application not in _archives and _wants_archive(found, environment):
-            _archives[application] = _send(session, found, environment)
-            found = _ask(session, shared_storage)
-        _check_versions(found)
-        for one in found:
-            if one.problem:
+        installations = _ask(session, shared_storage)
+        if application not in _archives and _wants_archive(installations, environment):
+            _archives[application] = _send(session, installations, environment)
+            installations = _ask(session, shared_storage)
+        _check_versions(installations)
+        for executor in installations:
+            if executor.problem:
                 raise OptionsError(
                     "temp_location",
                     f"{shared_storage} is not storage that all executors share with this "
-                    f"machine: on {one.host} a file that was just written here could not be "
-                    f"read ({one.problem}). Name storage that is mounted at one path "
+                    f"machine: on {executor.host} a file that was just written here could not be "
+                    f"read ({executor.problem}). Name storage that is mounted at one path "
                     "everywhere, or leave the option out",
                 )
         _checked.add(key)
@@ -92,18 +92,20 @@ _archives: dict[str, Path] = {}  # by application
 _lock = threading.Lock()
 
 
-def _wants_archive(found: Sequence[Installation], environment: ExecutorEnvironment) -> bool:
+def _wants_archive(installations: Sequence[Installation], environment: ExecutorEnvironment) -> bool:
     here = "{}.{}".format(*sys.version_info[:2])
-    if environment == "installed" or {one.version for one in found} != {here}:
+    if environment == "installed" or {executor.version for executor in installations} != {here}:
         return False
-    return environment == "archive" or any(not (one.beam and one.runner) for one in found)
+    return environment == "archive" or any(
+        not (executor.beam and executor.runner) for executor in installations
+    )
 
 
 def _send(
-    session: SessionHandle, found: Sequence[Installation], environment: ExecutorEnvironment
+    session: SessionHandle, installations: Sequence[Installation], environment: ExecutorEnvironment
 ) -> Path:
     try:
-        archive = pack_environment(sorted({one.python for one in found}))
+        archive = pack_environment(sorted({executor.python for executor in installations}))
     except OptionsError as error:
         if environment == "archive":
             raise
@@ -122,7 +124,9 @@ def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Install
             # A range of as many rows as slots puts one row into each task, and tasks of an
             # idle application go to all its executors.
             frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
-            return sorted({Installation(*row) for row in frame.collect()}, key=lambda one: one.host)
+            return sorted(
+                {Installation(*row) for row in frame.collect()}, key=lambda executor: executor.host
+            )
         except Exception as error:
             problem = _what_spark_says(text_of_error(error))
             if problem is None:
@@ -190,7 +194,7 @@ def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     return look_around
 
 
-def _check_versions(found: Sequence[Installation]) -> None:
+def _check_versions(installations: Sequence[Installation]) -> None:
     here = Installation(
         platform.node(),
         sys.executable,
@@ -200,18 +204,18 @@ def _check_versions(found: Sequence[Installation]) -> None:
         "",
     )
     lines: dict[str, None] = {}
-    for one in found:
+    for executor in installations:
         differences = [
             f"{name} {theirs or 'is missing'}, here {ours}"
             for name, theirs, ours in (
-                ("Python", one.version, here.version),
-                ("apache-beam", one.beam, here.beam),
-                ("beam-spark-runner", one.runner, here.runner),
+                ("Python", executor.version, here.version),
+                ("apache-beam", executor.beam, here.beam),
+                ("beam-spark-runner", executor.runner, here.runner),
             )
             if theirs != ours
         ]
         if differences:
-            lines[f"  {one.host} ({one.python}): {'; '.join(differences)}"] = None
+            lines[f"  {executor.host} ({executor.python}): {'; '.join(differences)}"] = None
     if lines:
         raise ExecutorMismatchError(
             "executors do not have the versions with which this program runs:\n" + "\n".join(lines),

@@ -56,10 +56,12 @@ def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
     """
     cache = cache or _user_cache()
     distributions, digest = _installed(), hashlib.sha256(repr(sorted(pythons)).encode())
-    own = list(_own_files())
-    for each in distributions:
-        digest.update(f"{each.metadata['Name']} {each.version} {each.read_text('RECORD')}".encode())
-    for file in own:
+    own_files = list(_own_files())
+    for package in distributions:
+        digest.update(
+            f"{package.metadata['Name']} {package.version} {package.read_text('RECORD')}".encode()
+        )
+    for file in own_files:
         digest.update(file.target.encode() + b"\0" + file.source.read_bytes())
     path = cache / f"environment-{digest.hexdigest()[:32]}.tar.gz"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,7 +72,7 @@ def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
         os.utime(path)
         return path
     began = time.monotonic()
-    _write(path, [*own, *_files(distributions)], pythons)
+    _write(path, [*own_files, *_files(distributions)], pythons)
     _LOGGER.info(
         "packed the packages of this environment in %.0f s: %d MB",
         time.monotonic() - began,
@@ -89,13 +91,15 @@ def _installed() -> list[importlib.metadata.Distribution]:
     Raises:
         OptionsError: see ``pack_environment``.
     """
-    found: dict[str, importlib.metadata.Distribution] = {}
-    for each in importlib.metadata.distributions():
-        name = (each.metadata["Name"] or "").lower().replace("_", "-")
+    by_name: dict[str, importlib.metadata.Distribution] = {}
+    for package in importlib.metadata.distributions():
+        name = (package.metadata["Name"] or "").lower().replace("_", "-")
         if name and name not in _OF_SPARK and name != _OURS:
-            found.setdefault(name, each)
+            by_name.setdefault(name, package)
     problems = [
-        f"{name} ({problem})" for name, each in sorted(found.items()) if (problem := _problem(each))
+        f"{name} ({problem})"
+        for name, package in sorted(by_name.items())
+        if (problem := _problem(package))
     ]
     if problems:
         raise OptionsError(
@@ -104,7 +108,7 @@ def _installed() -> list[importlib.metadata.Distribution]:
             f"no installer has copied into it: {', '.join(problems)}. Install them normally, or "
             "send them with --extra_package and install Beam for the executors' Python",
         )
-    return [each for _, each in sorted(found.items())]
+    return [package for _, package in sorted(by_name.items())]
 
 
 def _problem(distribution: importlib.metadata.Distribution) -> str | None:
@@ -117,9 +121,9 @@ def _problem(distribution: importlib.metadata.Distribution) -> str | None:
 
 
 def _files(distributions: Sequence[importlib.metadata.Distribution]) -> Iterator[_File]:
-    for each in distributions:
-        for file in each.files or ():
-            source = Path(str(each.locate_file(file)))
+    for package in distributions:
+        for file in package.files or ():
+            source = Path(str(package.locate_file(file)))
             # Scripts and data outside of the folder of packages name paths of this machine.
             if ".." not in file.parts and source.is_file():
                 yield _File(source, file.as_posix())
@@ -146,12 +150,12 @@ def _write(path: Path, files: Sequence[_File], pythons: Sequence[str]) -> None:
             entry = tarfile.TarInfo("bin/python")
             entry.size, entry.mode, entry.mtime = len(script), 0o755, int(time.time())
             tar.addfile(entry, io.BytesIO(script))
-            seen: set[str] = set()
-            for each in files:
-                if each.target not in seen:
-                    seen.add(each.target)
+            targets: set[str] = set()
+            for packed in files:
+                if packed.target not in targets:
+                    targets.add(packed.target)
                     # With its modification time, so that the bytecode next to it is valid.
-                    tar.add(each.source, f"{_PACKAGES}/{each.target}", recursive=False)
+                    tar.add(packed.source, f"{_PACKAGES}/{packed.target}", recursive=False)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -23,12 +23,12 @@ def signals_deferred() -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM)
         if callable(handler := signal.getsignal(number))
     }
-    for each in handlers:
-        signal.signal(each, lambda *of: received.append(of))
+    for number in handlers:
+        signal.signal(number, lambda *of: received.append(of))
     try:
         yield
     finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-        for number, frame in received:
-            handlers[signal.Signals(number)](number, frame)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for received_number, frame in received:
+            handlers[signal.Signals(received_number)](received_number, frame)

@@ -81,15 +81,15 @@ class _ConnectWatch:
     def _handle(
         self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: Any, done: bool
     ) -> None:
-        seen = list(stages or ())
-        if done or not seen:
+        all_stages = list(stages or ())
+        if done or not all_stages:
             self._counts = None
             return
         self._counts = Counts(
-            sum(1 for stage in seen if stage.done),
-            len(seen),
-            sum(stage.num_completed_tasks for stage in seen),
-            sum(stage.num_tasks for stage in seen),
+            sum(1 for stage in all_stages if stage.done),
+            len(all_stages),
+            sum(stage.num_completed_tasks for stage in all_stages),
+            sum(stage.num_tasks for stage in all_stages),
         )
 
     def counts(self) -> Counts | None:

@@ -44,10 +44,10 @@ def check_executors_reach(session: SessionHandle, address: StateStoreAddress) ->
         slots, name = session.slots(), write_probe(address)
         try:
             frame = session.spark.range(0, slots, 1, slots)
-            found = frame.mapInArrow(_look(address, name), _SCHEMA).collect()
+            answers = frame.mapInArrow(_look(address, name), _SCHEMA).collect()
         finally:
             remove_probe(address, name)
-        problems = sorted({f"on {host}: {problem}" for host, problem in found if problem})
+        problems = sorted({f"on {host}: {problem}" for host, problem in answers if problem})
         if problems:
             raise OptionsError(
                 "state_store",

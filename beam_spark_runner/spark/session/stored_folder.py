@@ -102,8 +102,8 @@ def check_shared_folder(session: SessionHandle, folder: Folder, place: str, opti
         try:
             folder.make()
             folder.create(name, _CONTENT)
-            reason = _first_reason(session, _probe_task(folder, name, writes=True))
-            folder.delete([each for each in folder.names() if each.startswith(name)])
+            reason = _first_reason(session, _probe_task(folder, name, is_written=True))
+            folder.delete([file for file in folder.names() if file.startswith(name)])
         except OSError as error:
             reason = f"on this machine: {first_line(error)}"
         if reason:
@@ -120,16 +120,16 @@ def _first_reason(session: SessionHandle, task: _Task) -> str:
     """Run a task in each slot, and return one of the reasons that they give; empty: none does."""
     slots = session.slots()
     answers = session.spark.range(0, slots, 1, slots).mapInArrow(task, "reason string").collect()
-    return min({str(each) for (each,) in answers} - {""}, default="")
+    return min({str(reason) for (reason,) in answers} - {""}, default="")
 
 
-def _probe_task(probe: Folder, name: str, *, writes: bool = False) -> _Task:
+def _probe_task(probe: Folder, name: str, *, is_written: bool = False) -> _Task:
     """Return a task that says why it cannot read a file, or write another one.
 
     Args:
         probe: The folder of the file.
         name: Its name.
-        writes: Whether it writes one whose name begins like that.
+        is_written: Whether it writes one whose name begins like that.
     """
 
     def read_probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,7 +137,7 @@ def _probe_task(probe: Folder, name: str, *, writes: bool = False) -> _Task:
             pass
         try:
             reason = "" if probe.read(name) == _CONTENT else "a file has another content"
-            if writes:
+            if is_written:
                 probe.create(f"{name}-{uuid.uuid4().hex}", b"")
         except Exception as error:
             reason = f"on an executor: {first_line(error)}"
