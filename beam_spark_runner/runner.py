@@ -37,7 +37,7 @@ from beam_spark_runner.job.run.interrupts import FirstInterrupt
 from beam_spark_runner.job.run.job import Job
 from beam_spark_runner.job.run.program_recovery import ProgramRecovery
 from beam_spark_runner.job.run.result import SparkPipelineResult
-from beam_spark_runner.job.run.session_opening import open_shown
+from beam_spark_runner.job.run.session_opening import open_and_show
 from beam_spark_runner.job.run.sigterm import sigterm_raises
 from beam_spark_runner.job.watching.lines import end_line, line_for
 from beam_spark_runner.job.watching.program_start import script_name
@@ -168,7 +168,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     def _open(
         self, config: RunnerConfig, closing: contextlib.ExitStack, line: Line | None
     ) -> Session:
-        session = open_shown(config, self._spark, line)
+        session = open_and_show(config, self._spark, line)
         closing.callback(session.close)
         return session
 

@@ -174,7 +174,7 @@ def test_what_user_code_raises_names_the_step(spark_session: Any) -> None:
 def test_loopback_serves_once_the_jvm_runs(on_spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started by a fork, which is not safe where gRPC has threads."""
     order: list[str] = []
-    for module, name in ((runner, "open_shown"), (loopback, "LoopbackPool")):
+    for module, name in ((runner, "open_and_show"), (loopback, "LoopbackPool")):
         real = getattr(module, name)
 
         def noted(*args: Any, _real: Any = real, _name: str = name, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ def test_loopback_serves_once_the_jvm_runs(on_spark: Any, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(module, name, noted)
     run(on_spark, lambda p: p | beam.Create([1]), *LOOPBACK)
-    assert order == ["open_shown", "LoopbackPool"]
+    assert order == ["open_and_show", "LoopbackPool"]
 
 
 class TornDown(beam.DoFn):  # type: ignore[misc]

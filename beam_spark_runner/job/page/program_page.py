@@ -81,7 +81,7 @@ class ProgramPage:
             # It waits for the end of the job, which a browser need not do.
             cancel=lambda: threading.Thread(target=job.cancel, daemon=True).start(),
             drain=job.drain,
-            save=lambda path: job.save(required_folder(SAVEPOINT_ARGUMENT, path)),
+            save=lambda path: job.make_savepoint(required_folder(SAVEPOINT_ARGUMENT, path)),
         )
         with self._lock:
             self._jobs[job.job_id] = shown

@@ -19,7 +19,7 @@ class JobControl:
         self._changed = threading.Condition()  # its lock is reentrant, for signal handlers
         self._is_cancelled = self._is_suspended = self._drains = False
         self._error: RunnerError | None = None
-        self._seen = False  # the last answer of ``drains``: ``sleep`` returns once it has changed
+        self._seen_drain = False  # the last answer of ``sees_drain``, for ``sleep``
 
     @property
     def is_cancelled(self) -> bool:
@@ -47,10 +47,10 @@ class JobControl:
         """Whether ``drain`` was called."""
         return self._drains
 
-    def drains(self) -> bool:
+    def sees_drain(self) -> bool:
         """Whether ``drain`` was called. Threads: only the one that calls ``sleep``."""
-        self._seen = self._drains
-        return self._seen
+        self._seen_drain = self._drains
+        return self._seen_drain
 
     def cancel(self) -> None:
         """Request that the job ends at once."""
@@ -98,5 +98,5 @@ class JobControl:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_to_end or self._drains is not self._seen, seconds
+                lambda: self._is_to_end or self._drains is not self._seen_drain, seconds
             )

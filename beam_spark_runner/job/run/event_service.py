@@ -57,7 +57,9 @@ class ServedEvents:
         """
         with self._changed:
             if self._reader is None and not self._stopped.is_set():
-                self._reader = threading.Thread(target=self._read, name="beam-events", daemon=True)
+                self._reader = threading.Thread(
+                    target=self._read_all, name="beam-events", daemon=True
+                )
                 self._reader.start()
             self._changed.wait_for(
                 lambda: self._arrived or self._error or self._stopped.is_set(), timeout_s
@@ -83,7 +85,7 @@ class ServedEvents:
         if self._reader is not None:
             self._reader.join(_JOIN_S)
 
-    def _read(self) -> None:
+    def _read_all(self) -> None:
         """Read all events; the body of the reader thread."""
         request = beam_interactive_api_pb2.EventsRequest(output_ids=list(self._test_stream.outputs))
         with grpc.insecure_channel(self._url, options=_OPTIONS) as channel:
@@ -95,10 +97,10 @@ class ServedEvents:
                     if self._stopped.is_set():
                         return
                 for proto in call:
-                    self._put(served_event(proto, self._test_stream), proto.ByteSize())
+                    self._add(served_event(proto, self._test_stream), proto.ByteSize())
                     if self._stopped.is_set():
                         return
-                self._put(End(), 0)
+                self._add(End(), 0)
             except grpc.RpcError as error:
                 self._fail(
                     EventServiceError(
@@ -110,7 +112,7 @@ class ServedEvents:
             except Exception as error:  # ``take`` raises it
                 self._fail(error)
 
-    def _put(self, event: Event, size: int) -> None:
+    def _add(self, event: Event, size: int) -> None:
         with self._changed:
             self._changed.wait_for(
                 lambda: (

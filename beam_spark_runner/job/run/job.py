@@ -29,11 +29,11 @@ from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.clusters import check_executors_of, cluster_of, commits_in, tables_of
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.event_service import events_of_test_streams
-from beam_spark_runner.job.run.last_steps import taking_at_end
+from beam_spark_runner.job.run.last_steps import running_at_end
 from beam_spark_runner.job.run.program_end import finish_before_end
-from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
-from beam_spark_runner.job.run.run_settings import run_settings_of, watched
-from beam_spark_runner.job.run.scheduled_savepoints import saving
+from beam_spark_runner.job.run.recovery import JobRecovery, RunOutcome
+from beam_spark_runner.job.run.run_settings import run_settings_of, with_watchers
+from beam_spark_runner.job.run.scheduled_savepoints import with_savepoints
 from beam_spark_runner.job.run.signal_waiting import wait_for
 from beam_spark_runner.job.run.spark_gauges import show_in_spark
 from beam_spark_runner.job.run.system_clock import SystemClock
@@ -223,7 +223,7 @@ class Job:
         self._control.drain()
         self._stop_events()
 
-    def save(self, path: str) -> int:
+    def make_savepoint(self, path: str) -> int:
         """Make a savepoint of a streaming pipeline's last commit; see ``shard_places.save_job``.
 
         Raises:
@@ -238,8 +238,8 @@ class Job:
         self._prepared.check_streams("watermarks of")
         return self.watch.watermarks()
 
-    def _drains(self) -> bool:
-        drains = self._control.drains()
+    def _is_to_drain(self) -> bool:
+        drains = self._control.sees_drain()
         if drains and self.state == PipelineState.RUNNING:
             self.record.change_state(PipelineState.DRAINING)
         return drains
@@ -258,7 +258,7 @@ class Job:
             self._end_record,  # late: DoFns may log while they are torn down
             self._ended.set,
         )
-        with taking_at_end(steps):
+        with running_at_end(steps):
             try:
                 self._final_state = self._run_plan()
             except BaseException as error:
@@ -311,7 +311,7 @@ class Job:
             self.messages.warn(warning)
         checkpoints = commits_in(self._session, self.job_id, shards, self.config)
         checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
-        settings = saving(settings, self.config, shards, self.messages)
+        settings = with_savepoints(settings, self.config, shards, self.messages)
         if self._recovery is not None:
             settings = self._recovery.in_stream(settings, self._session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
@@ -321,7 +321,7 @@ class Job:
                 cluster,
                 self.tally,
                 checkpoints,
-                self._pace(background),
+                self._epoch_schedule(background),
                 SystemClock(),
                 self._events,
             )
@@ -340,7 +340,7 @@ class Job:
     def _end_recovery(self) -> None:
         if self._recovery is None:
             return
-        outcome = Outcome(
+        outcome = RunOutcome(
             state=self._final_state,
             error=self._error,
             warn=self.messages.warn,
@@ -387,14 +387,14 @@ class Job:
         settings = run_settings_of(
             self._prepared, self._session, self._storage, telemetry, self._control.check
         )
-        return watched(settings, self.watch, self.segments, self._progress)
+        return with_watchers(settings, self.watch, self.segments, self._progress)
 
-    def _pace(self, background: ThreadPoolExecutor) -> EpochSchedule:
+    def _epoch_schedule(self, background: ThreadPoolExecutor) -> EpochSchedule:
         return EpochSchedule(
             interval_us=round(self.config.batch_interval_s * 1e6),
             sleep=self._control.sleep,
             wait=self._control.wait,
-            drains=self._drains,
+            drains=self._is_to_drain,
             drain=self.drain,
             background=background,
         )

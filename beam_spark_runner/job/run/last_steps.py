@@ -8,15 +8,15 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def taking_at_end(steps: Sequence[Callable[[], None]]) -> Iterator[None]:
+def running_at_end(steps: Sequence[Callable[[], None]]) -> Iterator[None]:
     """Take steps in their order when the block ends, however it does. Exceptions are logged."""
     with contextlib.ExitStack() as at_end:
         for step in reversed(steps):  # the stack begins with what was added last
-            at_end.callback(_take, step)
+            at_end.callback(_run_step, step)
         yield
 
 
-def _take(step: Callable[[], None]) -> None:
+def _run_step(step: Callable[[], None]) -> None:
     try:
         step()
     except Exception:

@@ -57,14 +57,14 @@ class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type:
     @override
     def StartWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StartWorkerResponse:
         try:
-            self._pool.start(request.worker_id, request.control_endpoint.url)
+            self._pool.start_harness(request.worker_id, request.control_endpoint.url)
         except Exception as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=render_error(error).traceback_text)
         return beam_fn_api_pb2.StartWorkerResponse()
 
     @override
     def StopWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StopWorkerResponse:
-        self._pool.end(request.worker_id)
+        self._pool.end_harness(request.worker_id)
         return beam_fn_api_pb2.StopWorkerResponse()
 
 
@@ -96,12 +96,12 @@ class LoopbackPool:
 
     def keep_lines(self, messages: JobMessages) -> None:
         """Add the log lines of the harnesses to ``messages``, in addition to logging them here."""
-        self._lines = LogHandler(_Kept(messages), running_transform)
+        self._lines = LogHandler(_MessageSink(messages), running_transform)
         self._lines.addFilter(self._is_ours)
         logging.getLogger().addHandler(self._lines)
         _OF_FAILURES.addFilter(self._is_news)
 
-    def start(self, worker_id: str, control_url: str) -> None:
+    def start_harness(self, worker_id: str, control_url: str) -> None:
         """Start a harness for a Python worker.
 
         Args:
@@ -121,7 +121,7 @@ class LoopbackPool:
             harness.start()
             self._harnesses[worker_id] = harness
 
-    def end(self, worker_id: str) -> None:
+    def end_harness(self, worker_id: str) -> None:
         """Request that a harness ends; do not wait."""
         with self._lock:
             harness = self._harnesses.get(worker_id)
@@ -157,7 +157,7 @@ class LoopbackPool:
         return record.levelno != logging.ERROR or not self._is_ours(record)
 
 
-class _Kept:
+class _MessageSink:
     """A ``LogSink`` that adds log lines to the messages of a job."""
 
     def __init__(self, messages: JobMessages) -> None:

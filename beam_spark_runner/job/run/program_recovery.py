@@ -18,7 +18,7 @@ from beam_spark_runner.job.files.job_folder import job_folder_of
 from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
-from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
+from beam_spark_runner.job.run.recovery import JobRecovery, RunOutcome
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.recovery.batch_manifest import commit_in
@@ -141,7 +141,7 @@ class ProgramRecovery(JobRecovery):
             raise FencedError(start.number, start.number + 1)
 
     @override
-    def _finish(self, outcome: Outcome) -> str:
+    def _finish(self, outcome: RunOutcome) -> str:
         if self.start is None or self.is_fenced:
             return outcome.state
         if outcome.state == PipelineState.DONE:

@@ -39,7 +39,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How the run of a job has ended.
 
     Attributes:
@@ -266,7 +266,7 @@ class JobRecovery(ABC):
             CheckpointStorageError: The folder cannot be read.
         """
 
-    def finish(self, outcome: Outcome) -> str | None:
+    def finish(self, outcome: RunOutcome) -> str | None:
         """End this start: remove the files of a job that is over.
 
         Returns:
@@ -280,7 +280,7 @@ class JobRecovery(ABC):
         return self._finish(outcome)
 
     @abstractmethod
-    def _finish(self, outcome: Outcome) -> str | None:
+    def _finish(self, outcome: RunOutcome) -> str | None:
         """See ``finish``."""
 
     @property

@@ -125,7 +125,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
             RunnerError: No epoch has been committed yet, the folder has a savepoint or a
                 checkpoint already, or it cannot be written.
         """
-        return self._job.save(required_folder(SAVEPOINT_ARGUMENT, path))
+        return self._job.make_savepoint(required_folder(SAVEPOINT_ARGUMENT, path))
 
     def watermarks(self) -> dict[str, StepWatermarks]:
         """Return the input and output watermarks of each step of a streaming pipeline.

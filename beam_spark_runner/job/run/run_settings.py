@@ -55,7 +55,7 @@ def run_settings_of(
     return RunSettings(
         job_id=prepared.job_id,
         job_name=config.job_name,
-        least_partitions=config.parallelism or min(most, _least_partitions(session, config)),
+        least_partitions=config.parallelism or min(most, _min_partitions(session, config)),
         most_partitions=most,
         counts_bytes=config.parallelism is None,
         limits=limits_of(prepared, session, storage, telemetry.route),
@@ -69,7 +69,7 @@ def run_settings_of(
     )
 
 
-def watched(
+def with_watchers(
     settings: RunSettings,
     watch: StreamWatch,
     segments: SegmentTimes,
@@ -101,7 +101,7 @@ def watched(
     return dataclasses.replace(settings, on_continue=progress.continues)
 
 
-def _least_partitions(session: Session, config: RunnerConfig) -> int:
+def _min_partitions(session: Session, config: RunnerConfig) -> int:
     slots = session.slots()
     if config.autoscale is not None:  # Spark starts more executors once more tasks wait
         return config.autoscale.nearest(slots)

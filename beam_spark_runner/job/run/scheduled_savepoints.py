@@ -26,7 +26,7 @@ class ScheduledSavepoints:
     Without a new epoch, there is nothing to save. A savepoint that fails is warned of, and tried
     again after a minute; the stream continues.
 
-    Threads: one calls ``note``.
+    Threads: one calls ``note_epoch``.
 
     Args:
         schedule: When they are made.
@@ -54,7 +54,7 @@ class ScheduledSavepoints:
         self._due_s: float | None = None  # None: not known yet
         self._is_busy = threading.Event()
 
-    def note(self) -> None:
+    def note_epoch(self) -> None:
         """Note that an epoch is committed."""
         if self._is_busy.is_set() or (self._due_s is not None and self._now_s() < self._due_s):
             return
@@ -87,7 +87,7 @@ class ScheduledSavepoints:
         self._folder.retain(self._schedule.keep, self._begun_from, now_s)
 
 
-def saving(
+def with_savepoints(
     settings: RunSettings, config: RunnerConfig, places: ShardLocations, messages: JobMessages
 ) -> RunSettings:
     """Return how a stream runs that makes savepoints of itself, if options say so.
@@ -105,7 +105,7 @@ def saving(
 
     def on_epoch(status: EpochStatus) -> None:
         settings.on_epoch(status)
-        savepoints.note()
+        savepoints.note_epoch()
 
     return replace(settings, on_epoch=on_epoch)
 

@@ -15,7 +15,7 @@ _SHOWN_URLS: set[str] = set()
 """The addresses of Spark UIs that users of this process have seen."""
 
 
-def open_shown(config: RunnerConfig, given: Any, line: Line | None) -> Session:
+def open_and_show(config: RunnerConfig, given: Any, line: Line | None) -> Session:
     """Open a session, see ``open_session``, and show the address of the Spark UI, once.
 
     Args:

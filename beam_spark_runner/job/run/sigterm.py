@@ -16,7 +16,7 @@ class FirstSigterm:
     def __init__(self, act: Callable[[], None]) -> None:
         self._act: Callable[[], None] | None = act
 
-    def take(self) -> Callable[[], None] | None:
+    def take_action(self) -> Callable[[], None] | None:
         """Return what to do, for the first SIGTERM; None: it was not the first one."""
         act, self._act = self._act, None
         return act
@@ -42,7 +42,7 @@ def sigterm_raises(first: FirstSigterm | None = None) -> Iterator[None]:
         return
 
     def leave(number: int, _: object) -> None:
-        if first is not None and (act := first.take()) is not None:
+        if first is not None and (act := first.take_action()) is not None:
             act()
             return
         raise SystemExit(128 + number)  # as a shell reports a signal

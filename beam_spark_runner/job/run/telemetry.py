@@ -45,7 +45,7 @@ class LiveTasks:
         self._lock = threading.Lock()
         self._runs: set[int] = set()
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
-        self._stored: Mapping[TransformId, Deferrals] = {}
+        self._stored_residuals: Mapping[TransformId, Deferrals] = {}
         self.can_be_reported = True
 
     def begin(self, run: int, *, is_additional: bool = False) -> None:
@@ -63,17 +63,17 @@ class LiveTasks:
                 self._tasks.clear()
             self._runs.add(run)
 
-    def commit(self, reports: Iterable[Report]) -> None:
+    def commit_residuals(self, reports: Iterable[Report]) -> None:
         """Replace the stored residuals of the previous epoch by those of a committed epoch."""
-        stored = _summed(
+        stored = _sum_by_step(
             (name, left.count, left.hold_us)
             for report in reports
             for name, left in report.deferred.items()
         )
         with self._lock:
-            self._stored = stored
+            self._stored_residuals = stored
 
-    def take(self, progress: Iterable[TaskProgress]) -> None:
+    def update(self, progress: Iterable[TaskProgress]) -> None:
         """Store the progress of tasks, unless they belong to another Spark job."""
         with self._lock:
             self._tasks.update((each.attempt, each) for each in progress if each.run in self._runs)
@@ -96,8 +96,8 @@ class LiveTasks:
         What running tasks report of a transform takes the place of what is stored of it.
         """
         with self._lock:
-            tasks, stored = list(self._tasks.values()), self._stored
-        running = _summed(
+            tasks, stored = list(self._tasks.values()), self._stored_residuals
+        running = _sum_by_step(
             (name, deferred.count, deferred.hold_us)
             for task in tasks
             for name, deferred in task.deferred.items()
@@ -105,7 +105,7 @@ class LiveTasks:
         return {**stored, **running}
 
 
-def _summed(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Deferrals]:
+def _sum_by_step(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Deferrals]:
     """Sum the residuals of several tasks, each given as transform id, number and hold."""
     found: dict[TransformId, Deferrals] = {}
     for name, number, hold_us in deferred:
@@ -146,7 +146,7 @@ class TaskTelemetry:
         self.offers = Offers()
         self._server = BackchannelServer(
             job_id,
-            self._take,
+            self._receive,
             listen=None if driver is None else (driver[0], 0),
             advertise="" if driver is None else driver[1],
             folder=folder,
@@ -167,7 +167,7 @@ class TaskTelemetry:
 
     def accepted(self, reports: Sequence[Report]) -> None:
         """See ``Observer.accepted``."""
-        self._live.commit(reports)
+        self._live.commit_residuals(reports)
         by_worker: dict[str, list[int]] = {}
         for report in reports:
             if report.has_callbacks:
@@ -175,13 +175,13 @@ class TaskTelemetry:
         for worker, attempts in by_worker.items():
             self._server.accept(worker, attempts)
 
-    def _take(self, worker: str, frame: WorkerFrame) -> None:
+    def _receive(self, worker: str, frame: WorkerFrame) -> None:
         for coded in frame.log_entries:
             entry = beam_fn_api_pb2.LogEntry.FromString(coded)
             self._messages.take_line(worker, entry, is_logged=was_shown(entry))
         if frame.left_out:
             self._messages.leave_out(frame.left_out)
-        self._live.take(frame.progress)
+        self._live.update(frame.progress)
         for offer in frame.offers:
             self.offers.put(Offer(offer.run, offer.level, offer.attempt, offer.rows))
 
@@ -201,7 +201,7 @@ class TaskTelemetry:
         self.end_job()
         self._server.close()
         self._live.begin(0)
-        self._live.commit(())
+        self._live.commit_residuals(())
 
 
 def listen(

@@ -90,15 +90,15 @@ def as_users_own(error: BundleFailedError) -> BundleFailedError:
     if raised is None or not _OF_CONTROL.isdisjoint(raised.classes):
         return error
     for name in raised.classes:
-        if (class_ := _imported(name)) is not None:
+        if (class_ := _imported_class(name)) is not None:
             try:
-                return _made(error, raised, class_)
+                return _make(error, raised, class_)
             except Exception:  # classes of extension modules may forbid it; take a base class
                 continue
     return error
 
 
-def _imported(name: str) -> type[BaseException] | None:
+def _imported_class(name: str) -> type[BaseException] | None:
     """Look up a class by its dotted name in modules that are imported already."""
     path = name.split(".")
     if len(path) == 1:  # tracebacks leave out ``builtins`` and ``__main__``
@@ -118,7 +118,7 @@ def _member(module: str, path: Sequence[str]) -> type[BaseException] | None:
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
-def _made(
+def _make(
     error: BundleFailedError, raised: Raised, class_: type[BaseException]
 ) -> BundleFailedError:
     if issubclass(BundleFailedError, class_):

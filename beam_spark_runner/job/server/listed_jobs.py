@@ -55,4 +55,4 @@ def _name_of(job: ServedJob) -> str:
 def _save(job: ServedJob, path: str) -> int:
     folder = required_folder(SAVEPOINT_ARGUMENT, path)
     check_place(SAVEPOINT_ARGUMENT, folder)
-    return job.save(folder)
+    return job.make_savepoint(folder)

@@ -349,7 +349,7 @@ class ServedJob:
             job = self._job
         return self._last_watermarks if job is None else job.watermarks()
 
-    def save(self, path: str) -> int:
+    def make_savepoint(self, path: str) -> int:
         """Make a savepoint; see ``SparkPipelineResult.savepoint``.
 
         Raises:
@@ -367,7 +367,7 @@ class ServedJob:
             job = self._job
         if job is None:
             raise NothingCommittedError
-        return job.save(path)
+        return job.make_savepoint(path)
 
     def _check_streams(self, wanted: str) -> None:
         self.preparing.wait()

@@ -9,7 +9,7 @@ from typing_extensions import override
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.job.run.control import JobControl
-from beam_spark_runner.job.run.recovery import JobRecovery, Outcome
+from beam_spark_runner.job.run.recovery import JobRecovery, RunOutcome
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.job.server.job_forms import EndedJob
 from beam_spark_runner.job.server.metric_results import metric_results
@@ -69,7 +69,7 @@ class ServedRecovery(JobRecovery):
             raise FencedError(start.number, start.number + 1)
 
     @override
-    def _finish(self, outcome: Outcome) -> str | None:
+    def _finish(self, outcome: RunOutcome) -> str | None:
         state = outcome.state
         if state != PipelineState.DONE and (found := self._ending.found()) is not None:
             self.found = found
@@ -114,7 +114,7 @@ class ServedRecovery(JobRecovery):
         """See ``Ending.keeps``."""
         return self._ending.keeps(error, has_run=self.has_run)
 
-    def _warn_of_what_remains(self, outcome: Outcome) -> None:
+    def _warn_of_what_remains(self, outcome: RunOutcome) -> None:
         """Warn of what is not removed of a job that is over."""
 
     def _is_owner(self) -> bool:

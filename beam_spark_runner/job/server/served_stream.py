@@ -17,7 +17,7 @@ from beam_spark_runner.job.files.shard_places import existing_storage, owner_of
 from beam_spark_runner.job.prepare.continued_streams import has_servers_checkpoint
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.control import JobControl
-from beam_spark_runner.job.run.recovery import Outcome
+from beam_spark_runner.job.run.recovery import RunOutcome
 from beam_spark_runner.job.server.ending import Ending
 from beam_spark_runner.job.server.served_recovery import ServedRecovery, is_lost
 from beam_spark_runner.job.watching.record import JobRecord
@@ -156,7 +156,7 @@ class ServedStreamRecovery(ServedRecovery):
             return True
 
     @override
-    def _warn_of_what_remains(self, outcome: Outcome) -> None:
+    def _warn_of_what_remains(self, outcome: RunOutcome) -> None:
         if outcome.state != PipelineState.FAILED or not has_servers_checkpoint(self._config):
             return
         with contextlib.suppress(CheckpointStorageError):

@@ -35,9 +35,11 @@ class StreamingJobsService:
 
     @refuses
     def MakeSavepoint(self, request: Any, context: Any) -> Any:
-        """See ``ServedJob.save``."""
+        """See ``ServedJob.make_savepoint``."""
         job = self._jobs.job(request.job_id)
-        return streaming_jobs_pb2.MakeSavepointResponse(epoch=job.save(_folder(request.path)))
+        return streaming_jobs_pb2.MakeSavepointResponse(
+            epoch=job.make_savepoint(_folder(request.path))
+        )
 
 
 def _folder(path: str) -> str:

@@ -73,7 +73,7 @@ class Driver(Target):
 
         def take(worker: str, frame: WorkerFrame) -> None:
             try:
-                telemetry._take(worker, frame)
+                telemetry._receive(worker, frame)
             except Exception as error:  # which the driver only logs
                 defects.append(error)
 

@@ -18,7 +18,7 @@ def test_it_ends_a_sleep(want: Callable[[JobControl], None]) -> None:
     threading.Timer(0.05, want, [control]).start()
     control.sleep(LONG_S)
     assert time.monotonic() - began_s < LONG_S / 2
-    assert control.is_cancelled != control.drains()
+    assert control.is_cancelled != control.sees_drain()
 
 
 def test_what_the_sleeper_knows_does_not_end_its_sleep() -> None:
@@ -27,7 +27,7 @@ def test_what_the_sleeper_knows_does_not_end_its_sleep() -> None:
     began_s = time.monotonic()
     control.sleep(LONG_S)  # it has not asked
     assert time.monotonic() - began_s < LONG_S / 2
-    assert control.drains()
+    assert control.sees_drain()
     began_s = time.monotonic()
     control.sleep(0.1)
     assert time.monotonic() - began_s >= 0.1

@@ -43,7 +43,7 @@ class Stream:
     def epoch_after(self, seconds: float) -> int:
         """Commit an epoch; return how many savepoints there are."""
         self.now_s += seconds
-        self.savepoints.note()
+        self.savepoints.note_epoch()
         return len(list(self.saved.glob("*.savepoint")))
 
 

@@ -32,10 +32,10 @@ def test_what_is_opened(
     monkeypatch.setattr(session_opening, "open_session", lambda *_: session)
     config, line = RunnerConfig(spark_master_url=master), Shown()
     for _ in range(2):
-        assert session_opening.open_shown(config, None, line) is session
+        assert session_opening.open_and_show(config, None, line) is session
     assert line.parts() == [text]
     assert line.said == [f"Spark UI: http://{text}"]
-    assert session_opening.open_shown(config, None, None) is session
+    assert session_opening.open_and_show(config, None, None) is session
 
 
 @pytest.mark.parametrize(
