@@ -141,7 +141,7 @@ def events_of_test_streams(graph: Graph) -> Events | None:
     not be.
     """
     streams: list[tuple[Events, Iterable[PCollectionId]]] = []
-    for transform in sorted(graph.transforms.values(), key=lambda each: each.name):
+    for transform in sorted(graph.transforms.values(), key=lambda step: step.name):
         if transform.urn == urns.TEST_STREAM:
             url = service_of(transform)
             known_or_served = (

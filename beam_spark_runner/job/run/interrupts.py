@@ -43,13 +43,13 @@ class FirstInterrupt:
             return
         signal.signal(signal.SIGINT, self._interrupt)
         loggers = [logging.getLogger(name) for name in _LOGGERS_OF_PY4J]
-        for each in loggers:
-            each.addFilter(_is_no_interrupt)
+        for logger in loggers:
+            logger.addFilter(_is_no_interrupt)
         try:
             yield
         finally:
-            for each in loggers:
-                each.removeFilter(_is_no_interrupt)
+            for logger in loggers:
+                logger.removeFilter(_is_no_interrupt)
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _interrupt(self, number: int, _: object) -> None:
@@ -60,7 +60,7 @@ class FirstInterrupt:
             self._line.show(lambda: ["cancelling… again to leave at once"])
         error = KeyboardInterrupt()
         # The line says how the pipeline ends, but only on stderr.
-        _spare_traceback(error, last_words=not isinstance(self._line, ProgressLine))
+        _spare_traceback(error, names_error=not isinstance(self._line, ProgressLine))
         raise error
 
 
@@ -81,19 +81,19 @@ def _leave_at_once() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _spare_traceback(error: KeyboardInterrupt, *, last_words: bool) -> None:
+def _spare_traceback(error: KeyboardInterrupt, *, names_error: bool) -> None:
     """Show no traceback if this very exception ends the program."""
-    before = sys.excepthook
+    previous_hook = sys.excepthook
 
     def show(
         kind: type[BaseException], raised: BaseException, traceback: TracebackType | None
     ) -> None:
         if raised is not error:
-            before(kind, raised, traceback)
+            previous_hook(kind, raised, traceback)
             return
         # What is left of the program is its end, which another Ctrl-C need not interrupt in order.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if last_words and sys.stderr is not None:
+        if names_error and sys.stderr is not None:
             print(kind.__name__, file=sys.stderr)
 
     sys.excepthook = show

@@ -187,8 +187,8 @@ class Job:
         now_ms = time.time_ns() // 1_000_000
         deferred = [
             gauge.SerializeToString()
-            for step, each in self.deferrals().items()
-            for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
+            for step, deferral in self.deferrals().items()
+            for gauge in residual_gauges(step, deferral.number, deferral.hold_us, now_ms)
         ]
         return [*self.tally.attempted, *self.live.monitoring_infos(), *deferred]
 
@@ -275,7 +275,7 @@ class Job:
             self._progress.begin(
                 self._session,
                 self.watch,
-                deferred=lambda: sum(each.number for each in self.deferrals().values()),
+                deferred=lambda: sum(deferral.number for deferral in self.deferrals().values()),
                 attempted=self.attempted,
             )
         if self._recovery is not None:
@@ -376,8 +376,8 @@ class Job:
     def _end_progress(self) -> None:
         if self._progress is not None:
             epoch = None if self.watch.status is None else self.watch.status.epoch
-            kept = may_be_continued(self._prepared, was_saved=self._was_saved)
-            self._progress.end(self._final_state, epoch, is_all_removed=not kept)
+            may_continue = may_be_continued(self._prepared, was_saved=self._was_saved)
+            self._progress.end(self._final_state, epoch, is_all_removed=not may_continue)
 
     def _end_record(self) -> None:
         if self.is_over:

@@ -116,7 +116,7 @@ class LoopbackPool:
         with self._lock:
             if self._is_stopped:
                 raise RuntimeError("the job has ended")
-            for id_ in [id_ for id_, each in self._harnesses.items() if each.wait(0)]:
+            for id_ in [id_ for id_, other in self._harnesses.items() if other.wait(0)]:
                 del self._harnesses[id_]
             harness.start()
             self._harnesses[worker_id] = harness

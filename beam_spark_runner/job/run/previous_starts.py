@@ -48,7 +48,7 @@ def end_previous(
     if not isinstance(session, SessionHandle) or not session.is_connect or not start.previous:
         return
     application = session.application_id()
-    clients = [each for each in start.previous if each.application == application]
+    clients = [client for client in start.previous if client.application == application]
     if not clients:
         return
     folder = work_folder(start.manifest.commit + 1)

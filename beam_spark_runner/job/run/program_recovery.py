@@ -100,17 +100,17 @@ class ProgramRecovery(JobRecovery):
             raise OptionsError("restart", "no job has begun in --checkpoint_dir")
         if is_new:
             remove_leftovers(self._storage, self._folder)
-        own = Submission(
+        submission = Submission(
             pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
             options=users_own_options(options),
             main_classes=prepared.main_classes,
             versions=stored_submission.versions_of(_spark_of(session)),
             began_s=self.began_s,
         )
-        if is_new and self._storage.create(SUBMISSION, stored_submission.encode(own)):
+        if is_new and self._storage.create(SUBMISSION, stored_submission.encode(submission)):
             return None  # else another start was faster
         stored = stored_submission.decode(self._storage.read(SUBMISSION), SUBMISSION)
-        stored_submission.check_alike(stored, own)
+        stored_submission.check_alike(stored, submission)
         self.began_s = stored.began_s
         return replace(stored, pipeline=self._with_fetched_files(stored.pipeline, scratch))
 
@@ -125,7 +125,9 @@ class ProgramRecovery(JobRecovery):
     def _with_fetched_files(
         self, pipeline: beam_runner_api_pb2.Pipeline, scratch: Callable[[], Path]
     ) -> beam_runner_api_pb2.Pipeline:
-        if not any(each.dependencies for each in pipeline.components.environments.values()):
+        if not any(
+            environment.dependencies for environment in pipeline.components.environments.values()
+        ):
             return pipeline
         try:
             return with_fetched_files(pipeline, self._folder.make(FILES), scratch())

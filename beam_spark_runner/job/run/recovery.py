@@ -112,14 +112,14 @@ class JobRecovery(ABC):
             plan: The plan of the job.
         """
         begun = {
-            segment
+            number
             for manifest in newest(self._storage, commits())
-            for segment in (*manifest.begun, *manifest.written)
+            for number in (*manifest.begun, *manifest.written)
         }
         return frozenset(
-            each.table_write
-            for each in plan.segments
-            if each.table_write is not None and int(each.id) in begun
+            segment.table_write
+            for segment in plan.segments
+            if segment.table_write is not None and int(segment.id) in begun
         )
 
     def begin(self, plan: Plan, session: Session, tag: str, control: JobControl) -> None:
@@ -245,9 +245,9 @@ class JobRecovery(ABC):
             with session.job_scope(settings.job_id, "Verify executors"):
                 check_shared_folder(session, probe, self._folder.root, self._option)
 
-    def _continues(self, settings: RunSettings, done: str) -> None:
+    def _continues(self, settings: RunSettings, progress: str) -> None:
         """Show after how many Spark jobs the job continues; see ``RunSettings.on_continue``."""
-        settings.on_continue(done)
+        settings.on_continue(progress)
 
     @contextlib.contextmanager
     def _noticing_fences(self) -> Iterator[None]:

@@ -74,11 +74,11 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         """
         with sigterm_raises(self._first_sigterm), self._interrupt.raises():
             try:
-                ended = self._job.wait(None if duration is None else duration / 1000)
+                has_ended = self._job.wait(None if duration is None else duration / 1000)
             except (KeyboardInterrupt, SystemExit):
                 self._job.cancel()
                 raise
-        if ended and self._job.error is not None:
+        if has_ended and self._job.error is not None:
             # Without the frames of the job's thread and Spark's stack traces, which are in the
             # debug log and in ``__context__``.
             error = self._job.error
@@ -149,7 +149,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
 
     def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
         """Return the committed metrics in the form of Beam's Job API, labelled by transform id."""
-        return [metrics_pb2.MonitoringInfo.FromString(each) for each in self._job.tally.committed]
+        return [metrics_pb2.MonitoringInfo.FromString(info) for info in self._job.tally.committed]
 
     def metrics(self) -> MetricResults:
         """Return attempted and committed metrics, also after the job has failed.

@@ -49,14 +49,15 @@ def run_settings_of(
     if not (is_stored or session.is_local or prepared.plan.is_streaming):
         check_that_nobody_wants_stable_input(prepared.plan.graph)
     epoch = epoch_part_of(prepared, session, storage)
-    most = config.max_parallelism or MAX_FROM_BYTES
+    max_partitions = config.max_parallelism or MAX_FROM_BYTES
     if epoch is not None:
-        most = min(most, epoch.shards.key_groups)
+        max_partitions = min(max_partitions, epoch.shards.key_groups)
     return RunSettings(
         job_id=prepared.job_id,
         job_name=config.job_name,
-        least_partitions=config.parallelism or min(most, _min_partitions(session, config)),
-        most_partitions=most,
+        least_partitions=config.parallelism
+        or min(max_partitions, _min_partitions(session, config)),
+        most_partitions=max_partitions,
         counts_bytes=config.parallelism is None,
         limits=limits_of(prepared, session, storage, telemetry.route),
         epoch=epoch,

@@ -81,9 +81,9 @@ class ScheduledSavepoints:
                 return
         places = self._places
         source = existing_storage(places.deltas, "checkpoint_dir", places.store)
-        made = self._folder.make(source, now_s)
+        savepoint = self._folder.make(source, now_s)
         self._due_s = now_s + every_s
-        self._messages.inform(f"savepoint of epoch {made.epoch:,} in {made.path}")
+        self._messages.inform(f"savepoint of epoch {savepoint.epoch:,} in {savepoint.path}")
         self._folder.retain(self._schedule.keep, self._begun_from, now_s)
 
 

@@ -15,12 +15,12 @@ _SHOWN_URLS: set[str] = set()
 """The addresses of Spark UIs that users of this process have seen."""
 
 
-def open_and_show(config: RunnerConfig, given: Any, line: Line | None) -> Session:
+def open_and_show(config: RunnerConfig, given_session: Any, line: Line | None) -> Session:
     """Open a session, see ``open_session``, and show the address of the Spark UI, once.
 
     Args:
         config: The options of the pipeline.
-        given: The session that the runner was given. None: none.
+        given_session: The session that the runner was given. None: none.
         line: Where the progress of the pipeline is shown. None: nowhere.
 
     Raises:
@@ -28,16 +28,16 @@ def open_and_show(config: RunnerConfig, given: Any, line: Line | None) -> Sessio
         OptionsError: An option contradicts the session.
     """
     if config.spark_master_url == IN_PROCESS:
-        if given is not None:
+        if given_session is not None:
             raise OptionsError(
                 "spark_master_url", f"{IN_PROCESS} uses no SparkSession, but the runner has got one"
             )
         return InProcessSession()
     if line is None:
-        return open_session(config, given)
-    text = session_to_open(config, given)
+        return open_session(config, given_session)
+    text = session_to_open(config, given_session)
     line.show(lambda: [text])
-    session = open_session(config, given)
+    session = open_session(config, given_session)
     if (url := session.ui_url()) and url not in _SHOWN_URLS:
         _SHOWN_URLS.add(url)
         line.say(f"Spark UI: {url}")

@@ -58,14 +58,16 @@ def _values(name: str, status: EpochStatus) -> Mapping[tuple[str, ...], float]:
     values: dict[tuple[str, ...], float] = {("epoch",): status.epoch}
     for part, took_us in status.parts_us.items():
         values["last_epoch_seconds", part.value] = took_us / 1e6
-    for step, each in status.steps.items():
-        values["output_watermark_ms", step] = each.output_us / 1e3
-        if each.restrictions is not None:
-            values["pending_restrictions", step] = each.restrictions
+    for step, step_status in status.steps.items():
+        values["output_watermark_ms", step] = step_status.output_us / 1e3
+        if step_status.restrictions is not None:
+            values["pending_restrictions", step] = step_status.restrictions
             # A gauge keeps its last value, which would look like the present backlog.
-            values["backlog", step] = math.nan if each.backlog is None else each.backlog
-        if each.left is not None:
-            values["pending_records", step] = each.left
+            values["backlog", step] = (
+                math.nan if step_status.backlog is None else step_status.backlog
+            )
+        if step_status.left is not None:
+            values["pending_records", step] = step_status.left
     for steps, size in status.stored_bytes.items():
         values["state_bytes", steps] = size
     return {("beam", name, *path): value for path, value in values.items()}

@@ -65,24 +65,24 @@ class LiveTasks:
 
     def commit_residuals(self, reports: Iterable[Report]) -> None:
         """Replace the stored residuals of the previous epoch by those of a committed epoch."""
-        stored = _sum_by_step(
-            (name, left.count, left.hold_us)
+        residuals = _sum_by_step(
+            (name, deferred.count, deferred.hold_us)
             for report in reports
-            for name, left in report.deferred.items()
+            for name, deferred in report.deferred.items()
         )
         with self._lock:
-            self._stored_residuals = stored
+            self._stored_residuals = residuals
 
     def update(self, progress: Iterable[TaskProgress]) -> None:
         """Store the progress of tasks, unless they belong to another Spark job."""
         with self._lock:
-            self._tasks.update((each.attempt, each) for each in progress if each.run in self._runs)
+            self._tasks.update((task.attempt, task) for task in progress if task.run in self._runs)
 
     def monitoring_infos(self) -> tuple[bytes, ...]:
         """Return the merged metrics of all running tasks: serialised MonitoringInfos."""
         with self._lock:
             tasks = list(self._tasks.values())
-        infos = (info for each in tasks for info in each.monitoring_infos)
+        infos = (info for task in tasks for info in task.monitoring_infos)
         # Metrics that are dropped are named when the tasks have ended.
         return merge(infos, dropped=lambda info, problem: None)
 
@@ -107,12 +107,12 @@ class LiveTasks:
 
 def _sum_by_step(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Deferrals]:
     """Sum the residuals of several tasks, each given as transform id, number and hold."""
-    found: dict[TransformId, Deferrals] = {}
+    sums: dict[TransformId, Deferrals] = {}
     for name, number, hold_us in deferred:
         step = TransformId(name)
-        before = found.get(step, Deferrals())
-        found[step] = Deferrals(before.number + number, min(before.hold_us, hold_us))
-    return found
+        previous = sums.get(step, Deferrals())
+        sums[step] = Deferrals(previous.number + number, min(previous.hold_us, hold_us))
+    return sums
 
 
 class TaskTelemetry:
@@ -222,14 +222,14 @@ def listen(
         messages: See ``TaskTelemetry``.
         live: See ``TaskTelemetry``.
     """
-    wanted = prepared.config.backchannel
-    needs_files = wanted == "files" or not session.is_local
+    choice = prepared.config.backchannel
+    needs_files = choice == "files" or not session.is_local
     telemetry = TaskTelemetry(
         prepared.job_id,
         messages,
         live,
-        session.driver_host() if wanted == "auto" else None,
-        folder if wanted != "off" and needs_files else None,
+        session.driver_host() if choice == "auto" else None,
+        folder if choice != "off" and needs_files else None,
         has_harnesses=prepared.harnesses is not None,
     )
     if telemetry.route.address is None and telemetry.route.folder is None:

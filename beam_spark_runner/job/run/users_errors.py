@@ -104,18 +104,18 @@ def _imported_class(name: str) -> type[BaseException] | None:
     if len(path) == 1:  # tracebacks leave out ``builtins`` and ``__main__``
         return _member("builtins", path) or _member("__main__", path)
     for length in range(len(path) - 1, 0, -1):
-        if (found := _member(".".join(path[:length]), path[length:])) is not None:
-            return found
+        if (class_ := _member(".".join(path[:length]), path[length:])) is not None:
+            return class_
     return None
 
 
 def _member(module: str, path: Sequence[str]) -> type[BaseException] | None:
     # Read from the dicts: a module's ``__getattr__`` may import further modules.
-    found: Any = sys.modules.get(module)
+    member: Any = sys.modules.get(module)
     for name in path:
-        members = getattr(found, "__dict__", None)
-        found = members.get(name) if isinstance(members, Mapping) else None
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+        members = getattr(member, "__dict__", None)
+        member = members.get(name) if isinstance(members, Mapping) else None
+    return member if isinstance(member, type) and issubclass(member, BaseException) else None
 
 
 def _make(
@@ -133,23 +133,25 @@ def _make(
         # An ExceptionGroup is nothing without its exceptions.
         parts = [BundleFailedError(error.step, part.cause, "", part) for part in raised.parts]
         arguments = (error.cause, [as_users_own(part) for part in parts])
-    made: BundleFailedError = static.__new__(mixed, *arguments)
+    mixed_error: BundleFailedError = static.__new__(mixed, *arguments)
     for name, value in ast.literal_eval(raised.attributes).items():
         try:
-            object.__setattr__(made, name, value)
+            object.__setattr__(mixed_error, name, value)
         except (AttributeError, TypeError):  # it cannot be set, or is one of ours
             continue
-    made.__dict__["_failure"] = error
-    if isinstance(made, SyntaxError):
-        made.msg = str(error)  # which Python prints in place of the error's text
-    if not made.args:
-        made.args = (error.cause,)
-    return made
+    mixed_error.__dict__["_failure"] = error
+    if isinstance(mixed_error, SyntaxError):
+        mixed_error.msg = str(error)  # which Python prints in place of the error's text
+    if not mixed_error.args:
+        mixed_error.args = (error.cause,)
+    return mixed_error
 
 
 @functools.lru_cache(maxsize=256)
 def _mixed(class_: type[BaseException]) -> type[BundleFailedError]:
     """Return the subclass of BundleFailedError and a class; by ``type``, as metaclasses differ."""
     names = {"__module__": BundleFailedError.__module__, "__doc__": BundleFailedError.__doc__}
-    made = type.__new__(type(class_), BundleFailedError.__name__, (_OfUsersClass, class_), names)
-    return cast("type[BundleFailedError]", made)
+    mixed_class = type.__new__(
+        type(class_), BundleFailedError.__name__, (_OfUsersClass, class_), names
+    )
+    return cast("type[BundleFailedError]", mixed_class)

@@ -16,8 +16,8 @@ def name_users_step(error: BaseException, steps: Mapping[str, str]) -> None:
     """
     if not isinstance(error, BundleFailedError | StuckBundleError):
         return
-    named, known = error.step, steps.get(error.step)
-    if known is not None and known != named:
-        error.step = known
-        if error.args[:1] == (named,):  # from which a copy is made
-            error.args = (known, *error.args[1:])
+    name, users_name = error.step, steps.get(error.step)
+    if users_name is not None and users_name != name:
+        error.step = users_name
+        if error.args[:1] == (name,):  # from which a copy is made
+            error.args = (users_name, *error.args[1:])
