@@ -9,7 +9,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from beam_spark_runner.job.export.prometheus import JobsCollector
-from beam_spark_runner.job.server.job_queue import states_of
+from beam_spark_runner.job.server.job_queue import count_by_state
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason
 from beam_spark_runner.portable.monitoring import DROPPED_DUE_TO_LATENESS
 
@@ -79,7 +79,7 @@ def test_alerts_have_labels_that_there_are() -> None:
         "held_by": {each.value for each in HoldReason},
         "name": {DROPPED_DUE_TO_LATENESS},
     }
-    values["state"] = set(states_of([]))
+    values["state"] = set(count_by_state([]))
     found = list(conditions())
     assert {label for _, label, _ in found} == {"job_name", *values}
     for metric, label, value in found:

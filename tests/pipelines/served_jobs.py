@@ -103,7 +103,7 @@ def serving(folder: Path, **settings: Any) -> Iterator[Server]:
     try:
         yield server
     finally:
-        assert server.jobs.end(SOON_S)
+        assert server.jobs.end_all(SOON_S)
         server.jobs.close()
 
 

@@ -79,7 +79,7 @@ def _store_server(folder: Path) -> None:
         with mock.patch.dict(os.environ, {stored_batch.BARRIER: name}):
             job = server.submit(_build)
             wait_for((barrier / stored_batch.ARRIVED).exists)
-            ending = threading.Thread(target=server.jobs.end, args=(SOON_S,))
+            ending = threading.Thread(target=server.jobs.end_all, args=(SOON_S,))
             ending.start()
             wait_for(lambda: job.control.is_suspended)
             (barrier / stored_batch.MAY_CONTINUE).touch()

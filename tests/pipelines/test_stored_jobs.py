@@ -49,7 +49,7 @@ def obstacle(tmp_path: Path) -> Obstacle:
 def suspend(server: Server, job: ServedJob, obstacle: Obstacle) -> None:
     """End a server while user code waits."""
     obstacle.wait_for_user()
-    ending = threading.Thread(target=server.jobs.end, args=(SOON_S,))
+    ending = threading.Thread(target=server.jobs.end_all, args=(SOON_S,))
     ending.start()
     wait_for(lambda: job.control.is_suspended)
     obstacle.let_through()
@@ -200,7 +200,7 @@ def test_a_job_that_may_have_ended_its_servers_runs_alone(tmp_path: Path) -> Non
     may_open = threading.Event()
     with serving(tmp_path, jobs=2, before_open=may_open.wait) as server:
         jobs = [server.submit(impulse) for _ in range(3)]
-        ending = threading.Thread(target=server.jobs.end, args=(SOON_S,))
+        ending = threading.Thread(target=server.jobs.end_all, args=(SOON_S,))
         ending.start()
         wait_for(lambda: all(job.control.is_suspended or job.has_ended for job in jobs))
         may_open.set()
@@ -302,7 +302,7 @@ def test_a_server_that_ends_while_run_is_called_cancels_nothing(
         with ThreadPoolExecutor(2) as threads:
             answer = threads.submit(server.jobs.run, id_)
             assert arrived.wait(SOON_S)
-            ending = threads.submit(server.jobs.end, SOON_S)
+            ending = threads.submit(server.jobs.end_all, SOON_S)
             (job,) = server.jobs.all()
             wait_for(lambda: job.control.is_suspended)
             may_go_on.set()
@@ -330,7 +330,7 @@ def test_a_server_that_does_not_start_claims_nothing(tmp_path: Path) -> None:
 
 def test_what_is_left_of_a_preparation_is_removed(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        stored = server.jobs._stored.new()  # type: ignore[union-attr]
+        stored = server.jobs._stored_jobs.new()  # type: ignore[union-attr]
         stored.expect_files()
         with stored.files.receive() as file:
             file.write(b"content")
@@ -370,7 +370,7 @@ def test_a_pipeline_that_cannot_be_compiled_is_not_stored(
     tmp_path: Path, obstacle: Obstacle
 ) -> None:
     with serving(tmp_path) as server:
-        made = server.jobs._prepared[id_ := server.prepare(obstacle.two_levels)]
+        made = server.jobs._preparations[id_ := server.prepare(obstacle.two_levels)]
         coded = made.coded_pipeline.replace(b"embedded_python:v1", b"embedded_loopy:v1 ")
         object.__setattr__(made, "coded_pipeline", coded)
         with pytest.raises(PipelineRefusedError):

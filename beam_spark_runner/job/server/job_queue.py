@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger(__name__)
 _WORDS = ("waiting", "starting", "running", "draining", "done", "drained", "failed", "cancelled")
 
 
-def states_of(jobs: Iterable[ServedJob]) -> dict[str, int]:
+def count_by_state(jobs: Iterable[ServedJob]) -> dict[str, int]:
     """Return how many jobs are in each state, by its name in lower case.
 
     ``STOPPED`` is the state of jobs that wait, and is called so.
@@ -45,7 +45,7 @@ class JobQueue:
     ) -> None:
         self._waiting: deque[ServedJob] = deque()
         self._suspects: set[str] = set()  # ids of jobs that wait
-        self._watched: ServedJob | None = None  # a suspect that has begun, and made no progress
+        self._running_suspect: ServedJob | None = None  # it has made no progress yet
         self._free_pools = [f"beam-{n}" for n in reversed(range(pools))]
         self._run_job = run
         self._has_ended = has_ended
@@ -66,12 +66,12 @@ class JobQueue:
     def note_progress(self, job: ServedJob) -> None:
         """Note that a job has made progress: it is no suspect."""
         with self._lock:
-            if self._watched is not job:
+            if self._running_suspect is not job:
                 return
-            self._watched = None
+            self._running_suspect = None
         self._begin_next()
 
-    def take(self, job: ServedJob) -> bool:
+    def remove(self, job: ServedJob) -> bool:
         """Take a job from the queue; return whether it has waited there."""
         with self._lock:
             waits = job in self._waiting
@@ -83,13 +83,13 @@ class JobQueue:
         """Start waiting jobs, as long as there are free pools."""
         while True:
             with self._lock:
-                if not (self._waiting and self._free_pools) or self._watched is not None:
+                if not (self._waiting and self._free_pools) or self._running_suspect is not None:
                     return
                 job, pool = self._waiting.popleft(), self._free_pools.pop()
                 if job.job_id in self._suspects:
-                    self._watched = job
+                    self._running_suspect = job
             thread = threading.Thread(
-                target=self._run, args=(job, pool), name=f"beam-serve-{job.job_id}"
+                target=self._run_in_pool, args=(job, pool), name=f"beam-serve-{job.job_id}"
             )
             try:
                 thread.start()
@@ -98,7 +98,7 @@ class JobQueue:
                 job.fail(error)
                 self._has_ended(job)
 
-    def _run(self, job: ServedJob, pool: str) -> None:
+    def _run_in_pool(self, job: ServedJob, pool: str) -> None:
         try:
             self._run_job(job, pool)
         except Exception as error:
@@ -113,5 +113,5 @@ class JobQueue:
     def _release(self, job: ServedJob, pool: str) -> None:
         with self._lock:
             self._free_pools.append(pool)
-            if self._watched is job:
-                self._watched = None
+            if self._running_suspect is job:
+                self._running_suspect = None

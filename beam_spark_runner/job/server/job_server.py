@@ -15,7 +15,7 @@ from beam_spark_runner.job.export.metrics_port import MetricsPort
 from beam_spark_runner.job.export.prometheus import JobMetrics
 from beam_spark_runner.job.files.stored_submission import versions_of
 from beam_spark_runner.job.server.api import JobApi
-from beam_spark_runner.job.server.job_queue import states_of
+from beam_spark_runner.job.server.job_queue import count_by_state
 from beam_spark_runner.job.server.jobs import Jobs
 from beam_spark_runner.job.server.page_opening import open_page
 from beam_spark_runner.job.server.refusals import LostSparkError
@@ -71,7 +71,9 @@ class JobServer:
         self._metrics: MetricsPort | None = None
         self._page: PagePort | None = None
         if config.metrics is not None:
-            self._metrics = MetricsPort(config.metrics, self._measured, self._health, self._states)
+            self._metrics = MetricsPort(
+                config.metrics, self._job_metrics, self._health, self._jobs_by_state
+            )
         try:
             _LOGGER.info("starting Spark%s …", of)
             with starting or contextlib.nullcontext():
@@ -92,7 +94,7 @@ class JobServer:
             )
         except BaseException:
             if self._jobs is not None:
-                self._jobs.end(0.0)
+                self._jobs.end_all(0.0)
                 self._jobs.close()
             self._close_ports()
             self._spark.close()
@@ -127,7 +129,7 @@ class JobServer:
         self._is_stopping.set()
         self._health.wait("the job server is ending")
         assert self._jobs is not None
-        have_ended = self._jobs.end(_JOBS_END_WITHIN_S)
+        have_ended = self._jobs.end_all(_JOBS_END_WITHIN_S)
         if not have_ended:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
         self._api.stop()
@@ -136,14 +138,14 @@ class JobServer:
         self._spark.close()
         return have_ended
 
-    def _measured(self) -> list[JobMetrics]:
+    def _job_metrics(self) -> list[JobMetrics]:
         return [] if self._jobs is None else self._jobs.measured()
 
-    def _states(self) -> Mapping[str, int]:
+    def _jobs_by_state(self) -> Mapping[str, int]:
         # Jobs that are about to be found would look as if they had just failed, or ended.
         if self._jobs is None or not self._jobs.has_resumed:
             return {}
-        return states_of(self._jobs.all())
+        return count_by_state(self._jobs.all())
 
     def _close_ports(self) -> None:
         if self._metrics is not None:

@@ -68,16 +68,16 @@ class Jobs:
         read_overrides(config.environment_overrides)  # raises now rather than with the first job
         self._config = config
         self._open_session = open_session
-        self._stored: StoredJobs | None = None
+        self._stored_jobs: StoredJobs | None = None
         if config.jobs_dir is not None:
             recording = Recording(config.event_buffer_bytes, config.event_flush_s)
-            self._stored = StoredJobs(config.jobs_dir, versions or {}, recording)
+            self._stored_jobs = StoredJobs(config.jobs_dir, versions or {}, recording)
         self._area = open_staging_area(config.artifacts_dir)
-        self._prepared: dict[str, Preparation] = {}
+        self._preparations: dict[str, Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
         self._runs: dict[str, Future[str]] = {}  # the jobs' ids, by those of their preparations
-        self._found: dict[str, FoundJob] = {}  # of earlier servers, in the queue
-        self._queue = JobQueue(config.max_concurrent_jobs, self._run, self._has_ended)
+        self._earlier_jobs: dict[str, FoundJob] = {}  # of earlier servers, in the queue
+        self._queue = JobQueue(config.max_concurrent_jobs, self._run_from_queue, self._has_ended)
         self._ended_jobs: deque[ServedJob] = deque()  # in the order of their ends
         self._is_ending = False
         self.has_resumed = False  # read by other threads
@@ -90,7 +90,7 @@ class Jobs:
             CheckpointStorageError: ``--jobs_dir`` cannot be read.
         """
         waiting = []
-        for found in () if self._stored is None else self._stored.found():
+        for found in () if self._stored_jobs is None else self._stored_jobs.found():
             submitted = found.submitted
             job = ServedJob(found.stored.job_id, submitted, place=found.stored, is_stored=True)
             answer: Future[str] = Future()
@@ -104,10 +104,10 @@ class Jobs:
                 self._jobs[job.job_id] = job
                 self._runs[submitted.preparation_id] = answer
                 if found.ended is None:
-                    self._found[job.job_id] = found
+                    self._earlier_jobs[job.job_id] = found
             if found.ended is not None:
                 self._has_ended(job)
-        suspects = {id_ for id_, found in self._found.items() if found.is_suspect}
+        suspects = {id_ for id_, found in self._earlier_jobs.items() if found.is_suspect}
         self._queue.add(waiting, suspects)
         self.has_resumed = True
 
@@ -125,27 +125,27 @@ class Jobs:
         """
         self._check_open()
         id_ = uuid.uuid4().hex
-        read = LimitedCall(lambda: self._read(request, id_), self._config.prepare_timeout_s)
+        read = LimitedCall(lambda: self._read_request(request, id_), self._config.prepare_timeout_s)
         made = read.result()
         with self._lock:
             waiting: list[Preparation | ServedJob] = [
-                *self._prepared.values(),
+                *self._preparations.values(),
                 *(job for job in self._jobs.values() if not job.record.has_begun),
             ]
             check_room(made, waiting, self._config)
-            self._prepared[id_] = made
+            self._preparations[id_] = made
         if isinstance(made.place, StoredJob) and not made.files.is_complete:
             made.place.expect_files()
         return id_
 
-    def _read(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
+    def _read_request(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
         given = by_name(request.pipeline_options)
         _, config = read_options(given, self._config)  # raises now, not in ``run``
         place: StagingArea | StoredJob = self._area.of(id_)
         # Without --jobs_dir, --batch_job_recovery is refused.
         continues = config.recovers_batch or is_continued_stream(request.pipeline, config)
-        if self._stored is not None and continues:
-            place = self._stored.new()
+        if self._stored_jobs is not None and continues:
+            place = self._stored_jobs.new()
             for_server(request.pipeline, config, place.location)  # raises now
         return Preparation.of(request, given, place, self._config.max_artifact_bytes)
 
@@ -156,8 +156,10 @@ class Jobs:
         """
         before_s = time.monotonic() - _PREPARED_FOR_S
         with self._lock:
-            late = [id_ for id_, each in self._prepared.items() if each.files.touched_s < before_s]
-            places = [self._prepared.pop(id_).place for id_ in late]
+            late = [
+                id_ for id_, each in self._preparations.items() if each.files.touched_s < before_s
+            ]
+            places = [self._preparations.pop(id_).place for id_ in late]
         for each in places:
             each.remove()
 
@@ -168,7 +170,7 @@ class Jobs:
             UnknownIdError: No preparation has this token, or it has run.
         """
         with self._lock:
-            found = self._prepared.get(staging_token)
+            found = self._preparations.get(staging_token)
         if found is None:
             raise UnknownIdError(f"there is no staging token {staging_token[:100]!r}")
         return found.files
@@ -192,13 +194,13 @@ class Jobs:
         with self._lock:
             self._check_open()
             answer = self._runs.get(preparation_id)
-            job = self._begin(preparation_id, peer) if answer is None else None
+            job = self._new_job(preparation_id, peer) if answer is None else None
             if job is not None:
                 answer = self._runs[preparation_id] = Future()
         assert answer is not None
         if job is not None:
             try:
-                self._run_new(job)
+                self._prepare_and_queue(job)
             except BaseException as error:
                 with self._lock:
                     self._runs.pop(preparation_id, None)
@@ -209,9 +211,9 @@ class Jobs:
                 answer.set_result(job.job_id)
         return answer.result()
 
-    def _begin(self, preparation_id: str, peer: str) -> ServedJob:
+    def _new_job(self, preparation_id: str, peer: str) -> ServedJob:
         """Make a job of a preparation. The lock is held."""
-        found = self._prepared.get(preparation_id)
+        found = self._preparations.get(preparation_id)
         if found is None:
             raise UnknownIdError(f"there is no preparation {preparation_id[:100]!r}")
         if not found.files.is_complete:
@@ -219,7 +221,7 @@ class Jobs:
                 "the pipeline needs files that the client has not staged: it has to send them "
                 "to the artifact_staging_endpoint in the response to Prepare"
             )
-        del self._prepared[preparation_id]
+        del self._preparations[preparation_id]
         stored = found.place if isinstance(found.place, StoredJob) else None
         job = ServedJob(
             new_job_id() if stored is None else stored.job_id,
@@ -230,12 +232,12 @@ class Jobs:
         self._jobs[job.job_id] = job
         return job
 
-    def _run_new(self, job: ServedJob) -> None:
+    def _prepare_and_queue(self, job: ServedJob) -> None:
         try:
             job.prepare(lambda: self._compile(job), self._config.prepare_timeout_s)
             if job.is_recoverable:
-                assert self._stored is not None
-                job.store(self._stored)
+                assert self._stored_jobs is not None
+                job.store(self._stored_jobs)
             with self._lock:
                 if job.control.is_cancelled:
                     raise JobCancelledError
@@ -269,11 +271,11 @@ class Jobs:
         options, config = read_options(given, self._config)
         if isinstance(place, StoredJob):
             config = for_server(pipeline, config, place.location)
-        return prepare(pipeline, options, config, _refuse_loopback, job_id=job.job_id, given=given)
+        return prepare(pipeline, options, config, _no_loopback, job_id=job.job_id, given=given)
 
-    def _run(self, job: ServedJob, pool: str) -> None:
+    def _run_from_queue(self, job: ServedJob, pool: str) -> None:
         with self._lock:
-            found = self._found.pop(job.job_id, None)
+            found = self._earlier_jobs.pop(job.job_id, None)
         if found is None or self._prepare_again(job, found):
             job.run(
                 lambda config: self._open_session(config, pool),
@@ -350,7 +352,7 @@ class Jobs:
     def _cancel(self, job: ServedJob) -> None:
         if job.stays:
             job.drop_what_stays()
-        elif self._queue.take(job):
+        elif self._queue.remove(job):
             job.drop()
             self._has_ended(job)
         elif not job.has_ended:
@@ -360,14 +362,14 @@ class Jobs:
             threading.Thread(target=job.cancel, name=name, daemon=True).start()
 
     def _suspend(self, job: ServedJob) -> None:
-        if self._queue.take(job):
+        if self._queue.remove(job):
             job.suspend()
         elif not job.has_ended:
             job.control.suspend()
             name = f"beam-suspend-{job.job_id}"
             threading.Thread(target=job.suspend_running, name=name, daemon=True).start()
 
-    def end(self, timeout_s: float) -> bool:
+    def end_all(self, timeout_s: float) -> bool:
         """Accept no more jobs, and wait for the ends of all; cancel those that are not stored.
 
         Returns:
@@ -393,7 +395,7 @@ class Jobs:
             raise ServerIsEndingError(_ENDING)
 
 
-def _refuse_loopback(_: str) -> str:
+def _no_loopback(_: str) -> str:
     raise UnsupportedFeatureError(
         "a LOOPBACK environment that names no worker pool", "the environment"
     )

@@ -38,10 +38,10 @@ class LimitedCall(Generic[T]):
         self._limit_s = limit_s
         self._user = Interruptible(_StoppedError)
         self._lock = threading.Lock()
-        self._why: RunnerError | None = None  # it was stopped
-        self._returned: list[T] = []
+        self._stop_error: RunnerError | None = None  # it was stopped
+        self._results: list[T] = []
         self._raised: BaseException | None = None
-        self._has_left = threading.Event()
+        self._has_thread_ended = threading.Event()
         self._is_over = threading.Event()  # for the caller
 
     def result(self) -> T:
@@ -56,32 +56,32 @@ class LimitedCall(Generic[T]):
         if not self._is_over.wait(self._limit_s):
             self.stop(PrepareTimeoutError(self._limit_s))
             self._is_over.wait()
-        if self._why is not None:
-            raise self._why
+        if self._stop_error is not None:
+            raise self._stop_error
         if self._raised is not None:
             raise self._raised
-        (returned,) = self._returned
+        (returned,) = self._results
         return returned
 
     def stop(self, why: RunnerError) -> None:
         """End the call, and have ``result`` raise an error; does nothing if the call has ended."""
         with self._lock:
-            if self._is_over.is_set() or self._why is not None:
+            if self._is_over.is_set() or self._stop_error is not None:
                 return
-            self._why = why
+            self._stop_error = why
         self._user.interrupt()
-        if not self._has_left.wait(_LEAVES_WITHIN_S):
+        if not self._has_thread_ended.wait(_LEAVES_WITHIN_S):
             _LOGGER.error("a thread that prepares a pipeline continues, although: %s", why)
         self._is_over.set()
 
     def _run(self) -> None:
         try:
             with self._user.running():
-                if self._why is None:  # else it was stopped before it began
-                    self._returned.append(self._call())
+                if self._stop_error is None:  # else it was stopped before it began
+                    self._results.append(self._call())
         except BaseException as error:
             self._raised = error
-        self._has_left.set()
+        self._has_thread_ended.set()
         with self._lock:
-            if self._why is None:
+            if self._stop_error is None:
                 self._is_over.set()

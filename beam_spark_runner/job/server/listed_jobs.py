@@ -28,13 +28,13 @@ class ListedJobs:
         found = self._jobs.all()
         names = {job.job_id: self._names.get(job.job_id) or _name_of(job) for job in found}
         self._names = names
-        return [self._shown(job, names[job.job_id]) for job in found]
+        return [self._shown_job(job, names[job.job_id]) for job in found]
 
     def spark_url(self) -> str | None:
         """See ``ShownJobs``."""
         return self._spark_url()
 
-    def _shown(self, job: ServedJob, name: str) -> ShownJob:
+    def _shown_job(self, job: ServedJob, name: str) -> ShownJob:
         measured = job.measured()
         return ShownJob(
             job_id=job.job_id,

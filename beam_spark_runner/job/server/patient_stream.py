@@ -32,7 +32,7 @@ class PatientStream(Iterator[Any]):
         self._cancel = cancel
         self._patience_s = patience_s
         self._sending_since_s: float | None = None
-        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._receive, name="job-api-staging", daemon=True).start()
 
@@ -44,7 +44,7 @@ class PatientStream(Iterator[Any]):
             SilentClientError: None has arrived in time.
             Exception: The call was ended, by the client or by ``end``.
         """
-        self._wanted.put(True)
+        self._requests.put(True)
         try:
             arrived = self._arrived.get(timeout=self._patience_s)
         except queue.Empty:
@@ -68,7 +68,7 @@ class PatientStream(Iterator[Any]):
 
     def close(self) -> None:
         """End the thread that receives; it may be waiting for gRPC until the call has ended."""
-        self._wanted.put(False)
+        self._requests.put(False)
 
     def _receive(self) -> None:
         while self._is_wanted():
@@ -82,7 +82,7 @@ class PatientStream(Iterator[Any]):
         """Wait until a message is wanted; return False after ``close``."""
         while True:
             try:
-                return self._wanted.get(timeout=self._patience_s)
+                return self._requests.get(timeout=self._patience_s)
             except queue.Empty:
                 since_s = self._sending_since_s
                 if since_s is not None and time.monotonic() - since_s >= self._patience_s:

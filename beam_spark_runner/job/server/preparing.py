@@ -9,7 +9,7 @@ from beam_spark_runner.job.server.limited_call import LimitedCall
 
 
 class Preparing:
-    """Prepares one job. Threads: any; one calls ``run``, once.
+    """Prepares one job. Threads: any; one calls ``compile``, once.
 
     Args:
         control: Requests to cancel the job, also after it was prepared.
@@ -21,7 +21,7 @@ class Preparing:
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
 
-    def run(self, compile_: Callable[[], PreparedJob], limit_s: float) -> PreparedJob:
+    def compile(self, compile_: Callable[[], PreparedJob], limit_s: float) -> PreparedJob:
         """Compile the pipeline.
 
         Args:
@@ -49,10 +49,10 @@ class Preparing:
         if self._call is not None:
             self._call.stop(JobCancelledError())
 
-    def end(self) -> None:
-        """Let ``wait`` return: the result of ``run`` was stored, or the job has ended."""
+    def note_end(self) -> None:
+        """Let ``wait`` return: the result of ``compile`` was stored, or the job has ended."""
         self._has_ended.set()
 
     def wait(self) -> None:
-        """Wait for ``end``; not long, since preparing has a time limit."""
+        """Wait for ``note_end``; not long, since preparing has a time limit."""
         self._has_ended.wait()

@@ -135,12 +135,12 @@ class ServedJob:
         """Show how a job has ended that ran on an earlier server."""
         self.record.replay_end(ended.states, ended.error)
         self._coded_metrics = ended.coded_metrics
-        self.preparing.end()
+        self.preparing.note_end()
         self._ended.set()
 
     def prepare(self, compile_: Callable[[], PreparedJob], limit_s: float) -> None:
-        """Compile the pipeline; see ``Preparing.run``."""
-        prepared = self.preparing.run(compile_, limit_s)
+        """Compile the pipeline; see ``Preparing.compile``."""
+        prepared = self.preparing.compile(compile_, limit_s)
         plan = prepared.plan
         names = {id_: each.name for id_, each in plan.graph.transforms.items()}
         with self._lock:
@@ -150,7 +150,7 @@ class ServedJob:
                 for id_, name in names.items()
             )
             self._prepared, self._is_streaming = prepared, plan.is_streaming
-        self.preparing.end()
+        self.preparing.note_end()
 
     @property
     def is_recoverable(self) -> bool:
@@ -294,7 +294,7 @@ class ServedJob:
         """Drop the plan, which may have megabytes, and all else that clients do not query later."""
         with self._lock:
             self._prepared = self._job = None
-        self.preparing.end()
+        self.preparing.note_end()
         if self._ending is None:
             self.place.remove()
         self._ended.set()

@@ -63,7 +63,7 @@ class Pipelines(MessageTarget[Prepare]):
             run = beam_job_api_pb2.RunJobRequest(preparation_id=id_)
             job = self._service.Run(run, call).job_id
         finally:
-            self._jobs._prepared.pop(id_, None)
+            self._jobs._preparations.pop(id_, None)
         states = self._service.GetStateStream(beam_job_api_pb2.GetJobStateRequest(job_id=job), call)
         last = [each.state for each in states][-1]
         assert last == beam_job_api_pb2.JobState.FAILED
@@ -134,7 +134,7 @@ class Staging(Target):
             replace_artifacts(prepared.pipeline, self._jobs.files_of(id_).located(), _NOWHERE)
             return asked
         finally:
-            self._jobs._prepared.pop(id_).place.remove()
+            self._jobs._preparations.pop(id_).place.remove()
 
 
 class Ids(Target):

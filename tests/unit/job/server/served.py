@@ -46,7 +46,7 @@ def served(config: ServerConfig) -> Iterator[tuple[Jobs, Gate]]:
         yield jobs, gate
     finally:
         gate.let_through(1_000)
-        assert jobs.end(SOON_S)
+        assert jobs.end_all(SOON_S)
         jobs.close()
 
 

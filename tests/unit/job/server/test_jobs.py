@@ -181,14 +181,14 @@ def test_the_end_of_a_server(tmp_path: Path) -> None:
         prepared = jobs.prepare(request())
         first, second = (jobs.run(jobs.prepare(request())) for _ in range(2))
         gate.wait_for(1)
-        assert not jobs.end(0.0)
+        assert not jobs.end_all(0.0)
         assert jobs.job(second).record.state == "CANCELLED"
         with pytest.raises(ServerIsEndingError):
             jobs.prepare(request())
         with pytest.raises(ServerIsEndingError):
             jobs.run(prepared)
         gate.let_through(1)
-        assert jobs.end(SOON_S)
+        assert jobs.end_all(SOON_S)
         assert jobs.job(first).has_ended
         jobs.close()
         assert list(tmp_path.iterdir()) == []
@@ -267,7 +267,7 @@ def test_a_server_ends_though_it_forgets_jobs_meanwhile(
         ids = [jobs.run(jobs.prepare(request())) for _ in range(3)]
         gate.wait_for(1)
         jobs.cancel(ids[2])
-        assert not jobs.end(0.0)
+        assert not jobs.end_all(0.0)
         assert [each.job_id for each in jobs.all()] == ids[:2]
 
 

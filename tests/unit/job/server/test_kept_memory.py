@@ -168,7 +168,7 @@ def test_a_preparation_keeps_no_part_of_the_request(tmp_path: Path) -> None:
     environment.dependencies.append(artifact("a.txt"))
     with served(config(tmp_path)) as (jobs, _):
         id_ = jobs.prepare(wanted)
-        prepared = jobs._prepared[id_]
+        prepared = jobs._preparations[id_]
         kept = [getattr(prepared, each.name) for each in dataclasses.fields(prepared)]
         assert all(isinstance(each, (str, bytes, int)) for each in kept[:3])
         (copies,) = prepared.files._wanted.values()

@@ -104,7 +104,7 @@ def test_a_job_is_cancelled_while_it_is_prepared(tmp_path: Path, loop: Loop) -> 
 def test_the_end_of_the_server_cancels_it(tmp_path: Path, loop: Loop) -> None:
     with served(config(tmp_path)) as (jobs, _):
         thread, found, job = begin(jobs, loop)
-        assert jobs.end(SOON_S)
+        assert jobs.end_all(SOON_S)
         assert ended(thread)
         assert found == [job.job_id]
         assert job.record.state == "CANCELLED"
