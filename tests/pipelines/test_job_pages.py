@@ -152,7 +152,7 @@ def test_the_jobs_of_a_server(tmp_path: Path) -> None:
             server.jobs.cancel(waiting.job_id)
             obstacle.let_through()
             assert state_of(job) == "DONE"
-            wait_for(lambda: job.measured() is None)
+            wait_for(lambda: job.job_metrics() is None)
             found = Browser(f"{port.url}jobs/{job.job_id}").job()
             assert found["state"] == "done"
             assert found["steps"], "what was known of it stays after the end"

@@ -55,7 +55,7 @@ def test_storage_that_is_away_for_a_moment_is_waited_for(
 
         monkeypatch.setattr(kind, name, call)
 
-    for kind, name in ((StoredJob, "next_start"), (BatchStart, "_look"), (Ending, "look")):
+    for kind, name in ((StoredJob, "next_start"), (BatchStart, "_look"), (Ending, "stored_end")):
         fails_once(kind, name)
     with serving(tmp_path) as server:
         job = server.submit(lambda p: p | beam.Impulse())

@@ -265,7 +265,7 @@ def test_what_another_server_has_ended_is_shown(
         states = (StateChange("RUNNING", 1.0), StateChange("FAILED", 2.0))
         ended = EndedJob(states=states, error="the other's reason", coded_metrics=b"")
         assert isinstance(job.place, StoredJob)
-        job.place.end(job.submitted, ended)
+        job.place.store_end(job.submitted, ended)
         return real(*arguments, **named)
 
     with serving(tmp_path) as server:
@@ -330,12 +330,12 @@ def test_a_server_that_does_not_start_claims_nothing(tmp_path: Path) -> None:
 
 def test_what_is_left_of_a_preparation_is_removed(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        stored = server.jobs._stored_jobs.new()  # type: ignore[union-attr]
+        stored = server.jobs._stored_jobs.new_job()  # type: ignore[union-attr]
         stored.expect_files()
         with stored.files.receive() as file:
             file.write(b"content")
             file.close()
-            stored.files.keep(file.name, "name")
+            stored.files.store(file.name, "name")
     assert len(names_in(tmp_path)) == 4
     # As a server leaves them that is killed while it creates a file.
     for name in ("000000000002-0123456789ab.job", "000000000001-0123456789ab.ended"):

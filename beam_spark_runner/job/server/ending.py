@@ -95,7 +95,7 @@ class Ending:
         """
         try:
             state = retry_while_unavailable(
-                lambda: self._store(state, error, metrics),
+                lambda: self._store_end(state, error, metrics),
                 time.monotonic,
                 self._record.messages.warn,
                 time.sleep,
@@ -117,31 +117,31 @@ class Ending:
             Whether it is stored.
         """
         try:
-            self._store(PipelineState.CANCELLED, None, b"")
+            self._store_end(PipelineState.CANCELLED, None, b"")
         except CheckpointStorageError as problem:
             self._record.messages.warn(f"that the job is cancelled is not stored yet: {problem}")
             return False
         return True
 
-    def look(self) -> EndedJob | None:
+    def stored_end(self) -> EndedJob | None:
         """Return the end that another server has stored, or a cancellation; None: there is none.
 
         Raises:
             CheckpointStorageError: The folder cannot be read.
         """
         try:
-            return self.stored.ended()
+            return self.stored.stored_end()
         except CorruptManifestError:
             return None
 
-    def found(self) -> EndedJob | None:
-        """As ``look``, but None if the folder cannot be read."""
+    def known_end(self) -> EndedJob | None:
+        """As ``stored_end``, but None if the folder cannot be read."""
         try:
-            return self.look()
+            return self.stored_end()
         except CheckpointStorageError:
             return None
 
-    def keeps(self, error: BaseException, *, has_run: bool) -> bool:
+    def should_keep(self, error: BaseException, *, has_run: bool) -> bool:
         """Whether an error says nothing about the job, so that the next server continues it.
 
         Args:
@@ -157,8 +157,8 @@ class Ending:
         except CheckpointStorageError:
             return True
 
-    def _store(self, state: str, error: BaseException | None, metrics: bytes) -> str:
+    def _store_end(self, state: str, error: BaseException | None, metrics: bytes) -> str:
         text = "" if error is None else message_of(error, MAX_TRACEBACK_LENGTH)
         states = (*self._record.states.events(), StateChange(state, time.time()))
         ended = EndedJob(states=states, error=text, coded_metrics=metrics)
-        return self.stored.end(self.submitted, ended).states[-1].state
+        return self.stored.store_end(self.submitted, ended).states[-1].state

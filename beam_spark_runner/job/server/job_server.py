@@ -139,7 +139,7 @@ class JobServer:
         return have_ended
 
     def _job_metrics(self) -> list[JobMetrics]:
-        return [] if self._jobs is None else self._jobs.measured()
+        return [] if self._jobs is None else self._jobs.job_metrics()
 
     def _jobs_by_state(self) -> Mapping[str, int]:
         # Jobs that are about to be found would look as if they had just failed, or ended.

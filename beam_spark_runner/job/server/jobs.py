@@ -90,7 +90,7 @@ class Jobs:
             CheckpointStorageError: ``--jobs_dir`` cannot be read.
         """
         waiting = []
-        for found in () if self._stored_jobs is None else self._stored_jobs.found():
+        for found in () if self._stored_jobs is None else self._stored_jobs.claim_and_read():
             submitted = found.submitted
             job = ServedJob(found.stored.job_id, submitted, place=found.stored, is_stored=True)
             answer: Future[str] = Future()
@@ -141,13 +141,13 @@ class Jobs:
     def _read_request(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
         given = by_name(request.pipeline_options)
         _, config = read_options(given, self._config)  # raises now, not in ``run``
-        place: StagingArea | StoredJob = self._area.of(id_)
+        place: StagingArea | StoredJob = self._area.of_job(id_)
         # Without --jobs_dir, --batch_job_recovery is refused.
         continues = config.recovers_batch or is_continued_stream(request.pipeline, config)
         if self._stored_jobs is not None and continues:
-            place = self._stored_jobs.new()
+            place = self._stored_jobs.new_job()
             for_server(request.pipeline, config, place.location)  # raises now
-        return Preparation.of(request, given, place, self._config.max_artifact_bytes)
+        return Preparation.of_request(request, given, place, self._config.max_artifact_bytes)
 
     def drop_abandoned(self) -> None:
         """Drop preparations whose clients have neither staged anything for an hour nor called Run.
@@ -225,7 +225,7 @@ class Jobs:
         stored = found.place if isinstance(found.place, StoredJob) else None
         job = ServedJob(
             new_job_id() if stored is None else stored.job_id,
-            found.submitted(preparation_id, peer),
+            found.submission(preparation_id, peer),
             place=found.place,
         )
         job.wait_in_queue()
@@ -316,7 +316,7 @@ class Jobs:
                 self._runs.pop(oldest.submitted.preparation_id, None)
                 dropped.append(oldest)
         for each in dropped:
-            each.forget()
+            each.remove_stored_end()
 
     def job(self, job_id: str) -> ServedJob:
         """Return a job.
@@ -335,9 +335,9 @@ class Jobs:
         with self._lock:
             return list(self._jobs.values())
 
-    def measured(self) -> list[JobMetrics]:
+    def job_metrics(self) -> list[JobMetrics]:
         """Return the running jobs, with the names under which their metrics are served."""
-        return [found for job in self.all() if (found := job.measured()) is not None]
+        return [found for job in self.all() if (found := job.job_metrics()) is not None]
 
     def cancel(self, job_id: str) -> ServedJob:
         """Begin to cancel a job; do not wait. Does nothing after its end.
@@ -350,8 +350,8 @@ class Jobs:
         return job
 
     def _cancel(self, job: ServedJob) -> None:
-        if job.stays:
-            job.drop_what_stays()
+        if job.continues_later:
+            job.cancel_for_good()
         elif self._queue.remove(job):
             job.drop()
             self._has_ended(job)

@@ -35,7 +35,7 @@ class ListedJobs:
         return self._spark_url()
 
     def _shown_job(self, job: ServedJob, name: str) -> ShownJob:
-        measured = job.measured()
+        measured = job.job_metrics()
         return ShownJob(
             job_id=job.job_id,
             name=name,

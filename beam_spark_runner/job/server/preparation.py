@@ -51,7 +51,7 @@ class Preparation:
     files: StagedArtifacts
 
     @classmethod
-    def of(
+    def of_request(
         cls,
         request: beam_job_api_pb2.PrepareJobRequest,
         given: Mapping[str, Any],
@@ -85,7 +85,7 @@ class Preparation:
         """See ``waiting_bytes_of``."""
         return waiting_bytes_of(self.coded_pipeline, self.coded_options, self.name)
 
-    def submitted(self, preparation_id: str, peer: str) -> SubmittedJob:
+    def submission(self, preparation_id: str, peer: str) -> SubmittedJob:
         """Return the submission, once the client has staged all files.
 
         Args:
@@ -98,7 +98,7 @@ class Preparation:
             title=title_of(self.shown_name, peer),
             coded_pipeline=self.coded_pipeline,
             coded_options=self.coded_options,
-            staged=self.files.located(),
+            staged=self.files.located_artifacts(),
             began_s=time.time(),
         )
 

@@ -37,7 +37,7 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 _LOGGER = logging.getLogger(__name__)
 
 OpenSession = Callable[[RunnerConfig], SessionHandle]
-_ENDING = "the job server ends"
+_SERVER_ENDS = "the job server ends"
 _BYTES_OF_A_STEP = 500
 """Of the objects that are kept for each step, without its name: an entry of a dict, watermarks."""
 
@@ -64,7 +64,7 @@ class ServedJob:
         waiting_bytes: The estimated memory of the job before its end, in bytes.
         place: Where its files are: a staging area, or the job in ``--jobs_dir`` if the client asks
             for recovery.
-        stays: Whether it has failed on this server only, and the next one continues it.
+        continues_later: Whether it has failed on this server only, and the next one continues it.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ServedJob:
         self.record = JobRecord(self._step_names, job_id, submitted.title)
         self.control = JobControl()
         self.preparing = Preparing(self.control)
-        self.stays = False
+        self.continues_later = False
         self._ending: Ending | None = None
         if is_stored:
             assert isinstance(place, StoredJob)
@@ -166,7 +166,7 @@ class ServedJob:
             CheckpointStorageError: The folder cannot be written.
         """
         assert isinstance(self.place, StoredJob)
-        jobs.submit(self.place, self.submitted)
+        jobs.store_submission(self.place, self.submitted)
         self._ending = Ending(self.place, self.submitted, self.record)
 
     def store_cancel(self) -> None:
@@ -174,10 +174,10 @@ class ServedJob:
         if self._ending is not None:
             self._ending.cancel()
 
-    def forget(self) -> None:
+    def remove_stored_end(self) -> None:
         """Remove what is stored of the job, which has ended long ago."""
         if self._ending is not None:
-            self._ending.stored.forget()
+            self._ending.stored.remove_end()
 
     @property
     def may_be_continued(self) -> bool:
@@ -192,7 +192,7 @@ class ServedJob:
             while self._run_on_one_spark(open_session, on_progress):
                 self.record.change_state(PipelineState.STARTING)
         finally:
-            self._forget()
+            self._release()
 
     def _run_on_one_spark(self, open_session: OpenSession, on_progress: Callable[[], None]) -> bool:
         """Run the job; return whether it is to continue on another Spark."""
@@ -238,16 +238,16 @@ class ServedJob:
         self._last_watermarks = job.watch.watermarks()
         if job.is_over:
             if recovery is not None:
-                self.stays = recovery.stays
-                if recovery.found is not None and recovery.found.coded_metrics:
-                    self._coded_metrics = recovery.found.coded_metrics
+                self.continues_later = recovery.continues_later
+                if recovery.end_elsewhere is not None and recovery.end_elsewhere.coded_metrics:
+                    self._coded_metrics = recovery.end_elsewhere.coded_metrics
             return False
         if recovery is not None and recovery.starts_again:
             self.record.messages.warn(
                 f"{recovery.why}: the job continues after {recovery.progress}"
             )
             return True
-        self._suspend(str(job.error) if job.error is not None else _ENDING)
+        self._suspend(str(job.error) if job.error is not None else _SERVER_ENDS)
         return False
 
     def _suspend(self, why: str) -> None:
@@ -258,31 +258,31 @@ class ServedJob:
 
     def suspend(self) -> None:
         """End the job, which has not begun, without a last state: the next server runs it."""
-        self._suspend(_ENDING)
-        self._forget()
+        self._suspend(_SERVER_ENDS)
+        self._release()
 
-    def drop_what_stays(self) -> None:
+    def cancel_for_good(self) -> None:
         """Cancel for good a job that has failed on this server only."""
         if self._ending is not None and self._ending.cancel():
             self._ending.remove()
-            self.stays = False
+            self.continues_later = False
 
     def drop(self) -> None:
         """End the job, which was cancelled before it began."""
-        self.drop_what_stays()
+        self.cancel_for_good()
         self.record.end(PipelineState.CANCELLED)
-        self._forget()
+        self._release()
 
     def fail(self, error: BaseException) -> None:
         """End the job, which cannot be prepared or started, with an error."""
         self._end_with(error)
-        self._forget()
+        self._release()
 
     def _end_with(self, error: BaseException) -> None:
         state: str = PipelineState.FAILED
         if self._ending is not None:
-            self.stays = self._ending.keeps(error, has_run=False)
-            if self.stays:
+            self.continues_later = self._ending.should_keep(error, has_run=False)
+            if self.continues_later:
                 self._ending.suspend()
             else:
                 state = self._ending.end(state, error)
@@ -290,7 +290,7 @@ class ServedJob:
             self.record.messages.fail(error)
         self.record.end(state)
 
-    def _forget(self) -> None:
+    def _release(self) -> None:
         """Drop the plan, which may have megabytes, and all else that clients do not query later."""
         with self._lock:
             self._prepared = self._job = None
@@ -330,7 +330,7 @@ class ServedJob:
         with self._lock:
             if self._prepared is not None:
                 self._check_streams("draining")
-            elif not (self.stays and self._is_streaming):
+            elif not (self.continues_later and self._is_streaming):
                 return  # it has ended, and not on this server only
             if self._ending is not None:
                 self._ending.stored.note_drain()
@@ -377,7 +377,7 @@ class ServedJob:
         """Wait for the job's end; return whether it has ended in time."""
         return self._ended.wait(timeout_s)
 
-    def measured(self) -> JobMetrics | None:
+    def job_metrics(self) -> JobMetrics | None:
         """Return the job, with the name under which its metrics are served; None: not running."""
         with self._lock:
             job, prepared = self._job, self._prepared

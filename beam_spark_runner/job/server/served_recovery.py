@@ -33,8 +33,9 @@ class ServedRecovery(JobRecovery):
     Attributes:
         starts_again: Whether the job continues in the next Spark application of this server.
         why: Why it starts again.
-        stays: Whether the job has failed on this server only, and the next one continues it.
-        found: How the job has ended on another server.
+        continues_later: Whether the job has failed on this server only, and the next one continues
+            it.
+        end_elsewhere: How the job has ended on another server.
     """
 
     def __init__(
@@ -48,9 +49,9 @@ class ServedRecovery(JobRecovery):
         waits_s: float,
     ) -> None:
         super().__init__(ending.stored.folder, "jobs_dir", waits_s, began_s, on_commit=on_commit)
-        self.starts_again = self.stays = False
+        self.starts_again = self.continues_later = False
         self.why = ""
-        self.found: EndedJob | None = None
+        self.end_elsewhere: EndedJob | None = None
         self._ending = ending
         self._control = control
         self._has_lost_spark = has_lost_spark
@@ -65,14 +66,14 @@ class ServedRecovery(JobRecovery):
     def _check_claimed(self, start: BatchStart) -> None:
         self._ending.stored.check_server()
         # An earlier server stores the end before it removes what the start would have found.
-        if self._ending.look() is not None and not self._control.is_cancelled:
+        if self._ending.stored_end() is not None and not self._control.is_cancelled:
             raise FencedError(start.number, start.number + 1)
 
     @override
     def _finish(self, outcome: RunOutcome) -> str | None:
         state = outcome.state
-        if state != PipelineState.DONE and (found := self._ending.found()) is not None:
-            self.found = found
+        if state != PipelineState.DONE and (found := self._ending.known_end()) is not None:
+            self.end_elsewhere = found
             self.error = RuntimeError(found.error) if found.error else None
             self._ending.remove(found.states[-1].state)
             return found.states[-1].state
@@ -91,11 +92,11 @@ class ServedRecovery(JobRecovery):
             if self.start is not None and not is_fenced and self._has_lost_spark():
                 self.starts_again = True
                 self.why = "the Spark application has ended, and another one is started"
-                self._rest()
+                self._end_start()
                 return None
-            if self._keeps(outcome.error):
-                self.stays = True
-                self._rest()
+            if self._should_keep(outcome.error):
+                self.continues_later = True
+                self._end_start()
                 outcome.warn(
                     "nothing of the job is removed: the next start of the job server continues "
                     f"after {self.progress}"
@@ -110,9 +111,9 @@ class ServedRecovery(JobRecovery):
         """Whether a program that is no start of this job has taken over what the job has stored."""
         return False
 
-    def _keeps(self, error: BaseException) -> bool:
-        """See ``Ending.keeps``."""
-        return self._ending.keeps(error, has_run=self.has_run)
+    def _should_keep(self, error: BaseException) -> bool:
+        """See ``Ending.should_keep``."""
+        return self._ending.should_keep(error, has_run=self.has_run)
 
     def _warn_of_what_remains(self, outcome: RunOutcome) -> None:
         """Warn of what is not removed of a job that is over."""
@@ -125,13 +126,13 @@ class ServedRecovery(JobRecovery):
             return False
         return True
 
-    def _rest(self) -> None:
+    def _end_start(self) -> None:
         with contextlib.suppress(CheckpointStorageError):  # another start waits in vain
             if self.start is not None:
                 self.start.rest()
 
 
-def is_lost(session: SessionHandle) -> bool:
+def is_spark_lost(session: SessionHandle) -> bool:
     """Whether the Spark application of a session has ended, or its JVM does not answer."""
     try:
         return session.has_ended()

@@ -19,7 +19,7 @@ from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.control import JobControl
 from beam_spark_runner.job.run.recovery import RunOutcome
 from beam_spark_runner.job.server.ending import Ending
-from beam_spark_runner.job.server.served_recovery import ServedRecovery, is_lost
+from beam_spark_runner.job.server.served_recovery import ServedRecovery, is_spark_lost
 from beam_spark_runner.job.watching.record import JobRecord
 from beam_spark_runner.observing.epoch_status import EpochStatus
 from beam_spark_runner.options import RunnerConfig
@@ -77,11 +77,11 @@ class ServedStreamRecovery(ServedRecovery):
 
         def on_epoch(status: EpochStatus) -> None:
             settings.on_epoch(status)
-            self._note(status.epoch)
+            self._note_work(status.epoch)
 
         def on_idle() -> None:
             settings.on_idle()
-            self._note(None)
+            self._note_work(None)
 
         return replace(
             settings,
@@ -90,7 +90,7 @@ class ServedStreamRecovery(ServedRecovery):
             on_continue=lambda after: self._continues(settings, after),
         )
 
-    def _note(self, epoch: int | None) -> None:
+    def _note_work(self, epoch: int | None) -> None:
         """Note that this start works.
 
         Args:
@@ -140,12 +140,12 @@ class ServedStreamRecovery(ServedRecovery):
             return False
 
     @override
-    def _keeps(self, error: BaseException) -> bool:
+    def _should_keep(self, error: BaseException) -> bool:
         """As a program, which continues when the same command is run again."""
         if isinstance(error, StoredDataError):
             return True
         # Such as a --checkpoint_dir that is not mounted.
-        return self._has_begun(error) or super()._keeps(error)
+        return self._has_begun(error) or super()._should_keep(error)
 
     def _has_begun(self, error: BaseException) -> bool:
         if not isinstance(error, OptionsError):
@@ -188,7 +188,7 @@ def recovery_of(
     """
     config, began_s = prepared.config, ending.submitted.began_s
     inform = record.messages.inform
-    given = (ending, began_s, control, lambda: is_lost(session), inform, on_commit)
+    given = (ending, began_s, control, lambda: is_spark_lost(session), inform, on_commit)
     if prepared.plan.is_streaming:
         return ServedStreamRecovery(config, *given)
     return ServedRecovery(*given, config.previous_worker_recovery_timeout_s)

@@ -59,7 +59,7 @@ class StagedArtifacts:
         self, pipeline: beam_runner_api_pb2.Pipeline, area: StagingArea, limit_bytes: int
     ) -> None:
         chosen = chosen_environments(pipeline.components)
-        self._wanted = {  # copies: a part of a message would keep all of it in memory
+        self._dependencies = {  # copies: a part of a message would keep all of it in memory
             id_: [_copy(dependency) for dependency in each.dependencies]
             for id_, each in chosen.items()
             if each.dependencies
@@ -72,7 +72,7 @@ class StagedArtifacts:
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._latest: PatientStream | None = None
-        self.is_complete = not self._wanted
+        self.is_complete = not self._dependencies
         self.touched_s = time.monotonic()
 
     def stage(self, answers: PatientStream) -> Iterator[Any]:
@@ -108,11 +108,11 @@ class StagedArtifacts:
     def _stage(self, answers: Iterator[Any]) -> Iterator[Any]:
         self._room_bytes = self._limit_bytes
         self._room_described = _MAX_DESCRIBED_BYTES
-        if not self._wanted:
+        if not self._dependencies:
             # The TypeScript SDK sometimes waits forever if it gets no request at all.
             yield _resolve([])
             _next(answers, "resolve_artifact_response")
-        for environment, wanted in self._wanted.items():
+        for environment, wanted in self._dependencies.items():
             yield _resolve(wanted)
             resolved = _next(answers, "resolve_artifact_response").replacements
             staged: list[beam_runner_api_pb2.ArtifactInformation] = []
@@ -127,13 +127,13 @@ class StagedArtifacts:
         """Request one file and store it; return an artifact with its location on the server."""
         if artifact.type_urn == urns.ARTIFACT_EMBEDDED:
             data = beam_runner_api_pb2.EmbeddedFilePayload.FromString(artifact.type_payload).data
-            return self._keep(artifact, iter([data]))
+            return self._store(artifact, iter([data]))
         yield beam_artifact_api_pb2.ArtifactRequestWrapper(
             get_artifact=beam_artifact_api_pb2.GetArtifactRequest(artifact=artifact)
         )
-        return self._keep(artifact, _chunks(answers))
+        return self._store(artifact, _chunks(answers))
 
-    def _keep(
+    def _store(
         self, artifact: beam_runner_api_pb2.ArtifactInformation, chunks: Iterator[bytes]
     ) -> beam_runner_api_pb2.ArtifactInformation:
         """Store a file under the hash of its content; return an artifact with its location.
@@ -147,7 +147,7 @@ class StagedArtifacts:
                 sha256 = self._write(chunks, file)
                 file.close()
                 _compare(artifact, sha256)
-                kept = self._area.keep(file.name, sha256)
+                kept = self._area.store(file.name, sha256)
         except OSError as error:
             raise StagingError(f"the job server cannot write: {error.strerror}") from error
         file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=kept, sha256=sha256)
@@ -180,7 +180,7 @@ class StagedArtifacts:
             file.write(chunk)
         return digest.hexdigest()
 
-    def located(self) -> dict[str, tuple[bytes, ...]]:
+    def located_artifacts(self) -> dict[str, tuple[bytes, ...]]:
         """Return the staged artifacts of each environment, serialised."""
         return {
             id_: tuple(each.SerializeToString() for each in staged)
@@ -198,7 +198,7 @@ def replace_artifacts(
 
     Args:
         pipeline: The pipeline, which is changed.
-        staged: See ``StagedArtifacts.located``.
+        staged: See ``StagedArtifacts.located_artifacts``.
         area: Where the files are now.
     """
     for id_, chosen in chosen_environments(pipeline.components).items():

@@ -34,13 +34,13 @@ class StagingArea:
     location: str
     is_durable: bool = False
 
-    def of(self, name: str) -> "StagingArea":
+    def of_job(self, name: str) -> "StagingArea":
         """Return the area of one job, which is a part of this one."""
         return StagingArea(f"{self.location}/{name}", self.is_durable)
 
     @contextlib.contextmanager
     def receive(self) -> Iterator[Any]:
-        """Yield a temporary file to write, which is deleted on exit unless ``keep`` has moved it.
+        """Yield a temporary file to write, which is deleted on exit unless ``store`` has moved it.
 
         Raises:
             OSError: The file cannot be created.
@@ -57,7 +57,7 @@ class StagingArea:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(file.name)
 
-    def keep(self, path: str, name: str) -> str:
+    def store(self, path: str, name: str) -> str:
         """Move or upload a received file to the area; return its location.
 
         Args:

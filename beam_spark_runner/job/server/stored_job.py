@@ -118,7 +118,7 @@ class StoredJob:
         """Note that the client stages files, which are removed if no submission follows."""
         self._storage.create(f"{self._name}.files", b"")
 
-    def submit(self, job: SubmittedJob, versions: Mapping[str, str]) -> None:
+    def store_submission(self, job: SubmittedJob, versions: Mapping[str, str]) -> None:
         """Store the submission, durably: the job exists from now on.
 
         Raises:
@@ -138,14 +138,14 @@ class StoredJob:
 
     def end_tries(self) -> None:
         """Note that compiling the job has not ended this process."""
-        self._storage.delete(self._tries())
+        self._storage.delete(self._names_of_tries())
 
     def forget_tries(self) -> None:
         """As ``end_tries``, but errors are logged."""
         with self._logging_errors():
             self.end_tries()
 
-    def end(self, job: SubmittedJob, ended: EndedJob) -> EndedJob:
+    def store_end(self, job: SubmittedJob, ended: EndedJob) -> EndedJob:
         """Store the end of the job, unless one is stored already.
 
         Returns:
@@ -154,7 +154,7 @@ class StoredJob:
         name = f"{self._name}.ended"
         if self._storage.create(name, encode_ended(job, ended)):
             return ended
-        return self.ended() or ended
+        return self.stored_end() or ended
 
     def check_server(self) -> None:
         """Check that this server may run the job.
@@ -164,7 +164,7 @@ class StoredJob:
         """
         self._fence.check()
 
-    def ended(self) -> EndedJob | None:
+    def stored_end(self) -> EndedJob | None:
         """Return the end of the job, if it is stored."""
         name = f"{self._name}.ended"
         data = self._storage.read_if_there(name)
@@ -187,10 +187,10 @@ class StoredJob:
             self.folder.storage.remove()
             if state != PipelineState.FAILED:
                 self._remove_checkpoint()
-            self._storage.delete([*self._tries(), f"{self._name}.files"])
+            self._storage.delete([*self._names_of_tries(), f"{self._name}.files"])
             self._storage.delete([f"{self._name}.job"])
 
-    def forget(self) -> None:
+    def remove_end(self) -> None:
         """Remove the end of a job that has ended long ago. Errors are logged."""
         with self._logging_errors():
             self._remove_checkpoint()
@@ -233,5 +233,5 @@ class StoredJob:
                 error,
             )
 
-    def _tries(self) -> list[str]:
+    def _names_of_tries(self) -> list[str]:
         return [f"{self._name}.try-{each}" for each in range(1, MAX_STARTS + 1)]

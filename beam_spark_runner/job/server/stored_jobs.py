@@ -132,7 +132,7 @@ class StoredJobs:
         self._fence = ServerFence(self._storage)
         self._numbers = itertools.count(1)
 
-    def new(self) -> StoredJob:
+    def new_job(self) -> StoredJob:
         """Return a new job, of which nothing is stored yet.
 
         Raises:
@@ -144,11 +144,11 @@ class StoredJobs:
     def _job(self, number: int, job_id: str) -> StoredJob:
         return StoredJob(self._root, number, job_id, self._fence, self._recording)
 
-    def submit(self, stored: StoredJob, job: SubmittedJob) -> None:
-        """See ``StoredJob.submit``."""
-        stored.submit(job, self._versions)
+    def store_submission(self, stored: StoredJob, job: SubmittedJob) -> None:
+        """See ``StoredJob.store_submission``."""
+        stored.store_submission(job, self._versions)
 
-    def found(self) -> Sequence[FoundJob]:
+    def claim_and_read(self) -> Sequence[FoundJob]:
         """Claim the folder, and read the jobs that earlier servers have stored, in their order.
 
         What is left of those that were never submitted, of those that have ended, and of files
@@ -168,10 +168,10 @@ class StoredJobs:
         self._numbers = itertools.count(last + 1)
         keys = sorted(kinds)
         with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            jobs = list(threads.map(self._read, keys, map(kinds.__getitem__, keys)))
+            jobs = list(threads.map(self._read_job, keys, map(kinds.__getitem__, keys)))
         return [job for job in jobs if job is not None]
 
-    def _read(self, key: tuple[int, str], kinds: set[str]) -> FoundJob | None:
+    def _read_job(self, key: tuple[int, str], kinds: set[str]) -> FoundJob | None:
         number, job_id = key
         stored = self._job(number, job_id)
         name = f"{number:012d}-{job_id}"

@@ -107,7 +107,7 @@ class JobMessages:
         text = f"{entry.message} [{where}]{trace}"
         if level > logging.WARNING:  # see ``fail``
             level, text = logging.WARNING, f"{logging.getLevelName(level)}: {text}"
-        self._keep(level, text, _time_of(entry))
+        self._store(level, text, _time_of(entry))
 
     def _log(
         self,
@@ -164,12 +164,12 @@ class JobMessages:
     def inform(self, text: str) -> None:
         """Log and store an informational message of the runner."""
         _LOGGER.info("%s%s", self._of_job, text)
-        self._keep(logging.INFO, text)
+        self._store(logging.INFO, text)
 
     def warn(self, text: str) -> None:
         """Log and store a warning of the runner."""
         _LOGGER.warning("%s%s", self._of_job, text)
-        self._keep(logging.WARNING, text)
+        self._store(logging.WARNING, text)
 
     def fail(self, error: BaseException) -> None:
         """Store the reason of the job's failure. A server logs it; a program's job raises it.
@@ -184,7 +184,7 @@ class JobMessages:
 
     def keep_failure(self, text: str) -> None:
         """Store the reason of the job's failure, which was logged already."""
-        self._keep(logging.ERROR, text)
+        self._store(logging.ERROR, text)
 
     def close(self) -> None:
         """Warn of the number of dropped log lines, if any, and close the log."""
@@ -195,7 +195,7 @@ class JobMessages:
             self.warn(f"{count:,} log lines were dropped because there were too many")
         self.log.close()
 
-    def _keep(self, level: int, text: str, at: str = "") -> None:
+    def _store(self, level: int, text: str, at: str = "") -> None:
         importance = next(
             (known for least, known in _IMPORTANCE if level >= least),
             beam_job_api_pb2.JobMessage.JOB_MESSAGE_DEBUG,

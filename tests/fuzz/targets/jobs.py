@@ -131,7 +131,9 @@ class Staging(Target):
         answers[0].staging_token = id_
         try:
             asked = list(self._service.ReverseArtifactRetrievalService(iter(answers), Context()))
-            replace_artifacts(prepared.pipeline, self._jobs.files_of(id_).located(), _NOWHERE)
+            replace_artifacts(
+                prepared.pipeline, self._jobs.files_of(id_).located_artifacts(), _NOWHERE
+            )
             return asked
         finally:
             self._jobs._preparations.pop(id_).place.remove()

@@ -23,11 +23,11 @@ from beam_spark_runner.storage.folder_at import folder_at
         pytest.param(["own"], True, True, id="a pipeline is copying it"),
     ],
 )
-@pytest.mark.parametrize("way", ["forget", "remove"])
+@pytest.mark.parametrize("way", ["remove_end", "remove"])
 def test_it_is_removed_unless_others_use_it(
     tmp_path: Path, way: str, owners: list[str], *, pinned: bool, stays: bool
 ) -> None:
-    job = StoredJobs(str(tmp_path / "jobs"), {}).new()
+    job = StoredJobs(str(tmp_path / "jobs"), {}).new_job()
     place = default_checkpoint(job.location)
     checkpoint = CheckpointStorage(folder_at(place), place)
     checkpoint.make("checkpoint_dir")

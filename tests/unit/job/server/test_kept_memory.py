@@ -171,6 +171,6 @@ def test_a_preparation_keeps_no_part_of_the_request(tmp_path: Path) -> None:
         prepared = jobs._preparations[id_]
         kept = [getattr(prepared, each.name) for each in dataclasses.fields(prepared)]
         assert all(isinstance(each, (str, bytes, int)) for each in kept[:3])
-        (copies,) = prepared.files._wanted.values()
+        (copies,) = prepared.files._dependencies.values()
         assert copies == list(environment.dependencies)
         assert copies[0] is not environment.dependencies[0]

@@ -104,7 +104,7 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     Client({"there": b"content", "c": b""}).stage(staged)
     assert staged.is_complete
-    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path / "job")))
+    replace_artifacts(pipeline, staged.located_artifacts(), StagingArea(str(tmp_path / "job")))
     found = files_in(pipeline)
     assert {name: path.read_bytes() for name, path in found.items()} == {
         "a.txt": b"content",
@@ -127,7 +127,7 @@ def test_files_of_an_alternative_are_staged(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path / "job")), LIMIT_BYTES)
     assert not staged.is_complete
     Client({"/etc/hostname": b"content"}).stage(staged)
-    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path / "job")))
+    replace_artifacts(pipeline, staged.located_artifacts(), StagingArea(str(tmp_path / "job")))
     assert files_in(pipeline)["a.txt"].read_bytes() == b"content"
 
 
@@ -138,7 +138,7 @@ def test_a_client_that_has_nothing_to_stage_is_asked_all_the_same(tmp_path: Path
     client = Client({})
     client.stage(staged)
     assert client.asked == ["resolve_artifact"]
-    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path / "job")))
+    replace_artifacts(pipeline, staged.located_artifacts(), StagingArea(str(tmp_path / "job")))
     assert files_in(pipeline) == {}
 
 
@@ -162,7 +162,7 @@ def test_what_a_pipeline_brings_along_is_not_asked_for(tmp_path: Path) -> None:
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
     client = Client({}, resolved={deferred.type_urn: embedded})
     client.stage(staged)
-    replace_artifacts(pipeline, staged.located(), StagingArea(str(tmp_path)))
+    replace_artifacts(pipeline, staged.located_artifacts(), StagingArea(str(tmp_path)))
     assert client.asked == ["resolve_artifact"]
     assert files_in(pipeline) == {"a.txt": tmp_path / HASH}
 

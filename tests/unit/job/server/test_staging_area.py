@@ -9,12 +9,12 @@ from beam_spark_runner.job.server.staging_area import StagingArea, open_staging_
 
 
 def test_a_file_is_kept_by_its_name(tmp_path: Path) -> None:
-    area = StagingArea(str(tmp_path)).of("job")
+    area = StagingArea(str(tmp_path)).of_job("job")
     assert list(tmp_path.iterdir()) == []
     with area.receive() as file:
         file.write(b"content")
         file.close()
-        kept = area.keep(file.name, "name")
+        kept = area.store(file.name, "name")
     assert (kept, Path(kept).read_bytes()) == (str(tmp_path / "job" / "name"), b"content")
     area.remove()
     assert list(tmp_path.iterdir()) == []
