@@ -76,13 +76,13 @@ class JobApi:
         self._credentials = server_credentials(config.access)
         jobs_with_clients = config.max_waiting_jobs + config.max_concurrent_jobs
         # Each call has a thread; the pool starts threads as they are needed.
-        most_calls = _CALLS_OF_A_CLIENT * jobs_with_clients + _MORE_CALLS
-        self._threads = futures.ThreadPoolExecutor(most_calls, thread_name_prefix="job-api")
+        max_calls = _CALLS_OF_A_CLIENT * jobs_with_clients + _MORE_CALLS
+        self._threads = futures.ThreadPoolExecutor(max_calls, thread_name_prefix="job-api")
         self._server = grpc.server(
             self._threads,
             options=_OPTIONS,
             interceptors=server_interceptors(config.access),
-            maximum_concurrent_rpcs=most_calls,
+            maximum_concurrent_rpcs=max_calls,
         )
         self.url = self._listen("job_port", config, config.job_port)
         self.artifact_url = self._listen("artifact_port", config, config.artifact_port)

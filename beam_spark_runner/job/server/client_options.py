@@ -55,58 +55,60 @@ def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
         OptionsError: A value cannot be represented in JSON.
     """
     try:
-        given = json_format.MessageToDict(options)
+        by_urn = json_format.MessageToDict(options)
     except (json_format.Error, ValueError) as error:
         raise OptionsError("pipeline_options", str(error)) from error
-    found = {}
-    for urn, value in given.items():
-        known = _NAME.fullmatch(urn)
-        found[known[1] if known else urn] = _with_integers(value)
-    return found
+    values = {}
+    for urn, value in by_urn.items():
+        match = _NAME.fullmatch(urn)
+        values[match[1] if match else urn] = _with_integers(value)
+    return values
 
 
 def _with_integers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_with_integers(each) for each in value]
+        return [_with_integers(item) for item in value]
     if isinstance(value, dict):
-        return {name: _with_integers(each) for name, each in value.items()}
+        return {name: _with_integers(item) for name, item in value.items()}
     return value
 
 
 def read_options(
-    given: Mapping[str, Any], server: ServerConfig
+    clients_options: Mapping[str, Any], server: ServerConfig
 ) -> tuple[PipelineOptions, RunnerConfig]:
     """Parse and check the options of a client that the runner obeys.
 
     Args:
-        given: The client's options by name; see ``by_name``.
+        clients_options: The client's options by name; see ``by_name``.
         server: The server's configuration, which replaces some of them.
 
     Raises:
         OptionsError: An option is invalid.
     """
-    if "help" in given:  # argparse would print all options, and exit
+    if "help" in clients_options:  # argparse would print all options, and exit
         raise OptionsError("help", "a job server prints no help; leave the option out")
     ignored = _OF_CLIENTS | _OF_THE_SERVER
     # What is no name of an option would be several arguments, or none.
-    known = {
+    runners_options = {
         name: value
-        for name, value in given.items()
+        for name, value in clients_options.items()
         if name not in ignored and _OPTION.fullmatch(name)
     }
-    if not known.get("max_cache_memory_usage_mb"):
-        known.pop(
+    if not runners_options.get("max_cache_memory_usage_mb"):
+        runners_options.pop(
             "max_cache_memory_usage_mb", None
         )  # Python sends Beam's default, 0, if none is given
     for name, settings in DECLARED.items():
-        if isinstance(known.get(name), bool) and "action" not in settings:
-            known[name] = str(known[name]).lower()
-    if str(given.get("environment_type")).upper() == "LOOPBACK":
-        known.pop("environment_cache_millis", None)  # the harnesses end with their client
+        if isinstance(runners_options.get(name), bool) and "action" not in settings:
+            runners_options[name] = str(runners_options[name]).lower()
+    if str(clients_options.get("environment_type")).upper() == "LOOPBACK":
+        runners_options.pop("environment_cache_millis", None)  # the harnesses end with their client
     try:
-        options = PipelineOptions.from_dictionary({**known, "environment_type": "PROCESS"})
+        options = PipelineOptions.from_dictionary(
+            {**runners_options, "environment_type": "PROCESS"}
+        )
         config = RunnerConfig.from_options(options)
     except SystemExit as error:  # argparse has printed what it did not understand
         raise OptionsError("pipeline_options", f"an option is wrong: {_words(error)}") from error

@@ -107,7 +107,9 @@ def _fields_of(job: SubmittedJob) -> dict[str, Any]:
         "title": job.title,
         "pipeline": _base64(job.coded_pipeline),
         "options": _base64(job.coded_options),
-        "staged": {id_: [_base64(each) for each in files] for id_, files in job.staged.items()},
+        "staged": {
+            id_: [_base64(artifact) for artifact in files] for id_, files in job.staged.items()
+        },
         "began_s": job.began_s,
     }
 
@@ -120,7 +122,7 @@ def _submitted_of(fields: dict[str, Any]) -> SubmittedJob:
         coded_pipeline=base64.b64decode(fields["pipeline"]),
         coded_options=base64.b64decode(fields["options"]),
         staged={
-            id_: tuple(base64.b64decode(each) for each in files)
+            id_: tuple(base64.b64decode(coded) for coded in files)
             for id_, files in fields["staged"].items()
         },
         began_s=fields["began_s"],

@@ -18,11 +18,11 @@ def count_by_state(jobs: Iterable[ServedJob]) -> dict[str, int]:
 
     ``STOPPED`` is the state of jobs that wait, and is called so.
     """
-    found = dict.fromkeys(_WORDS, 0)
+    counts = dict.fromkeys(_WORDS, 0)
     for job in jobs:
         state = str(job.record.state)
-        found["waiting" if state == PipelineState.STOPPED else state.lower()] += 1
-    return found
+        counts["waiting" if state == PipelineState.STOPPED else state.lower()] += 1
+    return counts
 
 
 class JobQueue:

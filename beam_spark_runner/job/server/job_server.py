@@ -63,10 +63,10 @@ class JobServer:
         starting: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         check_files(config.access)  # before the slow start of Spark
-        given = {**_FAIR, **dict(config.spark_conf)}
-        self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
-        of = f" {config.spark_master_url}" if config.spark_master_url else ""
-        self._health = Health(f"Spark{of} is starting")
+        spark_conf = {**_FAIR, **dict(config.spark_conf)}
+        self._spark_config = dataclasses.replace(config, spark_conf=tuple(spark_conf.items()))
+        of_master = f" {config.spark_master_url}" if config.spark_master_url else ""
+        self._health = Health(f"Spark{of_master} is starting")
         self._jobs: Jobs | None = None
         self._metrics: MetricsPort | None = None
         self._page: PagePort | None = None
@@ -75,7 +75,7 @@ class JobServer:
                 config.metrics, self._job_metrics, self._health, self._jobs_by_state
             )
         try:
-            _LOGGER.info("starting Spark%s …", of)
+            _LOGGER.info("starting Spark%s …", of_master)
             with starting or contextlib.nullcontext():
                 self._spark = open_session(self._spark_config)
         except BaseException:

@@ -97,9 +97,9 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
     def Cancel(self, request: Any, context: Any) -> Any:
         """Cancel a job, and wait for its end, but no longer than some seconds."""
         job = self._jobs.cancel(request.job_id)
-        ended = job.wait(_CANCELS_WITHIN_S)
+        has_ended = job.wait(_CANCELS_WITHIN_S)
         return beam_job_api_pb2.CancelJobResponse(
-            state=_state_of(job.record.state) if ended else beam_job_api_pb2.JobState.CANCELLING
+            state=_state_of(job.record.state) if has_ended else beam_job_api_pb2.JobState.CANCELLING
         )
 
     @refuses

@@ -25,5 +25,6 @@ def short_name(name: str) -> str:
     if len(name) > _MAX_CHARACTERS:
         name = f"{name[:_MAX_CHARACTERS]}…"
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in name
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in name
     )

@@ -125,43 +125,41 @@ class Jobs:
         """
         self._check_open()
         id_ = uuid.uuid4().hex
-        read = LimitedCall(lambda: self._read_request(request, id_), self._config.prepare_timeout_s)
-        made = read.result()
+        call = LimitedCall(lambda: self._read_request(request, id_), self._config.prepare_timeout_s)
+        preparation = call.result()
         with self._lock:
             waiting: list[Preparation | ServedJob] = [
                 *self._preparations.values(),
                 *(job for job in self._jobs.values() if not job.record.has_begun),
             ]
-            check_room(made, waiting, self._config)
-            self._preparations[id_] = made
-        if isinstance(made.place, StoredJob) and not made.files.is_complete:
-            made.place.expect_files()
+            check_room(preparation, waiting, self._config)
+            self._preparations[id_] = preparation
+        if isinstance(preparation.place, StoredJob) and not preparation.files.is_complete:
+            preparation.place.expect_files()
         return id_
 
     def _read_request(self, request: beam_job_api_pb2.PrepareJobRequest, id_: str) -> Preparation:
-        given = by_name(request.pipeline_options)
-        _, config = read_options(given, self._config)  # raises now, not in ``run``
+        options = by_name(request.pipeline_options)
+        _, config = read_options(options, self._config)  # raises now, not in ``run``
         place: StagingArea | StoredJob = self._area.of_job(id_)
         # Without --jobs_dir, --batch_job_recovery is refused.
         continues = config.recovers_batch or is_continued_stream(request.pipeline, config)
         if self._stored_jobs is not None and continues:
             place = self._stored_jobs.new_job()
             for_server(request.pipeline, config, place.location)  # raises now
-        return Preparation.of_request(request, given, place, self._config.max_artifact_bytes)
+        return Preparation.of_request(request, options, place, self._config.max_artifact_bytes)
 
     def drop_abandoned(self) -> None:
         """Drop preparations whose clients have neither staged anything for an hour nor called Run.
 
         Their staged files are deleted.
         """
-        before_s = time.monotonic() - _PREPARED_FOR_S
+        old_s = time.monotonic() - _PREPARED_FOR_S
         with self._lock:
-            late = [
-                id_ for id_, each in self._preparations.items() if each.files.touched_s < before_s
-            ]
+            late = [id_ for id_, item in self._preparations.items() if item.files.touched_s < old_s]
             places = [self._preparations.pop(id_).place for id_ in late]
-        for each in places:
-            each.remove()
+        for item in places:
+            item.remove()
 
     def files_of(self, staging_token: str) -> StagedArtifacts:
         """Return the staged files of a preparation.
@@ -170,10 +168,10 @@ class Jobs:
             UnknownIdError: No preparation has this token, or it has run.
         """
         with self._lock:
-            found = self._preparations.get(staging_token)
-        if found is None:
+            preparation = self._preparations.get(staging_token)
+        if preparation is None:
             raise UnknownIdError(f"there is no staging token {staging_token[:100]!r}")
-        return found.files
+        return preparation.files
 
     def run(self, preparation_id: str, peer: str = "") -> str:
         """Compile a prepared pipeline, and add its job to the queue; return the job's id.
@@ -213,20 +211,20 @@ class Jobs:
 
     def _new_job(self, preparation_id: str, peer: str) -> ServedJob:
         """Make a job of a preparation. The lock is held."""
-        found = self._preparations.get(preparation_id)
-        if found is None:
+        preparation = self._preparations.get(preparation_id)
+        if preparation is None:
             raise UnknownIdError(f"there is no preparation {preparation_id[:100]!r}")
-        if not found.files.is_complete:
+        if not preparation.files.is_complete:
             raise NotStagedError(
                 "the pipeline needs files that the client has not staged: it has to send them "
                 "to the artifact_staging_endpoint in the response to Prepare"
             )
         del self._preparations[preparation_id]
-        stored = found.place if isinstance(found.place, StoredJob) else None
+        stored = preparation.place if isinstance(preparation.place, StoredJob) else None
         job = ServedJob(
             new_job_id() if stored is None else stored.job_id,
-            found.submission(preparation_id, peer),
-            place=found.place,
+            preparation.submission(preparation_id, peer),
+            place=preparation.place,
         )
         job.wait_in_queue()
         self._jobs[job.job_id] = job
@@ -267,11 +265,11 @@ class Jobs:
         submitted, place = job.submitted, job.place
         pipeline = beam_runner_api_pb2.Pipeline.FromString(submitted.coded_pipeline)
         replace_artifacts(pipeline, submitted.staged, area_of(place))
-        given = by_name(struct_pb2.Struct.FromString(submitted.coded_options))
-        options, config = read_options(given, self._config)
+        sent = by_name(struct_pb2.Struct.FromString(submitted.coded_options))
+        options, config = read_options(sent, self._config)
         if isinstance(place, StoredJob):
             config = for_server(pipeline, config, place.location)
-        return prepare(pipeline, options, config, _no_loopback, job_id=job.job_id, given=given)
+        return prepare(pipeline, options, config, _no_loopback, job_id=job.job_id, given=sent)
 
     def _run_from_queue(self, job: ServedJob, pool: str) -> None:
         with self._lock:
@@ -306,17 +304,17 @@ class Jobs:
         dropped: list[ServedJob] = []
         with self._lock:
             self._ended_jobs.append(job)
-            kept = sum(each.kept_bytes for each in self._ended_jobs)
+            total_bytes = sum(dropped_job.kept_bytes for dropped_job in self._ended_jobs)
             while len(self._ended_jobs) > MAX_ENDED or (
-                kept > MAX_BYTES_OF_ENDED and len(self._ended_jobs) > 1
+                total_bytes > MAX_BYTES_OF_ENDED and len(self._ended_jobs) > 1
             ):
                 oldest = self._ended_jobs.popleft()
-                kept -= oldest.kept_bytes
+                total_bytes -= oldest.kept_bytes
                 del self._jobs[oldest.job_id]
                 self._runs.pop(oldest.submitted.preparation_id, None)
                 dropped.append(oldest)
-        for each in dropped:
-            each.remove_stored_end()
+        for dropped_job in dropped:
+            dropped_job.remove_stored_end()
 
     def job(self, job_id: str) -> ServedJob:
         """Return a job.
@@ -325,10 +323,10 @@ class Jobs:
             UnknownIdError: No job has this id, or it ended long ago and was dropped.
         """
         with self._lock:
-            found = self._jobs.get(job_id)
-        if found is None:
+            job = self._jobs.get(job_id)
+        if job is None:
             raise UnknownIdError(f"there is no job {job_id[:100]!r}")
-        return found
+        return job
 
     def all(self) -> list[ServedJob]:
         """Return all jobs, the oldest first."""

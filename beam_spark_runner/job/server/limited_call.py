@@ -60,8 +60,8 @@ class LimitedCall(Generic[T]):
             raise self._stop_error
         if self._raised is not None:
             raise self._raised
-        (returned,) = self._results
-        return returned
+        (result,) = self._results
+        return result
 
     def stop(self, why: RunnerError) -> None:
         """End the call, and have ``result`` raise an error; does nothing if the call has ended."""

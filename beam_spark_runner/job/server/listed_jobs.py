@@ -25,10 +25,10 @@ class ListedJobs:
 
     def all(self) -> Sequence[ShownJob]:
         """See ``ShownJobs``."""
-        found = self._jobs.all()
-        names = {job.job_id: self._names.get(job.job_id) or _name_of(job) for job in found}
+        jobs = self._jobs.all()
+        names = {job.job_id: self._names.get(job.job_id) or _name_of(job) for job in jobs}
         self._names = names
-        return [self._shown_job(job, names[job.job_id]) for job in found]
+        return [self._shown_job(job, names[job.job_id]) for job in jobs]
 
     def spark_url(self) -> str | None:
         """See ``ShownJobs``."""

@@ -57,9 +57,9 @@ class PatientStream(Iterator[Any]):
 
     def send(self, messages: Iterator[Any]) -> Iterator[Any]:
         """Yield messages to gRPC, and cancel the call if one of them is not sent in time."""
-        for each in messages:
+        for message in messages:
             self._sending_since_s = time.monotonic()
-            yield each
+            yield message
             self._sending_since_s = None
 
     def end(self, error: Exception) -> None:

@@ -54,7 +54,7 @@ class Preparation:
     def of_request(
         cls,
         request: beam_job_api_pb2.PrepareJobRequest,
-        given: Mapping[str, Any],
+        options: Mapping[str, Any],
         place: StagingArea | StoredJob,
         limit_bytes: int,
     ) -> "Preparation":
@@ -62,7 +62,7 @@ class Preparation:
 
         Args:
             request: The client's request.
-            given: Its options, by name.
+            options: Its options, by name.
             place: Where the files of the job are stored.
             limit_bytes: The most bytes of its staged files.
 
@@ -70,7 +70,7 @@ class Preparation:
             InvalidPipelineError: An ANYOF environment is invalid.
         """
         # --job_name comes first, since Beam's own client names all jobs "job".
-        shown_name = str(given.get("job_name") or request.job_name)
+        shown_name = str(options.get("job_name") or request.job_name)
         return cls(
             name=request.job_name,
             shown_name=short_name(shown_name),
@@ -128,17 +128,17 @@ def check_room(new: _Waiting, waiting: Sequence[_Waiting], config: ServerConfig)
             f"{len(waiting)} jobs wait already, as many as --max_waiting_jobs of the job "
             "server allows; try again later"
         )
-    wanted, most = new.waiting_bytes, config.max_waiting_bytes
-    taken = sum(each.waiting_bytes for each in waiting)
-    if wanted > most:
+    needed_bytes, max_bytes = new.waiting_bytes, config.max_waiting_bytes
+    waiting_bytes = sum(item.waiting_bytes for item in waiting)
+    if needed_bytes > max_bytes:
         raise TooManyJobsError(
-            f"this pipeline needs about {wanted} bytes of memory while it waits; "
-            f"--max_waiting_bytes of the job server is {most}"
+            f"this pipeline needs about {needed_bytes} bytes of memory while it waits; "
+            f"--max_waiting_bytes of the job server is {max_bytes}"
         )
-    if taken + wanted > most:
+    if waiting_bytes + needed_bytes > max_bytes:
         raise TooManyJobsError(
-            f"this pipeline needs about {wanted} bytes of memory while it waits, and the "
-            f"{len(waiting)} jobs that wait already have {taken} of the {most} that "
+            f"this pipeline needs about {needed_bytes} bytes of memory while it waits, and the "
+            f"{len(waiting)} jobs that wait already have {waiting_bytes} of the {max_bytes} that "
             "--max_waiting_bytes of the job server allows; try again later"
         )
 

@@ -119,7 +119,7 @@ _CODES: tuple[tuple[type[Exception], Any], ...] = (
 def code_of(error: BaseException) -> Any:
     """Return the status code for an error: a ``grpc.StatusCode``."""
     if isinstance(error, PipelineRefusedError):
-        codes = {code_of(each) for each in error.problems}
+        codes = {code_of(problem) for problem in error.problems}
         # Invalid parts have precedence over unsupported ones: users must correct them first.
         illegal = grpc.StatusCode.INVALID_ARGUMENT
         return illegal if illegal in codes or not codes else codes.pop()
@@ -171,10 +171,10 @@ def _short_message(error: BaseException) -> str:
 
     gRPC percent-encodes all bytes but printable ASCII, so that the limit is that of encoded bytes.
     """
-    most = _MAX_TEXT_LENGTH
+    max_length = _MAX_TEXT_LENGTH
     while True:
-        text = message_of(error, most)
-        encoded = len(quote(text, safe=_SENT_AS_THEY_ARE))
-        if encoded <= _MAX_ENCODED:
+        text = message_of(error, max_length)
+        encoded_length = len(quote(text, safe=_SENT_AS_THEY_ARE))
+        if encoded_length <= _MAX_ENCODED:
             return text
-        most = most * _MAX_ENCODED // (encoded + 1)
+        max_length = max_length * _MAX_ENCODED // (encoded_length + 1)

@@ -142,7 +142,7 @@ class ServedJob:
         """Compile the pipeline; see ``Preparing.compile``."""
         prepared = self.preparing.compile(compile_, limit_s)
         plan = prepared.plan
-        names = {id_: each.name for id_, each in plan.graph.transforms.items()}
+        names = {id_: transform.name for id_, transform in plan.graph.transforms.items()}
         with self._lock:
             self._step_names |= names
             self._bytes_of_names += sum(
@@ -224,8 +224,8 @@ class ServedJob:
                     job.start()
                     self._job = job
             except BaseException as error:
-                lost = isinstance(error, (LostSparkError, FencedError))
-                if self._ending is not None and (lost or self.control.is_suspended):
+                is_lost = isinstance(error, (LostSparkError, FencedError))
+                if self._ending is not None and (is_lost or self.control.is_suspended):
                     self._suspend(str(error))
                 elif isinstance(error, JobCancelledError):
                     self.drop()
@@ -369,9 +369,9 @@ class ServedJob:
             raise NothingCommittedError
         return job.make_savepoint(path)
 
-    def _check_streams(self, wanted: str) -> None:
+    def _check_streams(self, purpose: str) -> None:
         self.preparing.wait()
-        check_streams(wanted, self.job_id, is_streaming=self._is_streaming)
+        check_streams(purpose, self.job_id, is_streaming=self._is_streaming)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the job's end; return whether it has ended in time."""

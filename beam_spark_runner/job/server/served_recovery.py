@@ -58,9 +58,9 @@ class ServedRecovery(JobRecovery):
         self._inform = inform
 
     @override
-    def _continues(self, settings: RunSettings, done: str) -> None:
+    def _continues(self, settings: RunSettings, progress: str) -> None:
         assert self.start is not None
-        self._inform(f"start {self.start.number} of the job continues after {done}")
+        self._inform(f"start {self.start.number} of the job continues after {progress}")
 
     @override
     def _check_claimed(self, start: BatchStart) -> None:
@@ -72,11 +72,11 @@ class ServedRecovery(JobRecovery):
     @override
     def _finish(self, outcome: RunOutcome) -> str | None:
         state = outcome.state
-        if state != PipelineState.DONE and (found := self._ending.known_end()) is not None:
-            self.end_elsewhere = found
-            self.error = RuntimeError(found.error) if found.error else None
-            self._ending.remove(found.states[-1].state)
-            return found.states[-1].state
+        if state != PipelineState.DONE and (end := self._ending.known_end()) is not None:
+            self.end_elsewhere = end
+            self.error = RuntimeError(end.error) if end.error else None
+            self._ending.remove(end.states[-1].state)
+            return end.states[-1].state
         is_fenced = self.is_fenced or isinstance(outcome.error, FencedError)
         if is_fenced and not self._belongs_to_another():
             self.starts_again = self._is_owner()

@@ -188,10 +188,10 @@ def recovery_of(
     """
     config, began_s = prepared.config, ending.submitted.began_s
     inform = record.messages.inform
-    given = (ending, began_s, control, lambda: is_spark_lost(session), inform, on_commit)
+    arguments = (ending, began_s, control, lambda: is_spark_lost(session), inform, on_commit)
     if prepared.plan.is_streaming:
-        return ServedStreamRecovery(config, *given)
-    return ServedRecovery(*given, config.previous_worker_recovery_timeout_s)
+        return ServedStreamRecovery(config, *arguments)
+    return ServedRecovery(*arguments, config.previous_worker_recovery_timeout_s)
 
 
 def for_start(prepared: PreparedJob, ending: Ending, control: JobControl) -> PreparedJob:

@@ -60,9 +60,9 @@ class StagedArtifacts:
     ) -> None:
         chosen = chosen_environments(pipeline.components)
         self._dependencies = {  # copies: a part of a message would keep all of it in memory
-            id_: [_copy(dependency) for dependency in each.dependencies]
-            for id_, each in chosen.items()
-            if each.dependencies
+            id_: [_copy(dependency) for dependency in environment.dependencies]
+            for id_, environment in chosen.items()
+            if environment.dependencies
         }
         self._staged: dict[str, list[beam_runner_api_pb2.ArtifactInformation]] = {}
         self._area = area
@@ -112,8 +112,8 @@ class StagedArtifacts:
             # The TypeScript SDK sometimes waits forever if it gets no request at all.
             yield _resolve([])
             _next(answers, "resolve_artifact_response")
-        for environment, wanted in self._dependencies.items():
-            yield _resolve(wanted)
+        for environment, dependencies in self._dependencies.items():
+            yield _resolve(dependencies)
             resolved = _next(answers, "resolve_artifact_response").replacements
             staged: list[beam_runner_api_pb2.ArtifactInformation] = []
             for artifact in resolved:
@@ -147,10 +147,10 @@ class StagedArtifacts:
                 sha256 = self._write(chunks, file)
                 file.close()
                 _compare(artifact, sha256)
-                kept = self._area.store(file.name, sha256)
+                location = self._area.store(file.name, sha256)
         except OSError as error:
             raise StagingError(f"the job server cannot write: {error.strerror}") from error
-        file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=kept, sha256=sha256)
+        file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=location, sha256=sha256)
         located = beam_runner_api_pb2.ArtifactInformation(
             type_urn=urns.ARTIFACT_FILE,
             type_payload=file_payload.SerializeToString(),
@@ -183,7 +183,7 @@ class StagedArtifacts:
     def located_artifacts(self) -> dict[str, tuple[bytes, ...]]:
         """Return the staged artifacts of each environment, serialised."""
         return {
-            id_: tuple(each.SerializeToString() for each in staged)
+            id_: tuple(artifact.SerializeToString() for artifact in staged)
             for id_, staged in self._staged.items()
         }
 
@@ -206,7 +206,7 @@ def replace_artifacts(
         environment.CopyFrom(chosen)
         if id_ in staged:
             del environment.dependencies[:]
-            environment.dependencies.extend(_located(each, area) for each in staged[id_])
+            environment.dependencies.extend(_located(artifact, area) for artifact in staged[id_])
 
 
 def _located(coded: bytes, area: StagingArea) -> beam_runner_api_pb2.ArtifactInformation:
@@ -220,9 +220,9 @@ def _located(coded: bytes, area: StagingArea) -> beam_runner_api_pb2.ArtifactInf
 def _copy(
     artifact: beam_runner_api_pb2.ArtifactInformation,
 ) -> beam_runner_api_pb2.ArtifactInformation:
-    copied = beam_runner_api_pb2.ArtifactInformation()
-    copied.CopyFrom(artifact)
-    return copied
+    copy = beam_runner_api_pb2.ArtifactInformation()
+    copy.CopyFrom(artifact)
+    return copy
 
 
 def _resolve(artifacts: Sequence[beam_runner_api_pb2.ArtifactInformation]) -> Any:

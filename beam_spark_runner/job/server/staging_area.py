@@ -67,12 +67,12 @@ class StagingArea:
         Raises:
             OSError: The file cannot be written to the area.
         """
-        kept = f"{self.location}/{name}"
+        location = f"{self.location}/{name}"
         if is_url(self.location) or self.is_durable:
             self._folder.put(name, Path(path))
         else:
-            os.replace(path, kept)
-        return kept
+            os.replace(path, location)
+        return location
 
     def remove(self) -> None:
         """Delete all files. A warning is logged if an object store fails."""
@@ -133,13 +133,13 @@ def store_url(option: str, url: str) -> str:
         OptionsError: It is no object store.
     """
     try:
-        found = hadoop_url(url)
+        hadoop_form = hadoop_url(url)
     except ValueError as error:
         raise OptionsError(option, str(error)) from error
-    if found.startswith("hdfs:"):
+    if hadoop_form.startswith("hdfs:"):
         raise OptionsError(
             option,
             f"{url}: clients of HDFS find the namenode in options of a pipeline, which a "
             "server does not have; name an object store, or a folder",
         )
-    return found
+    return hadoop_form

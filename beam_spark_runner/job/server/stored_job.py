@@ -234,4 +234,4 @@ class StoredJob:
             )
 
     def _names_of_tries(self) -> list[str]:
-        return [f"{self._name}.try-{each}" for each in range(1, MAX_STARTS + 1)]
+        return [f"{self._name}.try-{number}" for number in range(1, MAX_STARTS + 1)]

@@ -178,11 +178,13 @@ class StoredJobs:
         # An earlier server may still end the job, and remove its submission.
         data = self._storage.read_if_there(f"{name}.job")
         if (ended := self._storage.read_if_there(f"{name}.ended")) or not data:
-            found = _ended_job(stored, ended, f"{name}.ended") if ended else None
+            ended_job = _ended_job(stored, ended, f"{name}.ended") if ended else None
             if kinds != {"ended"}:
                 # An end that cannot be read may be that of a stream that has failed.
-                stored.remove(found.state if found else PipelineState.FAILED if ended else "")
-            return found
+                stored.remove(
+                    ended_job.state if ended_job else PipelineState.FAILED if ended else ""
+                )
+            return ended_job
         try:
             submitted, versions = decode_submitted(data, f"{name}.job")
         except (CorruptManifestError, IncompatibleCheckpointError) as error:
@@ -198,9 +200,9 @@ class StoredJobs:
 
     def _differences(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(
-            f"{name}: was {before}, is {self._versions.get(name, 'unknown')}"
-            for name, before in versions.items()
-            if self._versions.get(name) != before
+            f"{name}: was {stored_version}, is {self._versions.get(name, 'unknown')}"
+            for name, stored_version in versions.items()
+            if self._versions.get(name) != stored_version
         )
 
 
