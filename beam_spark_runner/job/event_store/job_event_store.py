@@ -60,7 +60,7 @@ class JobEventStore:
         max_bytes: int = MAX_BYTES_OF_START,
     ) -> None:
         self._files, self._buffer, self._warn = files, buffer, warn
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._bytes_left = max_bytes - _BYTES_OF_LAST_EVENT
         self._changed = threading.Condition()
         self._queue: deque[tuple[Event, int]] = deque()  # with their sizes
@@ -170,7 +170,7 @@ class JobEventStore:
         record = frame(event)
         self._bytes_left -= len(record)
         if self._bytes_left < 0:
-            limit = f"since its last start, {self._most_bytes:,} bytes were recorded"
+            limit = f"since its last start, {self._max_bytes:,} bytes were recorded"
             error = _TooManyEventsError(f"{limit}, which is the limit")
             self._buffer.add(frame(_warning(f"{_NO_LONGER}{error}")), time.monotonic())
             self._files.write(self._buffer.take())

@@ -92,14 +92,14 @@ def with_watchers(
 
     settings = dataclasses.replace(
         settings,
-        on_epoch=watch.take,
-        on_idle=watch.idle,
+        on_epoch=watch.note_epoch,
+        on_idle=watch.note_idle,
         on_segment=enter,
         rescaled=watch.partitions.following if watch.partitions.is_followed else None,
     )
     if progress is None:
         return settings
-    return dataclasses.replace(settings, on_continue=progress.continues)
+    return dataclasses.replace(settings, on_continue=progress.show_continued)
 
 
 def _min_partitions(session: Session, config: RunnerConfig) -> int:

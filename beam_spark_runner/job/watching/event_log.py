@@ -24,7 +24,7 @@ class EventLog(Generic[_T]):
     Threads: any.
 
     Args:
-        most: The most events that the log stores; it drops the oldest. None: no limit.
+        max_events: The most events that the log stores; it drops the oldest. None: no limit.
         also: Another log to which each event is appended, too. ``close`` does not close it.
         max_bytes: The most bytes that it stores, but for the last event. None: no limit.
         size_of: Returns the size of an event in bytes.
@@ -40,15 +40,15 @@ class EventLog(Generic[_T]):
 
     def __init__(
         self,
-        most: int | None = None,
+        max_events: int | None = None,
         also: Sink[_T] | None = None,
         *,
         max_bytes: int | None = None,
         size_of: Callable[[_T], int] = lambda _: 0,
     ) -> None:
         self._events: deque[_T] = deque()
-        self._most = sys.maxsize if most is None else most
-        self._most_bytes = sys.maxsize if max_bytes is None else max_bytes
+        self._max_events = sys.maxsize if max_events is None else max_events
+        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
         self._size_of = size_of
         self._bytes = 0
         self._also = also
@@ -61,8 +61,8 @@ class EventLog(Generic[_T]):
         with self._changed:
             self._events.append(event)
             self._bytes += self._size_of(event)
-            while len(self._events) > self._most or (
-                self._bytes > self._most_bytes and len(self._events) > 1
+            while len(self._events) > self._max_events or (
+                self._bytes > self._max_bytes and len(self._events) > 1
             ):
                 self._bytes -= self._size_of(self._events.popleft())
             self._appended += 1
@@ -83,8 +83,8 @@ class EventLog(Generic[_T]):
             first: The number of the first event that it gets, from 0, if it is still stored.
         """
         with self._changed:
-            missing = self._appended - len(self._events)
-            for event in list(self._events)[max(0, first - missing) :]:
+            dropped = self._appended - len(self._events)
+            for event in list(self._events)[max(0, first - dropped) :]:
                 sink.append(event)
             self._also = sink
 
@@ -123,9 +123,9 @@ class EventLog(Generic[_T]):
             with self._changed:
                 while not self._is_closed and self._appended == position and is_wanted():
                     self._changed.wait()
-                missing = self._appended - len(self._events)
-                found = list(self._events)[max(0, position - missing) :]
+                dropped = self._appended - len(self._events)
+                events = list(self._events)[max(0, position - dropped) :]
                 position = self._appended
-            if not found:
+            if not events:
                 return
-            yield from found
+            yield from events

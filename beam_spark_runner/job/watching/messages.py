@@ -180,9 +180,9 @@ class JobMessages:
         text = message_of(error, MAX_TRACEBACK_LENGTH) or class_name(error)
         if self._of_job:
             _LOGGER.error("%s%s", self._of_job, text)
-        self.keep_failure(text)
+        self.store_failure(text)
 
-    def keep_failure(self, text: str) -> None:
+    def store_failure(self, text: str) -> None:
         """Store the reason of the job's failure, which was logged already."""
         self._store(logging.ERROR, text)
 
@@ -197,7 +197,7 @@ class JobMessages:
 
     def _store(self, level: int, text: str, at: str = "") -> None:
         importance = next(
-            (known for least, known in _IMPORTANCE if level >= least),
+            (name for min_level, name in _IMPORTANCE if level >= min_level),
             beam_job_api_pb2.JobMessage.JOB_MESSAGE_DEBUG,
         )
         with self._lock:

@@ -73,13 +73,13 @@ class NotebookLine(TimedLine):
             lines = [*self._said]
             if not self._closed.is_set():
                 lines.append(SEPARATOR.join([time_text(self.took_s()), *self._parts()]))
-            shown = _Html("".join(f"<div>{html.escape(line)}</div>" for line in lines))
+            output = _Html("".join(f"<div>{html.escape(line)}</div>" for line in lines))
             if self._picture is not None:
-                shown.text += self._picture()
+                output.text += self._picture()
             if self._display is None:
-                self._display = self._show(shown)
+                self._display = self._show(output)
             else:
-                self._display.update(shown)
+                self._display.update(output)
 
 
 class _Html:

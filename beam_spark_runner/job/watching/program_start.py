@@ -44,5 +44,5 @@ def script_name() -> str:
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if main is not None:  # -m
         return str(main.name.removesuffix(".__main__").rpartition(".")[2])
-    given = sys.argv[0] if sys.argv else ""
-    return "" if given in ("-c", "-") else Path(given).stem
+    script = sys.argv[0] if sys.argv else ""
+    return "" if script in ("-c", "-") else Path(script).stem

@@ -82,7 +82,7 @@ class TimedLine(ABC):
     def show(self, parts: Callable[[], Parts], picture: Callable[[], str] | None = None) -> None:
         """See ``Line``."""
         self._parts = parts
-        self._first()
+        self._draw_first()
         if not (self._thread.is_alive() or self._closed.is_set()):
             with contextlib.suppress(RuntimeError):  # two calls at once, or no thread can be had
                 self._thread.start()
@@ -104,7 +104,7 @@ class TimedLine(ABC):
         """See ``Line``."""
         self._closed.set()
 
-    def _first(self) -> None:
+    def _draw_first(self) -> None:
         """Draw what ``show`` was given, at once."""
         self._draw()
 
@@ -218,7 +218,7 @@ class LoggedLine(TimedLine):
         _LOGGER.info("%s", SEPARATOR.join(parts))
 
     @override
-    def _first(self) -> None:
+    def _draw_first(self) -> None:
         """Log nothing before a minute is over."""
 
     @override

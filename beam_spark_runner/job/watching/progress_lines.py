@@ -42,8 +42,12 @@ class JobProgress:
         self._plan = prepared.plan
         self._batch = BatchLine(self._plan)
         self._counter: TaskCounter | None = None
-        sources = (each for each in self._plan.graph.transforms.values() if each.urn in _SOURCES)
-        self._emitted = frozenset(str(id_) for each in sources for id_ in each.outputs.values())
+        sources = (
+            source for source in self._plan.graph.transforms.values() if source.urn in _SOURCES
+        )
+        self._source_outputs = frozenset(
+            str(id_) for source in sources for id_ in source.outputs.values()
+        )
 
     def begin(
         self,
@@ -79,7 +83,7 @@ class JobProgress:
         """Take note that a segment of a batch pipeline begins."""
         self._batch.begin_segment(segment, self._line.took_s())
 
-    def continues(self, after: str) -> None:
+    def show_continued(self, after: str) -> None:
         """Say where a pipeline continues.
 
         Args:
@@ -120,7 +124,7 @@ class JobProgress:
             state=state,
             took_s=self._line.took_s(),
             epoch=epoch if self._plan.is_streaming else None,
-            read=sum(counts.get(collection, 0) for collection in self._emitted),
+            read=sum(counts.get(collection, 0) for collection in self._source_outputs),
             files=files,
             spark_jobs=None if self._counter is None else self._counter.count_jobs(),
         )
@@ -131,10 +135,10 @@ class JobProgress:
         counts = None
         with contextlib.suppress(Exception):  # Spark may be stopping, or gone
             counts = self._counter.counts() if self._counter is not None else None
-        emitted = element_counts(attempted())
+        by_collection = element_counts(attempted())
         return self._batch.parts(
             counts,
-            elements=sum(emitted.get(collection, 0) for collection in self._emitted),
+            elements=sum(by_collection.get(collection, 0) for collection in self._source_outputs),
             deferred=deferred(),
             now_s=self._line.took_s(),
         )

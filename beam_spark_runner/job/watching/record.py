@@ -91,18 +91,18 @@ class JobRecord:
         if state not in TRANSITIONS.get(previous, ()):
             raise InvariantError(f"a job changed from {previous} to {state}")
         if self._title:
-            _LOGGER.info("%s: %s", self._title, self._shown(state))
+            _LOGGER.info("%s: %s", self._title, self._transition_text(state))
         self.states.append(StateChange(state, time.time()))
 
-    def _shown(self, state: str) -> str:
+    def _transition_text(self, state: str) -> str:
         """Return a change of states for people, the last one with the time since the start."""
-        before = self.states.events()[-1:]
-        shown = " → ".join(map(_word_for, (*(each.state for each in before), state)))
+        previous = self.states.events()[-1:]
+        text = " → ".join(map(_word_for, (*(change.state for change in previous), state)))
         if PipelineState.is_terminal(state) and self._began_s is not None:
-            return f"{shown} in {_duration(time.monotonic() - self._began_s)}"
+            return f"{text} in {_duration(time.monotonic() - self._began_s)}"
         if state == PipelineState.STARTING:
             self._began_s = time.monotonic()
-        return shown
+        return text
 
     def replay(self, events: Iterable[StateChange | beam_job_api_pb2.JobMessage]) -> None:
         """Record what happened to the job on an earlier server."""
@@ -126,7 +126,7 @@ class JobRecord:
         """
         self.replay(states[:-1])
         if error:
-            self.messages.keep_failure(error)
+            self.messages.store_failure(error)
         self.messages.close()
         self.replay(states[-1:])
         self._close()

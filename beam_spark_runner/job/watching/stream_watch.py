@@ -40,7 +40,7 @@ class StepWatermarks(NamedTuple):
 class StreamWatch:
     """Stores the status of the last epoch, warns, and logs a line once a minute.
 
-    Threads: one calls ``take``, any may read.
+    Threads: one calls ``note_epoch``, any may read.
 
     Args:
         plan: The plan of the pipeline.
@@ -77,32 +77,36 @@ class StreamWatch:
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
         self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}
-        sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
-        self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
-        self._sources = sorted({each.name for each in sources})
+        sources = [
+            transform for transform in plan.graph.transforms.values() if transform.urn in _SOURCES
+        ]
+        self._source_outputs = frozenset(
+            id_ for transform in sources for id_ in transform.outputs.values()
+        )
+        self._sources = sorted({transform.name for transform in sources})
         self._producers = {
-            str(id_): each.name
-            for each in plan.graph.transforms.values()
-            for id_ in each.outputs.values()
+            str(id_): transform.name
+            for transform in plan.graph.transforms.values()
+            for id_ in transform.outputs.values()
         }
         self._rates, self._backlogs = StepRates(), StepRates()
-        self._next_counts_s = self._taken_s = now_s()
+        self._next_counts_s = self._committed_s = now_s()
         self._emits: float | None = None  # elements per second, of all sources
-        self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
+        self._plays = any(transform.urn == urns.TEST_STREAM for transform in sources)
         self._warnings = StreamWarnings(messages.warn, interval_us)
         self._logged = StreamLine(users_steps(plan.graph))
         self._next_line_s = now_s() + _LINE_EVERY_S
 
-    def take(self, status: EpochStatus) -> None:
+    def note_epoch(self, status: EpochStatus) -> None:
         """Update rates, warnings and log with the status of an epoch that is committed."""
         for part, took_us in status.parts_us.items():
             self.took_us[part] += took_us
         self.status = status
         self.history.note(status)
-        self._taken_s = now_s = self._now_s()
+        self._committed_s = now_s = self._now_s()
         if now_s >= self._next_counts_s:
             self._next_counts_s = now_s + _COUNTS_EVERY_S
-            self._rates.note(self._emitted_by_step(), now_s)
+            self._rates.note(self._counts_by_step(), now_s)
             self._backlogs.note(_backlogs_of(status), now_s)
             rates = self.rates()
             self._emits = sum(rates.get(name, 0.0) for name in self._sources) if rates else None
@@ -128,7 +132,7 @@ class StreamWatch:
 
     def epoch_age_s(self) -> float:
         """Return the seconds since this run has committed an epoch, or since its start."""
-        return self._now_s() - self._taken_s
+        return self._now_s() - self._committed_s
 
     def backlog_slopes(self) -> dict[str, float]:
         """Return by how much the backlog of each source grows in a second, over ten seconds.
@@ -137,10 +141,10 @@ class StreamWatch:
             By the full name of the step, in the unit of its backlog. Empty until two are known.
         """
         slopes, status = self._backlogs.per_second(self._now_s()), self.status
-        known = {} if status is None else _backlogs_of(status)
-        return {name: slope for name, slope in slopes.items() if name in known}
+        present = {} if status is None else _backlogs_of(status)
+        return {name: slope for name, slope in slopes.items() if name in present}
 
-    def idle(self) -> None:
+    def note_idle(self) -> None:
         """Warn of blocked steps while no epoch is due."""
         if self.status is not None:
             self._warnings.while_idle(self.status, self._now_s())
@@ -154,20 +158,20 @@ class StreamWatch:
         """
         status, now_us = self.status, round(self.processing_time_s() * 1e6)
         counts = element_counts(self._committed())
-        emitted = sum(counts.get(collection, 0) for collection in self._emitted)
+        emitted = sum(counts.get(collection, 0) for collection in self._source_outputs)
         rates, now_s = self.rates(), self._now_s()
         return line.parts(
             status,
             now_us=now_us,
             elements=emitted,
             now_s=now_s,
-            commit_age_s=now_s - self._taken_s if has_age else None,
+            commit_age_s=now_s - self._committed_s if has_age else None,
             sources={name: rates[name] for name in self._sources if name in rates},
         )
 
     def commit_age_s(self) -> float | None:
         """Return the time since the last commit in seconds. None: there was none."""
-        return None if self.status is None else self._now_s() - self._taken_s
+        return None if self.status is None else self._now_s() - self._committed_s
 
     def rates(self) -> dict[str, float]:
         """Return the elements per second that each step has emitted, over the last ten seconds.
@@ -177,12 +181,12 @@ class StreamWatch:
         """
         return self._rates.per_second(self._now_s())
 
-    def _emitted_by_step(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _counts_by_step(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
         for collection, count in element_counts(self._committed()).items():
             if (name := self._producers.get(collection)) is not None:  # else one of the runner's
-                found[name] = found.get(name, 0) + count
-        return found
+                counts[name] = counts.get(name, 0) + count
+        return counts
 
     def watermark_gauges(self) -> list[metrics_pb2.MonitoringInfo]:
         """Return the watermarks of all steps as gauges; see ``monitoring.watermark_gauges``."""

@@ -46,7 +46,7 @@ def test_a_reader_waits_for_the_next_event() -> None:
 
 
 def test_the_oldest_events_give_way() -> None:
-    log: EventLog[int] = EventLog(most=2)
+    log: EventLog[int] = EventLog(max_events=2)
     reader = log.follow()
     log.append(0)
     assert next(reader) == 0
@@ -66,7 +66,7 @@ def test_a_log_that_is_closed_and_empty() -> None:
 def test_a_log_hands_its_events_on() -> None:
     all_events: EventLog[object] = EventLog()
     numbers: EventLog[int] = EventLog(also=all_events)
-    texts: EventLog[str] = EventLog(most=1, also=all_events)
+    texts: EventLog[str] = EventLog(max_events=1, also=all_events)
     numbers.append(1)
     texts.append("a")
     texts.append("b")
@@ -92,7 +92,7 @@ def test_a_reader_that_has_gone_is_let_go() -> None:
 
 
 def test_the_latest_events_are_kept_up_to_a_size() -> None:
-    log: EventLog[str] = EventLog(most=3, max_bytes=10, size_of=len)
+    log: EventLog[str] = EventLog(max_events=3, max_bytes=10, size_of=len)
     for event in ("aaaa", "bbbb", "cc", "d"):
         log.append(event)
     assert (log.events(), log.size_bytes) == (("bbbb", "cc", "d"), 7)

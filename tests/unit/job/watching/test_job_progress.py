@@ -109,7 +109,7 @@ def test_a_streaming_pipeline(state: str, keeps_nothing: bool, said: str) -> Non
     job = prepared("--streaming", "--checkpoint_dir=/there", build=build)
     line = Shown()
     progress = JobProgress(line, job, RunMetrics())
-    progress.continues("epoch 24")
+    progress.show_continued("epoch 24")
     progress.end(state, 30, is_all_removed=keeps_nothing)
     assert line.said == ["continues after epoch 24 from /there", said]
 

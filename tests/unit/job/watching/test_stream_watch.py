@@ -70,7 +70,7 @@ class Watched:
 def test_watermarks() -> None:
     watched = Watched()
     assert watched.watch.watermarks() == {}
-    watched.watch.take(STATUS)
+    watched.watch.note_epoch(STATUS)
     assert watched.watch.watermarks() == {"Sum": (MAX_TIMESTAMP, Timestamp(2))}
 
 
@@ -79,7 +79,7 @@ def test_the_growth_of_backlogs_and_the_age_of_the_last_epoch() -> None:
     for backlog, seconds in ((100.0, 0), (700.0, 6), (None, 0)):
         watched.now_s += seconds
         read = StepStatus(input_us=0, output_us=0, backlog=backlog)
-        watched.watch.take(EpochStatus(epoch=1, steps={"Read": read}))
+        watched.watch.note_epoch(EpochStatus(epoch=1, steps={"Read": read}))
         if backlog == 700.0:
             assert watched.watch.backlog_slopes() == {"Read": 100.0}
     assert watched.watch.backlog_slopes() == {}  # it is not known any more
@@ -87,7 +87,7 @@ def test_the_growth_of_backlogs_and_the_age_of_the_last_epoch() -> None:
     assert watched.watch.epoch_age_s() == 4
     watched.watch.note_failed_commit()
     assert watched.watch.failed_commits == 1
-    watched.watch.take(STATUS)
+    watched.watch.note_epoch(STATUS)
     assert watched.watch.processing_time_s() == 12  # of the TestStream
 
 
@@ -95,7 +95,7 @@ def test_a_line_each_minute_as_long_as_epochs_are_committed() -> None:
     watched = Watched()
     for number in range(13):
         watched.emitted = 100 * number
-        watched.watch.take(STATUS)
+        watched.watch.note_epoch(STATUS)
         watched.now_s += 10
     watched.now_s += 600
     assert watched.lines() == [
@@ -111,7 +111,7 @@ def test_rates_of_steps_fall_when_nothing_comes() -> None:
     assert watched.watch.rates() == {}
     for number in range(3):
         watched.emitted = 100 * number
-        watched.watch.take(STATUS)
+        watched.watch.note_epoch(STATUS)
         watched.now_s += 2
     assert watched.watch.rates() == {"TestStream": 200 / 6}
     watched.now_s += 100
@@ -121,7 +121,7 @@ def test_rates_of_steps_fall_when_nothing_comes() -> None:
 def test_metrics_are_not_read_in_each_of_many_short_epochs() -> None:
     watched = Watched()
     for _ in range(100):
-        watched.watch.take(STATUS)
+        watched.watch.note_epoch(STATUS)
         watched.now_s += 0.05
         watched.emitted += 1
     assert watched.reads < 10
@@ -130,7 +130,7 @@ def test_metrics_are_not_read_in_each_of_many_short_epochs() -> None:
 def test_watermarks_as_gauges_in_milliseconds() -> None:
     watched = Watched()
     assert watched.watch.watermark_gauges() == []
-    watched.watch.take(STATUS)
+    watched.watch.note_epoch(STATUS)
     found = to_metric_results(
         [each.SerializeToString() for each in watched.watch.watermark_gauges()], step_names={}
     ).query()["gauges"]
@@ -145,12 +145,12 @@ def test_watermarks_as_gauges_in_milliseconds() -> None:
 
 def test_what_waits_is_looked_at_while_nothing_is_due() -> None:
     watched = Watched()
-    watched.watch.idle()
+    watched.watch.note_idle()
     blocked = Blocked(0, b"w", ("Rates",))
     step = StepStatus(input_us=0, output_us=0, blocked=blocked)
-    watched.watch.take(EpochStatus(epoch=1, steps={"Look": step}))
+    watched.watch.note_epoch(EpochStatus(epoch=1, steps={"Look": step}))
     watched.now_s += 60
-    watched.watch.idle()
+    watched.watch.note_idle()
     (line,) = watched.lines()
     assert line.startswith("Look: elements have waited for 60 s")
 
@@ -158,5 +158,5 @@ def test_what_waits_is_looked_at_while_nothing_is_due() -> None:
 def test_the_time_of_all_epochs_is_added_up() -> None:
     watched = Watched()
     for _ in range(3):
-        watched.watch.take(STATUS)
+        watched.watch.note_epoch(STATUS)
     assert watched.watch.took_us == {**dict.fromkeys(EpochPart, 0), EpochPart.COMMIT: 15}
