@@ -80,7 +80,7 @@ def server_credentials(access: ServerAccess) -> grpc.ServerCredentials | None:
 def server_interceptors(access: ServerAccess) -> list[grpc.ServerInterceptor]:
     """Return the interceptors that check the token of each call; ``check_files`` comes first."""
     token = client_token(access)
-    return [] if token is None else [_TokenWanted(token)]
+    return [] if token is None else [_TokenCheck(token)]
 
 
 def client_token(access: ServerAccess) -> str | None:
@@ -100,7 +100,7 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
     """
     interceptors = []
     if access.token_file is not None:
-        interceptors.append(_TokenSent(read_token("job_server_token_file", access.token_file)))
+        interceptors.append(_TokenSender(read_token("job_server_token_file", access.token_file)))
     if access.ca is None:
         channel = grpc.insecure_channel(endpoint, _CHANNEL_OPTIONS)
     else:
@@ -138,9 +138,9 @@ def read_token(option: str, path: str) -> str:
     Raises:
         OptionsError: The file cannot be read, others can read it, or its content is not a token.
     """
-    with _named(option, path):
+    with _naming_file(option, path):
         token = read_secret(option, path).strip()
-    if len(token) < _MIN_TOKEN or not all(0x20 < each < 0x7F for each in token):
+    if len(token) < _MIN_TOKEN or not all(0x20 < byte < 0x7F for byte in token):
         raise OptionsError(
             option,
             f"{path} must contain a token of at least {_MIN_TOKEN} printable characters of "
@@ -149,11 +149,11 @@ def read_token(option: str, path: str) -> str:
     return token.decode()
 
 
-class _TokenWanted(grpc.ServerInterceptor):  # type: ignore[misc]
+class _TokenCheck(grpc.ServerInterceptor):  # type: ignore[misc]
     """Refuses calls without the token as UNAUTHENTICATED."""
 
     def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}".encode()
+        self._expected = f"Bearer {token}".encode()
         # A stream handler is called at once, without waiting for the client's first message.
         refuse = grpc.stream_stream_rpc_method_handler
         self._is_missing = refuse(functools.partial(_refuse, _IS_MISSING))
@@ -163,10 +163,10 @@ class _TokenWanted(grpc.ServerInterceptor):  # type: ignore[misc]
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         if details.method == _OPEN_TO_ALL:
             return continuation(details)
-        shown = [value for name, value in details.invocation_metadata if name == _HEADER]
-        if len(shown) == 1 and hmac.compare_digest(shown[0].encode(), self._wanted):
+        values = [value for name, value in details.invocation_metadata if name == _HEADER]
+        if len(values) == 1 and hmac.compare_digest(values[0].encode(), self._expected):
             return continuation(details)
-        return self._is_wrong if shown else self._is_missing
+        return self._is_wrong if values else self._is_missing
 
 
 def _refuse(reason: str, requests: Iterator[Any], context: Any) -> Iterator[Any]:
@@ -184,7 +184,7 @@ class _Details(
     """The details of a call, with the token in its metadata."""
 
 
-class _TokenSent(
+class _TokenSender(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
@@ -192,7 +192,7 @@ class _TokenSent(
     """Sends a token with each call, for the kinds of calls that Beam's Job API has."""
 
     def __init__(self, token: str) -> None:
-        self._shown = (_HEADER, f"Bearer {token}")
+        self._header = (_HEADER, f"Bearer {token}")
 
     @override
     def intercept_unary_unary(self, call: Any, details: Any, request: Any) -> Any:
@@ -210,7 +210,7 @@ class _TokenSent(
         return _Details(
             details.method,
             details.timeout,
-            [*(details.metadata or ()), self._shown],
+            [*(details.metadata or ()), self._header],
             details.credentials,
             details.wait_for_ready,
             details.compression,
@@ -224,9 +224,9 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
         OptionsError: They cannot, or others can read the key.
     """
     (option, path), (key_option, key_path) = cert, key
-    with _named(option, path), open(path, "rb"):
+    with _naming_file(option, path), open(path, "rb"):
         pass
-    with _named(key_option, key_path):
+    with _naming_file(key_option, key_path):
         read_secret(key_option, key_path)
     try:
         # Without a password, Python would ask for one at the terminal.
@@ -242,7 +242,7 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
 
 def _load_ca(context: ssl.SSLContext, option: str, path: str) -> None:
     """Check that certificates can be read."""
-    with _named(option, path), open(path, "rb"):
+    with _naming_file(option, path), open(path, "rb"):
         pass
     try:
         context.load_verify_locations(path)
@@ -251,7 +251,7 @@ def _load_ca(context: ssl.SSLContext, option: str, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _named(option: str, path: str) -> Iterator[None]:
+def _naming_file(option: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -24,8 +24,8 @@ def read_secret(option: str, path: str) -> bytes:
         OSError: The file cannot be read.
     """
     with Path(path).open("rb") as file:
-        found = os.fstat(file.fileno())  # of the open file, which nobody can replace meanwhile
-        check_owner_and_mode(option, path, found.st_uid, found.st_mode)
+        status = os.fstat(file.fileno())  # of the open file, which nobody can replace meanwhile
+        check_owner_and_mode(option, path, status.st_uid, status.st_mode)
         return file.read()
 
 

@@ -44,7 +44,7 @@ class LastingJob:
         self._sleep, self._now_s = sleep, now_s
         self._job_id = ""
 
-    def run(self, preparation_id: str, prepare: Callable[[], str]) -> str:
+    def run_job(self, preparation_id: str, prepare: Callable[[], str]) -> str:
         """Run a preparation; return the job's id. A lost answer is asked for again.
 
         Args:
@@ -70,7 +70,7 @@ class LastingJob:
             preparation = prepare()
             return self._stub.Run(beam_job_api_pb2.RunJobRequest(preparation_id=preparation))
 
-        ((answer, _),) = self._outlasting(lambda: iter([run()]), lambda _: True)
+        ((answer, _),) = self._repeat_while_lost(lambda: iter([run()]), lambda _: True)
         self._job_id = str(answer.job_id)
         return self._job_id
 
@@ -78,10 +78,12 @@ class LastingJob:
         """Yield the states of the job until it has ended; some of them more than once.
 
         Raises:
-            RpcError, JobServerLostError: See ``run``.
+            RpcError, JobServerLostError: See ``run_job``.
         """
         request = beam_job_api_pb2.GetJobStateRequest(job_id=self._job_id)
-        for state, _ in self._outlasting(lambda: self._stub.GetStateStream(request), _Later()):
+        for state, _ in self._repeat_while_lost(
+            lambda: self._stub.GetStateStream(request), _Later()
+        ):
             yield state
 
     def messages(self) -> Iterator[Any]:
@@ -91,20 +93,20 @@ class LastingJob:
         """
         request = beam_job_api_pb2.JobMessagesRequest(job_id=self._job_id)
         try:
-            for message, is_new in self._outlasting(
-                lambda: self._stub.GetMessageStream(request), _Unseen(), warns=False
+            for message, is_new in self._repeat_while_lost(
+                lambda: self._stub.GetMessageStream(request), _Unseen(), logs_loss=False
             ):
                 if is_new:
                     yield message
         except JobServerLostError:
             return  # which ``states`` raises, too
 
-    def _outlasting(
+    def _repeat_while_lost(
         self,
         open_: Callable[[], Iterator[_Answer]],
         is_new: Callable[[_Answer], bool],
         *,
-        warns: bool = True,
+        logs_loss: bool = True,
     ) -> Iterator[tuple[_Answer, bool]]:
         """Yield what a call returns, and whether it is new; call again if the server was lost.
 
@@ -112,7 +114,7 @@ class LastingJob:
             open_: Makes the call.
             is_new: Whether an answer says that the job continues: a server that has suspended the
                 job sends what it knows of it, before it says so.
-            warns: Whether to log that the server is lost.
+            logs_loss: Whether to log that the server is lost.
         """
         lost_s: float | None = None
         while True:
@@ -120,7 +122,7 @@ class LastingJob:
                 for answer in open_():
                     if (shows_life := is_new(answer)) and lost_s is not None:
                         lost_s = None
-                        if warns:
+                        if logs_loss:
                             _LOGGER.warning("the job server at %s answers again", self._endpoint)
                     yield answer, shows_life
                 return
@@ -132,7 +134,7 @@ class LastingJob:
                 now_s = self._now_s()
                 if lost_s is None:
                     lost_s = now_s
-                    if warns:
+                    if logs_loss:
                         _LOGGER.warning(
                             "the job server at %s does not answer (%s). The job continues once it "
                             "is started again with its --jobs_dir; it is waited for, %g s at most",

@@ -29,18 +29,18 @@ class _Hook:
     """A ``threading.excepthook``.
 
     Args:
-        before: The hook for everything else.
+        previous: The hook for everything else.
     """
 
-    def __init__(self, before: Callable[[threading.ExceptHookArgs], object]) -> None:
-        self._before = before
+    def __init__(self, previous: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._previous = previous
 
     def __call__(self, args: threading.ExceptHookArgs) -> None:
         name = "" if args.thread is None else args.thread.name
         if name.startswith(_THREADS) and _is_loss(args.exc_value):
             _LOGGER.debug("%s: %s", name, args.exc_value)
         else:
-            self._before(args)
+            self._previous(args)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

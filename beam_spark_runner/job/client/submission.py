@@ -125,7 +125,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             _, call = stub.DescribePipelineOptions.with_call(
                 beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=timeout_s
             )
-            facts = [tuple(each) for each in call.trailing_metadata() or ()]
+            facts = [tuple(fact) for fact in call.trailing_metadata() or ()]
             self._spark_ui_url = dict(facts).get(SPARK_UI_URL)
             self._continues_streams = CONTINUES_STREAMS in facts
         except grpc.RpcError as error:
@@ -178,12 +178,12 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         staging_session_token: str,
     ) -> None:
         """Send the files of a pipeline, to --artifact_endpoint if it is set."""
-        own = self.artifact_endpoint
-        if own:
-            wait_for_server(own, self._access, self.timeout)
+        artifact_endpoint = self.artifact_endpoint
+        if artifact_endpoint:
+            wait_for_server(artifact_endpoint, self._access, self.timeout)
         offer_artifacts(
             beam_artifact_api_pb2_grpc.ArtifactStagingServiceStub(
-                channel=self._open(own) if own else self._channel
+                channel=self._open(artifact_endpoint) if artifact_endpoint else self._channel
             ),
             ArtifactRetrievalService(BeamFilesystemHandler(None).file_reader),
             staging_session_token,
@@ -206,7 +206,7 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
             return str(prepared.preparation_id)
 
         job = LastingJob(self.job_service, self._endpoint, self.timeout)
-        return job.run(prepare(), prepare), job.messages(), job.states()
+        return job.run_job(prepare(), prepare), job.messages(), job.states()
 
     def run(self, preparation_id: str) -> tuple[str, Iterator[Any], Iterator[Any]]:
         """Run a prepared pipeline; return the job's id, its messages and its states.

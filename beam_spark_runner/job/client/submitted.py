@@ -209,7 +209,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         try:
             return call(request)
         except grpc.RpcError as error:
-            is_ours = REFUSED_BY_US in [tuple(each) for each in error.trailing_metadata() or ()]
+            is_ours = REFUSED_BY_US in [tuple(fact) for fact in error.trailing_metadata() or ()]
             if error.code() in LOST and not is_ours:
                 raise JobServerLostError(self._endpoint, self.job_id, error.details()) from error
             is_unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED and not is_ours

@@ -159,7 +159,7 @@ class RunStub(Stub):
 
 def test_a_lost_answer_of_run_is_asked_for_again() -> None:
     stub = RunStub([lost()], [lost()], [beam_job_api_pb2.RunJobResponse(job_id="id")])
-    assert job(stub).run("first", lambda: pytest.fail("it was not lost")) == "id"
+    assert job(stub).run_job("first", lambda: pytest.fail("it was not lost")) == "id"
     assert stub.asked == ["first"] * 3
 
 
@@ -167,7 +167,7 @@ def test_a_pipeline_that_was_not_stored_is_prepared_on_the_next_server() -> None
     unknown, answer = lost(grpc.StatusCode.NOT_FOUND), beam_job_api_pb2.RunJobResponse(job_id="id")
     stub = RunStub([lost()], [unknown], [lost()], [unknown], [answer])
     again = iter(["second", "third"])
-    assert job(stub).run("first", lambda: next(again)) == "id"
+    assert job(stub).run_job("first", lambda: next(again)) == "id"
     assert stub.asked == ["first", "first", "second", "second", "third"]
 
 
@@ -182,10 +182,12 @@ def test_a_server_that_is_lost_while_a_pipeline_is_prepared_again_is_waited_for(
             raise outcome
         return outcome
 
-    assert job(stub).run("first", prepare) == "id"
+    assert job(stub).run_job("first", prepare) == "id"
     assert stub.asked == ["first", "first", "first", "second"]
 
 
 def test_a_preparation_that_was_never_known_is_refused() -> None:
     with pytest.raises(grpc.RpcError):
-        job(Stub([lost(grpc.StatusCode.NOT_FOUND)])).run("first", lambda: pytest.fail("prepared"))
+        job(Stub([lost(grpc.StatusCode.NOT_FOUND)])).run_job(
+            "first", lambda: pytest.fail("prepared")
+        )
