@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
-from beam_spark_runner.job.files.savepoint_folder import Made, SavepointFolder
+from beam_spark_runner.job.files.savepoint_folder import CompleteSavepoint, SavepointFolder
 from beam_spark_runner.job.files.shard_places import existing_storage, save, storage_at, verify
 from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.savepoint_schedule import MAX_KEPT
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _make(given: argparse.Namespace) -> tuple[Made, Sequence[str]]:
+def _make(given: argparse.Namespace) -> tuple[CompleteSavepoint, Sequence[str]]:
     """Make a savepoint; return it, and the paths of those that were removed instead."""
     settings = hdfs_settings(given)
     checkpoints = required_folder("checkpoint_dir", given.checkpoint_dir)
@@ -46,7 +46,9 @@ def _make(given: argparse.Namespace) -> tuple[Made, Sequence[str]]:
         if given.savepoint_keep is not None:
             raise OptionsError("savepoint_keep", "has no effect without --savepoint_dir")
         path = required_folder("savepoint_path", given.savepoint_path)
-        return Made(path, save(source, storage_at(path, "savepoint_path", settings))), ()
+        return CompleteSavepoint(
+            path, save(source, storage_at(path, "savepoint_path", settings))
+        ), ()
     keep = positive("savepoint_keep", given.savepoint_keep, MAX_KEPT)
     folder = SavepointFolder(required_folder("savepoint_dir", given.savepoint_dir), settings)
     made = folder.make(source, time.time())

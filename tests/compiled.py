@@ -17,4 +17,4 @@ def compile_pipeline(
     graph = from_proto(pipeline)
     if apart:
         graph = keep_code_together(graph, apart=True)
-    return compile_graph(graph, apart=apart, **options)
+    return compile_graph(graph, is_apart=apart, **options)

@@ -26,7 +26,7 @@ def prepared_for_a_client(
     options = PipelineOptions(streaming=is_streaming)
     config = RunnerConfig.from_options(options)
     given = {"streaming": is_streaming}
-    return prepare(pipeline, options, config, lambda _: "", job_id="job", given=given)
+    return prepare(pipeline, options, config, lambda _: "", job_id="job", all_options=given)
 
 
 def programs(job: PreparedJob) -> Iterator[LevelProgram]:

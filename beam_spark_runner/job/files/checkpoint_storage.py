@@ -121,10 +121,10 @@ class CheckpointStorage(CopyingStorage):
             self._folder.delete(names)
 
     @contextlib.contextmanager
-    def _doing(self, what: str) -> Iterator[None]:
+    def _doing(self, action: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             if isinstance(self._folder, UrlFolder):  # its errors say what was done
                 raise CheckpointStorageError(self._place, str(error)) from error
-            raise CheckpointFolderError(self._place, f"could not {what}: {error}") from error
+            raise CheckpointFolderError(self._place, f"could not {action}: {error}") from error

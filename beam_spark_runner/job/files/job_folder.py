@@ -39,9 +39,9 @@ class JobFolderAt:
 
     def make(self, folder: str) -> Folder:
         """See ``JobFolder``."""
-        made = folder_at(self.place(folder), self.settings)
+        subfolder = folder_at(self.place(folder), self.settings)
         self._storage_of(folder).make_folder()
-        return made
+        return subfolder
 
     def names(self, folder: str) -> Sequence[str]:
         """See ``WorkFolders``."""

@@ -68,7 +68,7 @@ class JobStorage:
         self._session = session
         self._settings = settings
         self._warn = warn
-        self._stored: Folder | None = None
+        self._url_folder: Folder | None = None
 
     def open(self) -> None:
         """Make the folder.
@@ -94,9 +94,9 @@ class JobStorage:
         folder = folder_at(url, settings_of_tasks(url, self._settings))
         reason = check_stored_folder(self._spark_session, folder, url)
         self.rows = f"{url}/{self._name}"
-        self._stored = folder / self._name
+        self._url_folder = folder / self._name
         if not reason:
-            self.files = self._stored
+            self.files = self._url_folder
             return
         self._warn(
             f"this runner's clients of stores cannot use --temp_location={location} ({reason}). "
@@ -113,8 +113,8 @@ class JobStorage:
         """Delete the folder with its content, if ``open`` has made it."""
         if self.mounted is not None:
             shutil.rmtree(self.mounted, ignore_errors=True)
-        elif self.rows is not None and self._stored is not None:
+        elif self.rows is not None and self._url_folder is not None:
             try:
-                remove_stored_folder(self._spark_session, self._stored, self.rows)
+                remove_stored_folder(self._spark_session, self._url_folder, self.rows)
             except Exception as error:
                 self._warn(f"{self.rows} could not be deleted: {error}")

@@ -20,10 +20,10 @@ from beam_spark_runner.storage.folder_at import folder_at
 
 _NAME = re.compile(r"(?P<time>\d{8}T\d{9}Z)\.(?P<kind>begun|savepoint|removing)")
 _FORM = "%Y%m%dT%H%M%S%fZ"
-_LEFT_AFTER = timedelta(days=1)
+_ABANDONED_AFTER = timedelta(days=1)
 
 
-class Made(NamedTuple):
+class CompleteSavepoint(NamedTuple):
     """A savepoint that is complete.
 
     Attributes:
@@ -55,7 +55,7 @@ class SavepointFolder:
         complete = self._complete() if self._storage.exists() else ()
         return _time_of(complete[-1]).timestamp() if complete else None
 
-    def make(self, source: CopyingStorage, now_s: float) -> Made:
+    def make(self, source: CopyingStorage, now_s: float) -> CompleteSavepoint:
         """Make a savepoint.
 
         Args:
@@ -73,7 +73,7 @@ class SavepointFolder:
         epoch = save(source, target)
         self._storage.create(f"{name}.savepoint", str(epoch).encode())
         self._storage.delete([f"{name}.begun"])
-        return Made(self._place(name), epoch)
+        return CompleteSavepoint(self._place(name), epoch)
 
     def retain(self, keep: int, standing_on: Collection[str], now_s: float) -> Sequence[str]:
         """Remove all savepoints but the newest ones, and what is left of incomplete ones.
@@ -98,13 +98,13 @@ class SavepointFolder:
         ]
         for name in old:
             self._storage.create(f"{name}.removing", b"")
-        left = _of_kind(names, "removing")
-        left += [
+        incomplete = _of_kind(names, "removing")
+        incomplete += [
             name
             for name in _of_kind(names, "begun")
-            if name not in complete and now - _time_of(name) > _LEFT_AFTER
+            if name not in complete and now - _time_of(name) > _ABANDONED_AFTER
         ]
-        for name in {*old, *left}:
+        for name in {*old, *incomplete}:
             place = self._place(name)
             CheckpointStorage(folder_at(place, self._settings), place).remove()
             kinds = ("begun", "savepoint", "removing")  # the last one says what is left to do

@@ -42,8 +42,8 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         OptionsError: There is no folder for the state, there are fewer key groups than partitions,
             or HDFS is used without the name of a user.
     """
-    given = config.checkpoint_dir
-    if given is None and folder is None:
+    checkpoint_dir = config.checkpoint_dir
+    if checkpoint_dir is None and folder is None:
         raise OptionsError(
             "checkpoint_dir",
             "a streaming pipeline needs a folder that this machine and all executors share: name "
@@ -58,10 +58,10 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
             "streaming pipeline unless it is set",
         )
     # Without --checkpoint_dir, checkpoints are deleted with the job's folder.
-    if given is None:
+    if checkpoint_dir is None:
         deltas = str(Path(str(folder), "checkpoints"))
     else:
-        deltas = given if is_url(given) else str(Path(given).absolute())
+        deltas = checkpoint_dir if is_url(checkpoint_dir) else str(Path(checkpoint_dir).absolute())
     return ShardLocations(
         lineage=_LINEAGE,
         deltas=deltas,
@@ -208,10 +208,10 @@ def committed_epoch(places: ShardLocations) -> int | None:
         CorruptManifestError: The newest manifest is damaged.
         RunnerError: The folder cannot be read.
     """
-    found = newest(
+    manifests = newest(
         existing_storage(places.deltas, "checkpoint_dir", places.store), epochs_of(places.lineage)
     )
-    return found[-1].epoch if found else None
+    return manifests[-1].epoch if manifests else None
 
 
 def save_job(places: ShardLocations | None, path: str) -> int:

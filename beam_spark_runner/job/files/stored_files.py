@@ -62,15 +62,15 @@ def with_fetched_files(
 
 
 def _with_paths(
-    pipeline: beam_runner_api_pb2.Pipeline, renamed: Callable[[str], str]
+    pipeline: beam_runner_api_pb2.Pipeline, new_path_of: Callable[[str], str]
 ) -> beam_runner_api_pb2.Pipeline:
     """Return a pipeline with other paths of its files."""
-    changed = beam_runner_api_pb2.Pipeline()
-    changed.CopyFrom(pipeline)
-    for environment in changed.components.environments.values():
+    copy = beam_runner_api_pb2.Pipeline()
+    copy.CopyFrom(pipeline)
+    for environment in copy.components.environments.values():
         for artifact in environment.dependencies:
             if artifact.type_urn == urns.ARTIFACT_FILE:
                 file = beam_runner_api_pb2.ArtifactFilePayload.FromString(artifact.type_payload)
-                file.path = renamed(file.path)
+                file.path = new_path_of(file.path)
                 artifact.type_payload = file.SerializeToString()
-    return changed
+    return copy

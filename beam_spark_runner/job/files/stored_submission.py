@@ -65,8 +65,8 @@ def encode(submission: Submission) -> bytes:
         "pipeline": _base64(submission.pipeline.SerializeToString(deterministic=True)),
         "options": submission.options,
         "main_classes": {
-            name: {"pickled": _base64(each)} if isinstance(each, bytes) else {"problem": each}
-            for name, each in submission.main_classes.items()
+            name: {"pickled": _base64(coded)} if isinstance(coded, bytes) else {"problem": coded}
+            for name, coded in submission.main_classes.items()
         },
         "versions": submission.versions,
         "began_s": submission.began_s,
@@ -91,8 +91,8 @@ def decode(data: bytes, name: str) -> Submission:
         base64.b64decode(fields["pipeline"])
     )
     fields["main_classes"] = {
-        name: base64.b64decode(each["pickled"]) if "pickled" in each else each["problem"]
-        for name, each in fields["main_classes"].items()
+        name: base64.b64decode(coded["pickled"]) if "pickled" in coded else coded["problem"]
+        for name, coded in fields["main_classes"].items()
     }
     return Submission(**fields)
 
@@ -107,21 +107,23 @@ def check_alike(stored: Submission, own: Submission) -> None:
     Raises:
         IncompatibleCheckpointError: Pipeline, options or versions differ.
     """
-    found = [
-        f"{name}: was {before}, is {own.versions[name]}"
-        for name, before in stored.versions.items()
-        if own.versions[name] != before
+    differences = [
+        f"{name}: was {stored_value}, is {own.versions[name]}"
+        for name, stored_value in stored.versions.items()
+        if own.versions[name] != stored_value
     ]
     for name in sorted({*stored.options, *own.options}):
-        before, now = (each.options.get(name, "not set") for each in (stored, own))
-        if before != now:
-            found.append(f"--{name}: was {before}, is {now}")
+        stored_value, own_value = (
+            submission.options.get(name, "not set") for submission in (stored, own)
+        )
+        if stored_value != own_value:
+            differences.append(f"--{name}: was {stored_value}, is {own_value}")
     before_steps, steps = described_pipeline(stored.pipeline), described_pipeline(own.pipeline)
     for name in {**before_steps, **steps}:
         if name not in steps:
-            found.append(f"the step {name} is missing")
+            differences.append(f"the step {name} is missing")
         elif name not in before_steps:
-            found.append(f"the step {name} is new")
+            differences.append(f"the step {name} is new")
         else:
             changes = sorted(
                 part
@@ -129,9 +131,9 @@ def check_alike(stored: Submission, own: Submission) -> None:
                 if before_steps[name].get(part) != steps[name].get(part)
             )
             if changes:
-                found.append(f"the step {name} has changed: {', '.join(changes)}")
-    if found:
-        raise IncompatibleCheckpointError(tuple(found), _CHANGED)
+                differences.append(f"the step {name} has changed: {', '.join(changes)}")
+    if differences:
+        raise IncompatibleCheckpointError(tuple(differences), _CHANGED)
 
 
 def _base64(content: bytes) -> str:

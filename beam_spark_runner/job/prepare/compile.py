@@ -26,7 +26,7 @@ def compile_graph(
     is_streaming: bool = False,
     has_checkpoints: bool = False,
     separates_levels: bool = False,
-    apart: bool = False,
+    is_apart: bool = False,
     observe: Observer = ignore,
 ) -> Plan:
     """Compile a pipeline to a plan; this runs nothing and opens no resources.
@@ -41,7 +41,7 @@ def compile_graph(
         has_checkpoints: Whether ``--checkpoint_dir`` or ``--savepoint_path`` is set, so that
             ``drains`` continues from stored data.
         separates_levels: See ``build``, of a pipeline that runs in batch.
-        apart: Whether neither this process nor the Python workers may run code of the pipeline's
+        is_apart: Whether neither this process nor the Python workers may run code of the pipeline's
             author. Then pickled key coders of the Python SDK are not checked.
         observe: Is called with the graph after each pass.
 
@@ -49,37 +49,42 @@ def compile_graph(
         PipelineRefusedError: Lists all parts of the pipeline that this runner cannot run.
         InvalidPipelineError: The proto is invalid.
     """
-    described = place_code(merge_environments(graph), apart=apart)
-    ends = drains and not has_checkpoints
-    in_epochs = _runs_in_epochs(described, ends=ends, is_streaming=is_streaming)
+    placed_graph = place_code(merge_environments(graph), apart=is_apart)
+    has_ending_sources = drains and not has_checkpoints
+    in_epochs = _runs_in_epochs(
+        placed_graph, has_ending_sources=has_ending_sources, is_streaming=is_streaming
+    )
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH
-    passed = run_passes(described, passes, observe)
-    coders = Coders(passed, may_unpickle=not apart)
+    final_graph = run_passes(placed_graph, passes, observe)
+    coders = Coders(final_graph, may_unpickle=not is_apart)
     check_key_coders(
-        passed, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
+        final_graph, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
     )
-    check_windows(passed, is_streaming=in_epochs)
+    check_windows(final_graph, is_streaming=in_epochs)
     return build(
-        passed, is_streaming=in_epochs, separates_levels=separates_levels and not in_epochs
+        final_graph, is_streaming=in_epochs, separates_levels=separates_levels and not in_epochs
     )
 
 
-def _runs_in_epochs(graph: Graph, *, ends: bool, is_streaming: bool) -> bool:
+def _runs_in_epochs(graph: Graph, *, has_ending_sources: bool, is_streaming: bool) -> bool:
     """Whether a pipeline streams.
 
     Args:
         graph: The pipeline.
-        ends: Whether all its sources are bounded, since their restrictions are truncated.
+        has_ending_sources: Whether all its sources are bounded, since their restrictions are
+            truncated.
         is_streaming: See ``compile_graph``.
 
     Raises:
         InvalidPipelineError: The events of a TestStream are invalid.
     """
-    plays = [each for each in graph.transforms.values() if each.urn == urns.TEST_STREAM]
-    for test_stream in plays:
+    test_streams = [
+        transform for transform in graph.transforms.values() if transform.urn == urns.TEST_STREAM
+    ]
+    for test_stream in test_streams:
         if service_of(test_stream) is None:
             events_of(test_stream)
-    if plays or (is_streaming and not ends):
+    if test_streams or (is_streaming and not has_ending_sources):
         return True
-    made = (id_ for each in graph.transforms.values() for id_ in each.outputs.values())
-    return not ends and not all(graph.pcollections[id_].is_bounded for id_ in made)
+    outputs = (id_ for transform in graph.transforms.values() for id_ in transform.outputs.values())
+    return not has_ending_sources and not all(graph.pcollections[id_].is_bounded for id_ in outputs)

@@ -45,11 +45,11 @@ def default_environment(
 
 
 def _process(
-    portable: Any, given: str | None, artifacts: Sequence[Any]
+    portable: Any, config_text: str | None, artifacts: Sequence[Any]
 ) -> environments.Environment:
-    if given:
+    if config_text:
         option = "environment_config"
-        config = _json_object(given, "PROCESS", ("command", "env"), ignored=("os", "arch"))
+        config = _json_object(config_text, "PROCESS", ("command", "env"), ignored=("os", "arch"))
     else:
         option = "environment_options"
         variables = _option_of(portable, "process_variables")
@@ -65,8 +65,10 @@ def _process(
     )
 
 
-def _docker(portable: Any, given: str | None, artifacts: Sequence[Any]) -> environments.Environment:
-    image = given or _option_of(portable, "docker_container_image")
+def _docker(
+    portable: Any, config_text: str | None, artifacts: Sequence[Any]
+) -> environments.Environment:
+    image = config_text or _option_of(portable, "docker_container_image")
     if image is not None and (not image.strip() or image.lstrip().startswith(("{", "-"))):
         raise OptionsError("environment_config", f"{image!r} is not the name of a container image")
     return environments.DockerEnvironment(
@@ -77,10 +79,10 @@ def _docker(portable: Any, given: str | None, artifacts: Sequence[Any]) -> envir
 
 
 def _option_of(portable: Any, name: str) -> str | None:
-    found = portable.lookup_environment_option(name)
-    if found is not None and not isinstance(found, str):
+    value = portable.lookup_environment_option(name)
+    if value is not None and not isinstance(value, str):
         raise OptionsError("environment_options", f"{name} has no value")
-    return found
+    return value
 
 
 def _json_object(
@@ -128,20 +130,20 @@ def _command(option: str, command: Any) -> str:
     return command
 
 
-def _texts(name: str, given: Any, of: tuple[type, ...] = (str,)) -> dict[str, str]:
+def _texts(name: str, texts: Any, of: tuple[type, ...] = (str,)) -> dict[str, str]:
     """Return a JSON object with all values as text; ``of`` are the types that values may have."""
-    if given is None:
+    if texts is None:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(texts, dict):
         raise OptionsError(
-            "environment_config", f'{name}: {given!r} is not of the form {{"NAME": "VALUE"}}'
+            "environment_config", f'{name}: {texts!r} is not of the form {{"NAME": "VALUE"}}'
         )
-    for key, value in given.items():
+    for key, value in texts.items():
         if not isinstance(value, of):
             raise OptionsError(
                 "environment_config", f"{name}: {key} is {value!r}, which is not a string"
             )
-    return {key: str(value) for key, value in given.items()}
+    return {key: str(value) for key, value in texts.items()}
 
 
 def _variables(text: str) -> dict[str, str]:
@@ -155,14 +157,14 @@ def _variables(text: str) -> dict[str, str]:
 def _external(
     portable: Any, config_text: str | None, artifacts: Sequence[Any]
 ) -> environments.Environment:
-    given = config_text or _option_of(portable, "external_service_address")
-    if not given:
+    address_or_json = config_text or _option_of(portable, "external_service_address")
+    if not address_or_json:
         raise OptionsError(
             "environment_config", "EXTERNAL needs the address of a worker pool: HOST:PORT"
         )
-    config: dict[str, Any] = {"url": given}
-    if given.lstrip().startswith("{"):
-        config = _json_object(given, "EXTERNAL", ("url", "params"))
+    config: dict[str, Any] = {"url": address_or_json}
+    if address_or_json.lstrip().startswith("{"):
+        config = _json_object(address_or_json, "EXTERNAL", ("url", "params"))
     url = config.get("url")
     if not isinstance(url, str) or not url.strip():
         raise OptionsError(

@@ -48,21 +48,21 @@ def read_overrides(config: str) -> Overrides:
     if not config:
         return {}
     try:
-        given = json.loads(config)
+        by_urn = json.loads(config)
     except ValueError as error:
         raise OptionsError(
             "environment_config", f"{config!r} is not valid JSON: {error}"
         ) from error
-    if not isinstance(given, dict):
+    if not isinstance(by_urn, dict):
         raise OptionsError("environment_config", f"{config!r} is not of the form {_FORM}")
-    return {urn: _override(urn, value) for urn, value in given.items()}
+    return {urn: _override(urn, value) for urn, value in by_urn.items()}
 
 
 def _override(urn: str, value: Any) -> Override:
     if urn not in IN_SDK_HARNESSES | IN_PYTHON_WORKERS:
-        known = ", ".join(sorted(IN_SDK_HARNESSES | IN_PYTHON_WORKERS))
+        known_urns = ", ".join(sorted(IN_SDK_HARNESSES | IN_PYTHON_WORKERS))
         raise OptionsError(
-            "environment_config", f"{urn} is not the URN of an environment; these are {known}"
+            "environment_config", f"{urn} is not the URN of an environment; these are {known_urns}"
         )
     if not isinstance(value, dict) or "environment_type" not in value or value.keys() - _FIELDS:
         raise OptionsError("environment_config", f"{urn}: {json.dumps(value)} is not as in {_FORM}")
@@ -77,7 +77,7 @@ def _override(urn: str, value: Any) -> Override:
     )
     try:
         kind = environment_kind(options)
-        made = default_environment(kind, options).to_runner_api(None)
+        environment = default_environment(kind, options).to_runner_api(None)
     except OptionsError as error:
         raise OptionsError(error.option, f"{urn}: {error.problem}") from error
     if kind in ("embedded", "loopback"):
@@ -86,7 +86,7 @@ def _override(urn: str, value: Any) -> Override:
             f"{urn} can be replaced by PROCESS, DOCKER or EXTERNAL, not by "
             f"{value['environment_type']}",
         )
-    return Override(made, _is_default_of_python(made))
+    return Override(environment, _is_default_of_python(environment))
 
 
 def _is_default_of_python(environment: beam_runner_api_pb2.Environment) -> bool:
@@ -112,16 +112,16 @@ def override_environments(graph: Graph, overrides: Overrides) -> Graph:
         OptionsError: An environment of another SDK would be replaced by Python's SDK harness.
     """
 
-    def override(id_: EnvironmentId, each: beam_runner_api_pb2.Environment) -> None:
-        found = overrides.get(each.urn)
-        if found is None:
+    def override(id_: EnvironmentId, proto: beam_runner_api_pb2.Environment) -> None:
+        replacement = overrides.get(proto.urn)
+        if replacement is None:
             return
-        if found.is_default_of_python and python_version_of_beam(each) is None:
+        if replacement.is_default_of_python and python_version_of_beam(proto) is None:
             raise OptionsError(
                 "environment_config",
-                f"{each.urn} would be replaced by Python's SDK harness, since no command or image "
+                f"{proto.urn} would be replaced by Python's SDK harness, since no command or image "
                 f"is given, but the environment {id_} of the pipeline needs another SDK",
             )
-        each.urn, each.payload = found.environment.urn, found.environment.payload
+        proto.urn, proto.payload = replacement.environment.urn, replacement.environment.payload
 
     return changed_environments(graph, override) if overrides else graph

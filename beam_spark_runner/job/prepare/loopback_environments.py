@@ -12,7 +12,8 @@ from beam_spark_runner.portable.environment_facts import changed_environments
 def has_loopback(graph: Graph) -> bool:
     """Whether a pipeline has LOOPBACK environments."""
     return any(
-        each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK for each in graph.environments.values()
+        environment.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
+        for environment in graph.environments.values()
     )
 
 

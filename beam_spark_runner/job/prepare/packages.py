@@ -44,7 +44,7 @@ def asks_for_packages(options: PipelineOptions) -> bool:
 
 
 def _required() -> list[str]:
-    return ["".join(each) for each in PyPIArtifactRegistry.get_artifacts()]
+    return ["".join(parts) for parts in PyPIArtifactRegistry.get_artifacts()]
 
 
 def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
@@ -88,31 +88,32 @@ def identify_packages(graph: Graph) -> tuple[Graph, Mapping[str, tuple[Artifact,
         StagingError: A file cannot be read, or its name is not unique.
         UnsupportedFeatureError: A dependency is not a file, or its name is no file name.
     """
-    found: dict[str, tuple[Artifact, ...]] = {}
+    artifacts_of_set: dict[str, tuple[Artifact, ...]] = {}
 
     def identify(_: EnvironmentId, environment: beam_runner_api_pb2.Environment) -> None:
         if not environment.dependencies:
             return
         artifacts = tuple(
-            dataclasses.replace(each, sha256=_sha256(each)) for each in artifacts_of(environment)
+            dataclasses.replace(artifact, sha256=_sha256(artifact))
+            for artifact in artifacts_of(environment)
         )
         _check_names(artifacts)
-        found[digest_of(artifacts)] = artifacts
+        artifacts_of_set[digest_of(artifacts)] = artifacts
         del environment.dependencies[:]
         environment.dependencies.extend(
-            to_proto(dataclasses.replace(each, path="")) for each in artifacts
+            to_proto(dataclasses.replace(artifact, path="")) for artifact in artifacts
         )
 
-    return changed_environments(graph, identify), found
+    return changed_environments(graph, identify), artifacts_of_set
 
 
 def _check_names(artifacts: Sequence[Artifact]) -> None:
     """Raise a StagingError for names of two different files."""
     contents: dict[str, str] = {}
-    for each in artifacts:
-        if contents.setdefault(each.name, each.sha256) != each.sha256:
+    for artifact in artifacts:
+        if contents.setdefault(artifact.name, artifact.sha256) != artifact.sha256:
             raise StagingError(
-                f"two files of one environment are staged as {each.name!r}, with different "
+                f"two files of one environment are staged as {artifact.name!r}, with different "
                 "contents: rename one of them"
             )
 
@@ -170,9 +171,9 @@ def share_packages(
 
 def _write_archive(artifacts: Sequence[Artifact], path: Path) -> None:
     with tarfile.open(path, "w") as archive:
-        for each in artifacts:
-            with _on_this_machine(each) as local, open(local, "rb") as file:
-                entry = tarfile.TarInfo(each.name)
+        for artifact in artifacts:
+            with _on_this_machine(artifact) as local, open(local, "rb") as file:
+                entry = tarfile.TarInfo(artifact.name)
                 entry.size = file.seek(0, io.SEEK_END)
                 file.seek(0)
                 archive.addfile(entry, file)

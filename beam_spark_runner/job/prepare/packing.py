@@ -27,14 +27,20 @@ def pack_combiners(pipeline: beam_runner_api_pb2.Pipeline) -> beam_runner_api_pb
     Source: Beam ``PortableRunner._optimize_pipeline``, ``translations.pack_combiners``.
     """
     transforms = pipeline.components.transforms.values()
-    if not any(python_urns.APPLY_COMBINER_PACKING in each.annotations for each in transforms):
+    if not any(
+        python_urns.APPLY_COMBINER_PACKING in transform.annotations for transform in transforms
+    ):
         return pipeline
     # A packed combiner cannot be expanded, so that it is lifted, even if its trigger forbids it.
     # Beam packs all combiners of a pipeline or none, so one that may not be lifted prevents it.
-    combiners = [each for each in transforms if each.spec.urn == urns.COMBINE_PER_KEY]
+    combiners = [
+        transform for transform in transforms if transform.spec.urn == urns.COMBINE_PER_KEY
+    ]
     components = pipeline.components
     environments = chosen_environments(components)
-    if not all(combiner_may_be_lifted(each, components, environments) for each in combiners):
+    if not all(
+        combiner_may_be_lifted(transform, components, environments) for transform in combiners
+    ):
         return pipeline
     from apache_beam.runners.portability.fn_api_runner import translations
 

@@ -85,19 +85,19 @@ class PreparedJob:
             harnesses = replace(harnesses, job_id=job_id)
         return replace(self, job_id=job_id, harnesses=harnesses)
 
-    def check_streams(self, wanted: str) -> None:
+    def check_streams(self, purpose: str) -> None:
         """Raise an UnsupportedFeatureError if the pipeline runs in batch.
 
         Args:
-            wanted: The beginning of the error's text: what only a streaming pipeline supports.
+            purpose: The beginning of the error's text: what only a streaming pipeline supports.
         """
-        check_streams(wanted, self.job_id, is_streaming=self.plan.is_streaming)
+        check_streams(purpose, self.job_id, is_streaming=self.plan.is_streaming)
 
 
-def check_streams(wanted: str, job_id: str, *, is_streaming: bool) -> None:
+def check_streams(purpose: str, job_id: str, *, is_streaming: bool) -> None:
     """See ``PreparedJob.check_streams``."""
     if not is_streaming:
-        raise UnsupportedFeatureError(f"{wanted} a pipeline that runs in batch", job_id)
+        raise UnsupportedFeatureError(f"{purpose} a pipeline that runs in batch", job_id)
 
 
 def prepare(
@@ -107,7 +107,7 @@ def prepare(
     serve_loopback: Callable[[str], str],
     *,
     job_id: str,
-    given: Mapping[str, object] | None = None,
+    all_options: Mapping[str, object] | None = None,
     main_classes: CodedClasses | None = None,
 ) -> PreparedJob:
     """Choose where user code runs, and compile a pipeline.
@@ -119,15 +119,15 @@ def prepare(
         serve_loopback: Is called if there are LOOPBACK environments, with
             ``PreparedJob.options_json``, and returns the address of the worker pool that runs them.
         job_id: See ``PreparedJob``.
-        given: All options by name, as the client of a job server sent them, also those that only
-            its SDK knows. None: the pipeline was built in this process.
+        all_options: All options by name, as the client of a job server sent them, also those that
+            only its SDK knows. None: the pipeline was built in this process.
         main_classes: See ``PreparedJob``. None: those of this process, if it has built the
             pipeline.
 
     Raises:
         OptionsError, PipelineError: The options or the pipeline are invalid or not supported.
     """
-    was_built_here = given is None
+    was_built_here = all_options is None
     if was_built_here:
         pipeline = pack_combiners(pipeline)
     graph = from_proto(pipeline, expands_reshuffles=config.expands_reshuffles)
@@ -135,9 +135,9 @@ def prepare(
     # Code of two clients never runs in the same process.
     graph = keep_code_together(graph, apart=not was_built_here)
     graph, packages = identify_packages(graph)
-    if given is None:
-        given = options.get_all_options(drop_default=True)
-    for_sdks = _options_json(config, given)
+    if all_options is None:
+        all_options = options.get_all_options(drop_default=True)
+    for_sdks = _options_json(config, all_options)
     if has_loopback(graph):
         graph = with_pool(graph, serve_loopback(for_sdks))
     plan = compile_graph(
@@ -147,7 +147,7 @@ def prepare(
         is_streaming=config.is_streaming,
         has_checkpoints=bool(config.checkpoint_dir or config.savepoint_path),
         separates_levels=config.recovers_batch,
-        apart=not was_built_here,
+        is_apart=not was_built_here,
     )
     if not plan.is_streaming:
         if config.autoscale is not None:
@@ -186,8 +186,11 @@ def _main_classes(pipeline: beam_runner_api_pb2.Pipeline, options: SetupOptions)
 
 def _check_that_nothing_continues(config: RunnerConfig) -> None:
     """Check that a pipeline that runs in batch is not to continue from stored data."""
-    asked = {"savepoint_path": config.savepoint_path, "restart": config.restart == "resume"}
-    for option, is_set in asked.items():
+    continuing_options = {
+        "savepoint_path": config.savepoint_path,
+        "restart": config.restart == "resume",
+    }
+    for option, is_set in continuing_options.items():
         if is_set:
             raise OptionsError(
                 option,
@@ -196,10 +199,10 @@ def _check_that_nothing_continues(config: RunnerConfig) -> None:
             )
 
 
-def _options_json(config: RunnerConfig, given: Mapping[str, object]) -> str:
-    known = {**given, "max_cache_memory_usage_mb": config.max_cache_memory_usage_mb}
-    known.pop("runner", None)
-    return options_json(known)
+def _options_json(config: RunnerConfig, all_options: Mapping[str, object]) -> str:
+    sent = {**all_options, "max_cache_memory_usage_mb": config.max_cache_memory_usage_mb}
+    sent.pop("runner", None)
+    return options_json(sent)
 
 
 def _harness_settings(

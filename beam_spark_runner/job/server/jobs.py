@@ -269,7 +269,7 @@ class Jobs:
         options, config = read_options(sent, self._config)
         if isinstance(place, StoredJob):
             config = for_server(pipeline, config, place.location)
-        return prepare(pipeline, options, config, _no_loopback, job_id=job.job_id, given=sent)
+        return prepare(pipeline, options, config, _no_loopback, job_id=job.job_id, all_options=sent)
 
     def _run_from_queue(self, job: ServedJob, pool: str) -> None:
         with self._lock:

@@ -87,7 +87,7 @@ def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) ->
         RunnerConfig(),
         lambda _: "",
         job_id="job",
-        given=None if was_built_here else {},
+        all_options=None if was_built_here else {},
     )
 
 

@@ -17,7 +17,7 @@ from tests.unit.simulation.batch.tasks import NAMESPACE, Task
 
 
 def undisturbed(plan: Plan, limits: Limits) -> Counter[Processed]:
-    """Return what is processed if one task runs each level; see ``Made.processed``."""
+    """Return what is processed if one task runs each level; see ``CompleteSavepoint.processed``."""
     builder = ProgramBuilder(plan, "job", limits)
     rows: list[Row] = []
     found: Counter[Processed] = Counter()
