@@ -28,9 +28,9 @@ def test_probes_need_no_token_but_watchers_do(tmp_path_factory: pytest.TempPathF
                     stub = health_pb2_grpc.HealthStub(channel)
                     for service in ("", JOB_SERVICE):
                         asked = health_pb2.HealthCheckRequest(service=service)
-                        health.wait("jobs are read")
+                        health.note_waiting("jobs are read")
                         assert stub.Check(asked).status != SERVING
-                        health.be_ready()
+                        health.note_ready()
                         assert stub.Check(asked).status == SERVING
                     with pytest.raises(grpc.RpcError) as raised:
                         next(stub.Watch(health_pb2.HealthCheckRequest()))

@@ -46,9 +46,9 @@ class EventBuffer:
             return None
         return 0.0 if self.is_full else max(0.0, self._due_s - now_s)
 
-    def take(self) -> bytes:
+    def take_all(self) -> bytes:
         """Remove all records, and return them in the order in which they were added."""
-        taken = b"".join(self._records)
+        records = b"".join(self._records)
         self._records.clear()
         self._bytes, self._due_s = 0, None
-        return taken
+        return records

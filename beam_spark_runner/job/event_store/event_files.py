@@ -27,10 +27,10 @@ class EventFiles(ABC):
     Threads: one.
 
     Attributes:
-        least_interval_s: The shortest time after which events should be written that are few.
+        min_interval_s: The shortest time after which events should be written that are few.
     """
 
-    least_interval_s = 0.0
+    min_interval_s = 0.0
 
     @abstractmethod
     def write(self, records: bytes) -> None:
@@ -81,18 +81,18 @@ class NumberedObjects(EventFiles):
         start: The number of the start.
     """
 
-    least_interval_s = _OBJECT_PAUSE_S
+    min_interval_s = _OBJECT_PAUSE_S
 
     def __init__(self, folder: Folder, start: int) -> None:
         self._folder, self._start = folder, start
-        self._written = 0
+        self._next_number = 0
 
     @override
     def write(self, records: bytes) -> None:
-        if not self._written:
+        if not self._next_number:
             self._folder.make()
-        self._folder.put_content(f"{self._start}.{self._written}", io.BytesIO(records))
-        self._written += 1
+        self._folder.put_content(f"{self._start}.{self._next_number}", io.BytesIO(records))
+        self._next_number += 1
 
     @override
     def clear(self) -> None:
@@ -127,8 +127,8 @@ def last_start(folder: Folder) -> int:
     """
     events = folder_of_events(folder)
     names = events.names() if events.exists() else ()
-    found = (_NAME.fullmatch(name) for name in names)
-    return max((int(match[1]) for match in found if match), default=0)
+    matches = (_NAME.fullmatch(name) for name in names)
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -137,9 +137,9 @@ def in_order(names: Iterable[str]) -> list[str]:
     Args:
         names: The names of all files in the folder of events.
     """
-    found = []
+    numbered = []
     for name in names:
         match = _NAME.fullmatch(name)
         if match is not None:
-            found.append((int(match[1]), int(match[2] or 0), name))
-    return [name for _, _, name in sorted(found)]
+            numbered.append((int(match[1]), int(match[2] or 0), name))
+    return [name for _, _, name in sorted(numbered)]

@@ -55,19 +55,21 @@ def events_in(file: BinaryIO) -> Iterator[Event]:
         WrongRecordError: After the events before the first wrong record.
         OSError: The file cannot be read.
     """
-    rest = file.seek(0, io.SEEK_END)
+    remaining_bytes = file.seek(0, io.SEEK_END)
     file.seek(0)
-    while rest:
-        header = file.read(min(_HEADER_BYTES, rest))
-        rest -= _HEADER_BYTES
+    while remaining_bytes:
+        header = file.read(min(_HEADER_BYTES, remaining_bytes))
+        remaining_bytes -= _HEADER_BYTES
         if len(header) < _HEADER_BYTES:
             raise WrongRecordError("it ends within the header of a record")
         beginning = header[: _BEGINNING.size]
         kind, length = _BEGINNING.unpack(beginning)
-        if length > rest:
-            raise WrongRecordError(f"a record of {length:,} bytes, of which {rest:,} are there")
+        if length > remaining_bytes:
+            raise WrongRecordError(
+                f"a record of {length:,} bytes, of which {remaining_bytes:,} are there"
+            )
         content = file.read(length)
-        rest -= length
+        remaining_bytes -= length
         (checksum,) = _CHECKSUM.unpack_from(header, _BEGINNING.size)
         if checksum != _checksum(beginning, content):
             raise WrongRecordError("the checksum of a record is wrong")

@@ -34,7 +34,7 @@ def replay(folder: Folder, warn: Callable[[str], None]) -> Iterator[Event]:
         warn(f"states and messages of earlier starts cannot be shown: {error}")
         return
     has_warned = False
-    for name, opening in _opened_ahead(events, names):
+    for name, opening in _open_ahead(events, names):
         try:
             with opening.result() as file:
                 yield from events_in(file)
@@ -47,19 +47,19 @@ def replay(folder: Folder, warn: Callable[[str], None]) -> Iterator[Event]:
             has_warned = True
 
 
-def _opened_ahead(folder: Folder, names: Iterable[str]) -> Iterator[tuple[str, "Future[BinaryIO]"]]:
+def _open_ahead(folder: Folder, names: Iterable[str]) -> Iterator[tuple[str, "Future[BinaryIO]"]]:
     """Yield each name with its file, which is being opened; some further ones are, too."""
-    opened: deque[tuple[str, Future[BinaryIO]]] = deque()
-    rest = iter(names)
+    openings: deque[tuple[str, Future[BinaryIO]]] = deque()
+    remaining_names = iter(names)
     with ThreadPoolExecutor(_OPENED_AT_ONCE) as threads:
         try:
             while True:
-                for name in islice(rest, _OPENED_AT_ONCE - len(opened)):
-                    opened.append((name, threads.submit(folder.open, name)))
-                if not opened:
+                for name in islice(remaining_names, _OPENED_AT_ONCE - len(openings)):
+                    openings.append((name, threads.submit(folder.open, name)))
+                if not openings:
                     return
-                yield opened.popleft()
+                yield openings.popleft()
         finally:
-            for _, opening in opened:
+            for _, opening in openings:
                 if not opening.cancel() and opening.exception() is None:
                     opening.result().close()

@@ -69,7 +69,9 @@ class JobEventStore:
         # Numbers of events. Those that the queue has dropped count as written.
         self._appended = self._to_flush = self._written = 0
         self._is_closed = self._is_to_clear = self._has_ended = False
-        self._thread = threading.Thread(target=self._run, name="beam-event-store", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write_all, name="beam-event-store", daemon=True
+        )
         self._thread.start()
 
     def append(self, event: Event) -> None:
@@ -96,10 +98,10 @@ class JobEventStore:
             Whether they are written. False: the time is over, or recording ended before.
         """
         with self._changed:
-            wanted = self._to_flush = self._appended
+            target = self._to_flush = self._appended
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._written >= wanted or self._has_ended, timeout_s)
-            return self._written >= wanted
+            self._changed.wait_for(lambda: self._written >= target or self._has_ended, timeout_s)
+            return self._written >= target
 
     def close(self, *, clear: bool = False, timeout_s: float | None = None) -> None:
         """End recording, and wait until all events are written.
@@ -118,7 +120,7 @@ class JobEventStore:
         if clear:
             self._files.clear()
 
-    def _run(self) -> None:
+    def _write_all(self) -> None:
         """Write events until the end of recording; the body of the thread."""
         problem = None
         try:
@@ -142,7 +144,7 @@ class JobEventStore:
             events = [event for event, _ in self._queue]
             self._queue.clear()
             dropped, self._dropped, self._queue_bytes = self._dropped, 0, 0
-            taken, is_last = self._appended, self._is_closed
+            appended, is_last = self._appended, self._is_closed
             is_wanted = is_last or self._to_flush > self._written
         if dropped:
             text = f"{dropped:,} states and messages are missing here: the storage was too slow"
@@ -150,10 +152,10 @@ class JobEventStore:
         for event in events:
             self._buffer_up(event)
         if not self._buffer.is_empty and (is_wanted or self._buffer.wait_s(time.monotonic()) == 0):
-            self._files.write(self._buffer.take())
+            self._files.write(self._buffer.take_all())
         if self._buffer.is_empty:
             with self._changed:
-                self._written = taken
+                self._written = appended
                 self._changed.notify_all()
         return not is_last
 
@@ -173,11 +175,11 @@ class JobEventStore:
             limit = f"since its last start, {self._max_bytes:,} bytes were recorded"
             error = _TooManyEventsError(f"{limit}, which is the limit")
             self._buffer.add(frame(_warning(f"{_NO_LONGER}{error}")), time.monotonic())
-            self._files.write(self._buffer.take())
+            self._files.write(self._buffer.take_all())
             raise error
         self._buffer.add(record, time.monotonic())
         if self._buffer.is_full:
-            self._files.write(self._buffer.take())
+            self._files.write(self._buffer.take_all())
 
 
 def open_event_store(
@@ -199,7 +201,7 @@ def open_event_store(
         warn: See ``JobEventStore``.
     """
     files = files_of_start(folder_of_events(folder), start)
-    interval_s = max(flush_interval_s, files.least_interval_s)
+    interval_s = max(flush_interval_s, files.min_interval_s)
     return JobEventStore(files, EventBuffer(buffer_bytes, interval_s), warn)
 
 

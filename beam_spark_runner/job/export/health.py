@@ -13,32 +13,32 @@ class Health:
 
     def __init__(self, why: str = "") -> None:
         self._lock = threading.Lock()
-        self._waits_for, self._lost = why, ""
+        self._waits_for, self._loss = why, ""
         self._watch: Callable[[bool], None] = lambda is_ready: None
 
     @property
     def why_not_alive(self) -> str:
         """Why a restart would help; empty: the server lives."""
-        return self._lost
+        return self._loss
 
     @property
     def why_not_ready(self) -> str:
         """Why no job can run now; empty: the server is ready."""
-        return self._lost or self._waits_for
+        return self._loss or self._waits_for
 
-    def wait(self, why: str) -> None:
+    def note_waiting(self, why: str) -> None:
         """Note that the server is not ready.
 
         Args:
             why: The reason, for people.
         """
-        self._set(why, self._lost)
+        self._set(why, self._loss)
 
-    def be_ready(self) -> None:
+    def note_ready(self) -> None:
         """Note that the server accepts and runs jobs."""
-        self._set("", self._lost)
+        self._set("", self._loss)
 
-    def lose(self, why: str) -> None:
+    def note_loss(self, why: str) -> None:
         """Note that the server does not live any more, which is final.
 
         Args:
@@ -54,5 +54,5 @@ class Health:
 
     def _set(self, waits_for: str, lost: str) -> None:
         with self._lock:
-            self._waits_for, self._lost = waits_for, lost
+            self._waits_for, self._loss = waits_for, lost
             self._watch(not self.why_not_ready)

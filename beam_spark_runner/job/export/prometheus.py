@@ -67,27 +67,27 @@ class JobsCollector(Collector):
     @override
     def collect(self) -> Iterator[Metric]:
         jobs = list(self._jobs())
-        yield from of_users(UsersMetrics(each.labels, each.of_users()) for each in jobs)
+        yield from of_users(UsersMetrics(job.labels, job.of_users()) for job in jobs)
         yield from _jobs_of_server(self._queue())
         yield _elements(jobs)
         streams = [
-            (each, each.job.watch, status)
-            for each in jobs
-            if (status := each.job.watch.status) is not None
+            (job, job.job.watch, status)
+            for job in jobs
+            if (status := job.job.watch.status) is not None
         ]
         yield from _epochs(streams)
-        yield from _steps([(each, status) for each, _, status in streams])
+        yield from _steps([(job, status) for job, _, status in streams])
 
 
 def _jobs_of_server(queue: Mapping[str, int]) -> Iterator[Metric]:
-    found = GaugeMetricFamily(
+    family = GaugeMetricFamily(
         "beam_spark_jobs",
         "Jobs of a job server by state; those that have ended, as long as it knows them.",
         labels=("state",),
     )
     for state, count in queue.items():
-        found.add_metric((state,), count)
-    yield found
+        family.add_metric((state,), count)
+    yield family
 
 
 def _gauge(name: str, text: str, *labels: str, unit: str = "") -> GaugeMetricFamily:
@@ -106,7 +106,7 @@ def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> I
     total = _counter(
         "epoch_time", "How long epochs of this run took, by the part of it.", "part", unit="seconds"
     )
-    stored = _gauge(
+    state_bytes = _gauge(
         "state",
         "What the steps that share the shards of a level have stored: local copies, in use.",
         "steps",
@@ -129,24 +129,24 @@ def _epochs(streams: Sequence[tuple[JobMetrics, StreamWatch, EpochStatus]]) -> I
     )
     partitions = _gauge("partitions", "The partitions of the last epoch's exchanges.")
     advised = _gauge("advised_partitions", "The partitions that the load of the stream asks for.")
-    for each, watch, status in streams:
-        partitions.add_metric(each.labels, status.partitions)
+    for job, watch, status in streams:
+        partitions.add_metric(job.labels, status.partitions)
         if (advice := watch.partitions.advice) is not None:
-            advised.add_metric(each.labels, advice.partitions)
-        age.add_metric(each.labels, watch.epoch_age_s())
-        failures.add_metric(each.labels, watch.failed_commits)
-        restarts.add_metric(each.labels, max(0, status.start - 1))
+            advised.add_metric(job.labels, advice.partitions)
+        age.add_metric(job.labels, watch.epoch_age_s())
+        failures.add_metric(job.labels, watch.failed_commits)
+        restarts.add_metric(job.labels, max(0, status.start - 1))
         for step, slope in watch.backlog_slopes().items():
-            slopes.add_metric((*each.labels, step), slope)
+            slopes.add_metric((*job.labels, step), slope)
         for step, rate in watch.rates().items():
-            rates.add_metric((*each.labels, step), rate)
-        epochs.add_metric(each.labels, status.epoch)
+            rates.add_metric((*job.labels, step), rate)
+        epochs.add_metric(job.labels, status.epoch)
         for part, took_us in status.parts_us.items():
-            last.add_metric((*each.labels, part.value), took_us / 1e6)
-            total.add_metric((*each.labels, part.value), watch.took_us[part] / 1e6)
+            last.add_metric((*job.labels, part.value), took_us / 1e6)
+            total.add_metric((*job.labels, part.value), watch.took_us[part] / 1e6)
         for steps, size in status.stored_bytes.items():
-            stored.add_metric((*each.labels, steps), size)
-    yield from (epochs, last, total, stored, rates, age, failures, restarts, slopes)
+            state_bytes.add_metric((*job.labels, steps), size)
+    yield from (epochs, last, total, state_bytes, rates, age, failures, restarts, slopes)
     yield from (partitions, advised)
 
 
@@ -178,17 +178,17 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
     backlog = _gauge(
         "backlog", "Their size, in the unit of their provider: often bytes, or offsets.", "step"
     )
-    left = _gauge(
+    pending_records = _gauge(
         "pending_records",
         "Elements and timers of a declarative step that wait for reads in the next epoch.",
         "step",
     )
-    for each, status in streams:
+    for job, status in streams:
         for name, step in status.steps.items():
-            labels = (*each.labels, name)
+            labels = (*job.labels, name)
             arriving.add_metric(labels, _seconds(step.input_us))
             leaving.add_metric(labels, _seconds(step.output_us))
-            lag.add_metric(labels, max(0.0, each.now_s() - _seconds(step.output_us)))
+            lag.add_metric(labels, max(0.0, job.now_s() - _seconds(step.output_us)))
             if step.hold is not None:
                 held_by = step.hold.holder.value
                 hold.add_metric((*labels, held_by), _seconds(step.hold.at_us))
@@ -197,27 +197,27 @@ def _steps(streams: Sequence[tuple[JobMetrics, EpochStatus]]) -> Iterator[Metric
                 if step.backlog is not None:
                     backlog.add_metric(labels, step.backlog)
             if step.left is not None:
-                left.add_metric(labels, step.left)
-    yield from (arriving, leaving, lag, hold, restrictions, backlog, left)
+                pending_records.add_metric(labels, step.left)
+    yield from (arriving, leaving, lag, hold, restrictions, backlog, pending_records)
 
 
 def _elements(jobs: Sequence[JobMetrics]) -> Metric:
-    found = _counter("elements", "Elements that a step has emitted.", "step", "output")
-    for each in jobs:
-        graph = each.job.plan.graph
+    family = _counter("elements", "Elements that a step has emitted.", "step", "output")
+    for job in jobs:
+        graph = job.job.plan.graph
         producers = {
             str(collection): (transform.name, tag)
             for transform in graph.transforms.values()
             for tag, collection in transform.outputs.items()
         }
         counts: dict[tuple[str, str], int] = {}
-        for collection, count in element_counts(each.infos()).items():
+        for collection, count in element_counts(job.infos()).items():
             # Other collections are the runner's.
             if (producer := producers.get(collection)) is not None:
                 counts[producer] = counts.get(producer, 0) + count
         for producer, count in counts.items():
-            found.add_metric((*each.labels, *producer), count)
-    return found
+            family.add_metric((*job.labels, *producer), count)
+    return family
 
 
 def _seconds(time_us: int) -> float:

@@ -26,11 +26,11 @@ class UsersMetrics(NamedTuple):
 
     Attributes:
         labels: The values of ``JOB``.
-        found: The metrics of users, as ``MetricResults.query`` returns them.
+        metrics: The metrics of users, as ``MetricResults.query`` returns them.
     """
 
     labels: tuple[str, str]
-    found: Mapping[str, Sequence[Any]]
+    metrics: Mapping[str, Sequence[Any]]
 
 
 def of_users(jobs: Iterable[UsersMetrics]) -> Iterator[Metric]:
@@ -47,23 +47,23 @@ def _numbers(jobs: Sequence[UsersMetrics]) -> Iterator[Metric]:
     distributions = SummaryMetricFamily(
         "beam_user_distribution", "Beam's distributions.", labels=_LABELS
     )
-    least, most = (
+    minima, maxima = (
         GaugeMetricFamily(
-            f"beam_user_distribution_{which}", f"The {which} of a distribution.", labels=_LABELS
+            f"beam_user_distribution_{bound}", f"The {bound} of a distribution.", labels=_LABELS
         )
-        for which in ("min", "max")
+        for bound in ("min", "max")
     )
-    for each in jobs:
-        for labels, value in _values(each, MetricResults.COUNTERS):
+    for job in jobs:
+        for labels, value in _values(job, MetricResults.COUNTERS):
             counters.add_metric(labels, value)
-        for labels, value in _values(each, MetricResults.GAUGES):
+        for labels, value in _values(job, MetricResults.GAUGES):
             gauges.add_metric(labels, value.value)
-        for labels, value in _values(each, MetricResults.DISTRIBUTIONS):
+        for labels, value in _values(job, MetricResults.DISTRIBUTIONS):
             distributions.add_metric(labels, count_value=value.count, sum_value=value.sum)
             if value.count:
-                least.add_metric(labels, value.min)
-                most.add_metric(labels, value.max)
-    yield from (counters, gauges, distributions, least, most)
+                minima.add_metric(labels, value.min)
+                maxima.add_metric(labels, value.max)
+    yield from (counters, gauges, distributions, minima, maxima)
 
 
 def _sets(jobs: Sequence[UsersMetrics]) -> Iterator[Metric]:
@@ -76,14 +76,14 @@ def _sets(jobs: Sequence[UsersMetrics]) -> Iterator[Metric]:
     tries = GaugeMetricFamily(
         "beam_user_bounded_trie_size", "How many paths a bounded trie has.", labels=_LABELS
     )
-    for each in jobs:
-        for labels, strings in _values(each, MetricResults.STRINGSETS):
+    for job in jobs:
+        for labels, strings in _values(job, MetricResults.STRINGSETS):
             size.add_metric(labels, len(strings))
             # Cut strings may be equal, and series must not be.
             cut = sorted({text[:_MAX_CHARS] for text in strings})
             for text in cut[:MAX_MEMBERS]:
                 members.add_metric((*labels, text), 1)
-        for labels, trie in _values(each, MetricResults.BOUNDED_TRIES):
+        for labels, trie in _values(job, MetricResults.BOUNDED_TRIES):
             tries.add_metric(labels, trie.size())
     yield from (size, members, tries)
 
@@ -92,8 +92,8 @@ def _histograms(jobs: Sequence[UsersMetrics]) -> Metric:
     histograms = HistogramMetricFamily(
         "beam_user_histogram", "Beam's histograms, which have no sum.", labels=_LABELS
     )
-    for each in jobs:
-        for labels, result in _values(each, MetricResults.HISTOGRAMS):
+    for job in jobs:
+        for labels, result in _values(job, MetricResults.HISTOGRAMS):
             histograms.add_metric(labels, _buckets(result.data), sum_value=None)
     return histograms
 
@@ -112,8 +112,8 @@ def _buckets(data: HistogramData) -> list[tuple[str, float]]:
     return [*below, ("+Inf", float(proto.count))]
 
 
-def _values(each: UsersMetrics, group: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for result in each.found[group]:
+def _values(job: UsersMetrics, group: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for result in job.metrics[group]:
         name = result.key.metric
         step = result.key.step or ""  # an SDK may not say which step counts
-        yield (*each.labels, step, name.namespace, name.name), result.result
+        yield (*job.labels, step, name.namespace, name.name), result.result

@@ -81,7 +81,7 @@ class JobServer:
         except BaseException:
             self._close_ports()
             raise
-        self._health.wait("jobs of earlier servers are read from --jobs_dir")
+        self._health.note_waiting("jobs of earlier servers are read from --jobs_dir")
         self._spark_ui_url = self._spark.ui_url()
         self._lock = threading.Lock()  # guards ``_spark``
         spark = str(self._spark.version).partition(".")[0]
@@ -99,7 +99,7 @@ class JobServer:
             self._close_ports()
             self._spark.close()
             raise
-        self._health.be_ready()
+        self._health.note_ready()
         self.url, self.artifact_url = self._api.url, self._api.artifact_url
         self.has_lost_spark = False
         self._on_spark_lost = on_spark_lost
@@ -127,7 +127,7 @@ class JobServer:
             Whether all jobs have ended in time.
         """
         self._is_stopping.set()
-        self._health.wait("the job server is ending")
+        self._health.note_waiting("the job server is ending")
         assert self._jobs is not None
         have_ended = self._jobs.end_all(_JOBS_END_WITHIN_S)
         if not have_ended:
@@ -160,7 +160,7 @@ class JobServer:
             self._jobs.drop_abandoned()
             if not is_there(self._spark.spark):
                 self.has_lost_spark = True
-                self._health.lose("the JVM of Spark's driver has ended")
+                self._health.note_loss("the JVM of Spark's driver has ended")
                 self._on_spark_lost()
                 return
 

@@ -335,7 +335,7 @@ class Jobs:
 
     def job_metrics(self) -> list[JobMetrics]:
         """Return the running jobs, with the names under which their metrics are served."""
-        return [found for job in self.all() if (found := job.job_metrics()) is not None]
+        return [metrics for job in self.all() if (metrics := job.job_metrics()) is not None]
 
     def cancel(self, job_id: str) -> ServedJob:
         """Begin to cancel a job; do not wait. Does nothing after its end.

@@ -9,7 +9,7 @@ def test_an_empty_buffer_is_never_due() -> None:
     buffer = EventBuffer(10, 1.0)
     assert buffer.wait_s(1_000.0) is None
     assert buffer.is_empty
-    assert buffer.take() == b""
+    assert buffer.take_all() == b""
 
 
 def test_records_are_due_an_interval_after_the_first_one() -> None:
@@ -20,7 +20,7 @@ def test_records_are_due_an_interval_after_the_first_one() -> None:
     assert buffer.wait_s(5.75) == 0.25
     assert buffer.wait_s(6.0) == 0.0
     assert buffer.wait_s(7.0) == 0.0
-    assert buffer.take() == b"onetwo"
+    assert buffer.take_all() == b"onetwo"
     assert buffer.wait_s(7.0) is None
     buffer.add(b"three", 8.0)
     assert buffer.wait_s(8.0) == 1.0
@@ -33,5 +33,5 @@ def test_a_full_buffer_is_due_at_once(second: bytes) -> None:
     assert (buffer.is_full, buffer.wait_s(0.0)) == (False, 1_000.0)
     buffer.add(second, 0.0)
     assert (buffer.is_full, buffer.wait_s(0.0)) == (True, 0.0)
-    buffer.take()
+    buffer.take_all()
     assert (buffer.is_full, buffer.wait_s(0.0)) == (False, None)

@@ -185,5 +185,5 @@ def test_a_folder_that_another_server_has_removed_stays_removed(tmp_path: Path) 
 
 
 def test_few_events_make_few_objects() -> None:
-    assert files_of_start(MountedFolder("/job"), 1).least_interval_s == 0
-    assert files_of_start(ObjectFolder("s3://bucket/job"), 1).least_interval_s == 10
+    assert files_of_start(MountedFolder("/job"), 1).min_interval_s == 0
+    assert files_of_start(ObjectFolder("s3://bucket/job"), 1).min_interval_s == 10

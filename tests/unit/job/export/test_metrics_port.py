@@ -62,10 +62,10 @@ def test_probes_say_why() -> None:
     try:
         assert ask("/healthz") == (200, "ok\n")
         assert ask("/readyz") == (503, "Spark is starting\n")
-        health.be_ready()
+        health.note_ready()
         assert ask("/readyz") == (200, "ok\n")
-        health.lose("the JVM has ended")
-        health.be_ready()
+        health.note_loss("the JVM has ended")
+        health.note_ready()
         assert ask("/healthz") == ask("/readyz") == (503, "the JVM has ended\n")
     finally:
         port.close()
