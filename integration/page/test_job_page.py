@@ -230,7 +230,7 @@ def test_fifty_jobs_are_listed_and_filtered(opened: Opened) -> None:
             self._jobs = FixedJobs(*(stream(str(number)) for number in range(50)))
 
         def all(self) -> Any:
-            return [*self._jobs.shown().values()]
+            return [*self._jobs.jobs_by_id().values()]
 
         def spark_url(self) -> None:
             return None
@@ -250,7 +250,7 @@ def test_fifty_jobs_are_listed_and_filtered(opened: Opened) -> None:
 def test_a_server_that_wants_its_token(opened: Opened) -> None:
     class Shown:
         def all(self) -> Any:
-            return [*FixedJobs(stream("7")).shown().values()]
+            return [*FixedJobs(stream("7")).jobs_by_id().values()]
 
         def spark_url(self) -> None:
             return None

@@ -83,7 +83,7 @@ class Gatherer:
             spark_url=spark_url,
         )
         job = shown.job or self._job
-        self._last = common if job is None else self._of_running(common, job)
+        self._last = common if job is None else self._facts_of_running(common, job)
         self._job = None if common.has_ended else job
         return self._last
 
@@ -93,7 +93,7 @@ class Gatherer:
         last = self._last or JobFacts(job_id=shown.job_id, name=shown.name)
         return dataclasses.replace(last, state=states[-1][0], states=states, now_s=time.time())
 
-    def _of_running(self, common: JobFacts, job: Job) -> JobFacts:
+    def _facts_of_running(self, common: JobFacts, job: Job) -> JobFacts:
         if not self._graph.nodes:
             self._describe(job)
         figures = figures_in(_infos_of(job, common))
@@ -102,8 +102,8 @@ class Gatherer:
         rates = {} if common.has_ended else self._rates.per_second(now_s)
         read = sum(figures.elements.get(id_, 0) for id_ in self._sources)
         if not common.has_ended:
-            self._sample(sum(rates.get(id_, 0.0) for id_ in self._sources))
-            self._share(figures.busy_ms, now_s)
+            self._note_throughput(sum(rates.get(id_, 0.0) for id_ in self._sources))
+            self._note_busy_time(figures.busy_ms, now_s)
         else:
             self._shares = {}
         if job.live.has_any():
@@ -115,7 +115,7 @@ class Gatherer:
             is_streaming=job.plan.is_streaming,
             interval_us=round(job.config.batch_interval_s * 1e6),
             graph=self._graph,
-            figures=self._of_steps(job, _infos_of(job, common), figures, rates),
+            figures=self._figures_of_steps(job, _infos_of(job, common), figures, rates),
             collections=figures.elements,
             rates=rates,
             segments=len(job.plan.segments),
@@ -150,13 +150,13 @@ class Gatherer:
             sources = [each for each in transforms if impulses & {*each.inputs.values()}]
         self._sources = frozenset(str(id_) for each in sources for id_ in each.outputs.values())
 
-    def _sample(self, per_second: float) -> None:
+    def _note_throughput(self, per_second: float) -> None:
         """Note the throughput, unless it was just noted: viewers make the page look more often."""
         if (now_s := time.monotonic()) >= self._next_sample_s:
             self._next_sample_s = now_s + SAMPLE_EVERY_S
             self._samples = (*self._samples, per_second)[-_SAMPLES:]
 
-    def _share(self, busy_ms: Mapping[str, int], now_s: float) -> None:
+    def _note_busy_time(self, busy_ms: Mapping[str, int], now_s: float) -> None:
         """Divide the time since the previous look among the steps; while there is none, keep it."""
         spent = {id_: ms - self._busy_ms.get(id_, 0) for id_, ms in busy_ms.items()}
         names = {node.id for node in self._graph.nodes}
@@ -170,7 +170,7 @@ class Gatherer:
         elif now_s - self._shared_s > _IDLE_AFTER_S:
             self._busy_cores = 0.0
 
-    def _of_steps(
+    def _figures_of_steps(
         self, job: Job, infos: Sequence[bytes], figures: Figures, rates: Mapping[str, float]
     ) -> Mapping[str, StepFigures]:
         metrics = _metrics_in(infos, job)

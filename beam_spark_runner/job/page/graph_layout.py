@@ -172,12 +172,12 @@ def _centres(
                 else centres[each]
                 for each in layer
             ]
-            for each, x in zip(layer, _apart(layer, wanted), strict=True):
+            for each, x in zip(layer, _without_overlaps(layer, wanted), strict=True):
                 centres[each] = x
     return centres
 
 
-def _apart(layer: Sequence[Hashable], wanted: Sequence[float]) -> list[float]:
+def _without_overlaps(layer: Sequence[Hashable], wanted: Sequence[float]) -> list[float]:
     """Return positions near the wanted ones at which the nodes of a layer do not overlap."""
     gaps = [(_width(one) + _width(other)) / 2 + _GAP_X for one, other in pairwise(layer)]
     from_left, from_right = list(wanted), list(wanted)

@@ -31,9 +31,11 @@ class ObservedJobs:
         self._lock = threading.Lock()
         self._gatherers: dict[str, Gatherer] = {}
         self._facts: dict[str, tuple[float, JobFacts]] = {}  # with the time at which they are old
-        self._failed: set[str] = set()  # jobs of which not all can be shown, for one warning each
+        self._not_shown: set[str] = set()  # not completely; for one warning each
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="beam-page-looks", daemon=True)
+        self._thread = threading.Thread(
+            target=self._gather_at_intervals, name="beam-page-looks", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to look at the jobs at intervals, so that their throughput has a history."""
@@ -45,29 +47,29 @@ class ObservedJobs:
         if self._thread.is_alive():
             self._thread.join()
 
-    def all(self) -> list[JobFacts]:
+    def all_facts(self) -> list[JobFacts]:
         """Return the facts of all jobs, the newest first."""
-        by_id = self.shown()
+        by_id = self.jobs_by_id()
         with self._lock:
             for forgotten in self._gatherers.keys() - by_id.keys():
                 del self._gatherers[forgotten]
                 self._facts.pop(forgotten, None)
-                self._failed.discard(forgotten)
-            return [self._of(job_id, by_id) for job_id in reversed([*by_id])]
+                self._not_shown.discard(forgotten)
+            return [self._fresh_facts(job_id, by_id) for job_id in reversed([*by_id])]
 
-    def one(self, job_id: str) -> JobFacts | None:
+    def facts_of(self, job_id: str) -> JobFacts | None:
         """Return the facts of a job. None: there is no such job."""
-        by_id = self.shown()
+        by_id = self.jobs_by_id()
         if job_id not in by_id:
             return None
         with self._lock:
-            return self._of(job_id, by_id)
+            return self._fresh_facts(job_id, by_id)
 
-    def shown(self) -> Mapping[str, ShownJob]:
+    def jobs_by_id(self) -> Mapping[str, ShownJob]:
         """Return the jobs by their ids, the oldest first."""
-        return {each.job_id: each for each in self._jobs.all()}
+        return {job.job_id: job for job in self._jobs.all()}
 
-    def _of(self, job_id: str, by_id: Mapping[str, ShownJob]) -> JobFacts:
+    def _fresh_facts(self, job_id: str, by_id: Mapping[str, ShownJob]) -> JobFacts:
         """Return the facts of a job, which may be a second old but for its state.
 
         The lock is held.
@@ -81,21 +83,21 @@ class ObservedJobs:
         try:
             facts = gatherer.gather(shown, self._jobs.spark_url())
         except Exception:  # of the page itself: neither the job nor the other jobs depend on it
-            if job_id not in self._failed:
+            if job_id not in self._not_shown:
                 _LOGGER.warning("the job page cannot show all of %s", job_id, exc_info=True)
-            self._failed.add(job_id)
+            self._not_shown.add(job_id)
             facts = gatherer.states_only(shown)
         # The last facts of a job that has ended stay true once the job itself is gone.
         stays = facts.has_ended and shown.job is None
         self._facts[job_id] = (float("inf") if stays else now_s + FRESH_S, facts)
         return facts
 
-    def _run(self) -> None:
+    def _gather_at_intervals(self) -> None:
         looks = 0
         while not self._closed.wait(_LOOK_EVERY_S):
             try:
                 if looks % _GATHER_EVERY == 0:
-                    self.all()
+                    self.all_facts()
                 else:
                     self._look_at_new_ones()
             except Exception:
@@ -104,8 +106,8 @@ class ObservedJobs:
 
     def _look_at_new_ones(self) -> None:
         """Gather the facts of jobs that have just begun: a quick one is gone at the next look."""
-        by_id = self.shown()
+        by_id = self.jobs_by_id()
         with self._lock:
-            for job_id, each in by_id.items():
-                if each.job is not None and job_id not in self._gatherers:
-                    self._of(job_id, by_id)
+            for job_id, job in by_id.items():
+                if job.job is not None and job_id not in self._gatherers:
+                    self._fresh_facts(job_id, by_id)

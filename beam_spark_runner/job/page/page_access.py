@@ -74,32 +74,32 @@ class PageAccess:
 
     def viewer(self, cookie: str, authorization: str) -> Viewer:
         """Return who sends a request with these headers; "": it has none."""
-        scheme, _, shown = authorization.partition(" ")
+        scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer":
-            may_see = not self.needs_token or self.is_token(shown)
+            may_see = not self.needs_token or self.is_token(token)
             return Viewer(nonce="", may_see=may_see, is_program=self.needs_token)
         nonce = self._nonce_in(cookie)
         return Viewer(nonce=nonce, may_see=bool(nonce) or not self.needs_token)
 
-    def is_token(self, shown: str) -> bool:
+    def is_token(self, text: str) -> bool:
         """Whether a text is the token."""
         if self._token is None:
             return False
-        return hmac.compare_digest(shown.encode(), self._token.encode())
+        return hmac.compare_digest(text.encode(), self._token.encode())
 
     def new_cookie(self) -> tuple[str, str]:
         """Return the number of a new browser, and the value of its cookie."""
         nonce = secrets.token_hex(_NONCE_BYTES)
-        return nonce, f"{nonce}.{self._signed('cookie', nonce)}"
+        return nonce, f"{nonce}.{self._signature('cookie', nonce)}"
 
     def form_token(self, nonce: str) -> str:
         """Return what a form must contain that this browser sends."""
-        return self._signed("form", nonce)
+        return self._signature("form", nonce)
 
-    def accepts_form(self, viewer: Viewer, shown: str) -> bool:
+    def accepts_form(self, viewer: Viewer, token: str) -> bool:
         """Whether a form comes from the browser that has got it."""
         expected = self.form_token(viewer.nonce)
-        return bool(viewer.nonce) and hmac.compare_digest(shown.encode(), expected.encode())
+        return bool(viewer.nonce) and hmac.compare_digest(token.encode(), expected.encode())
 
     def is_own_origin(self, origin: str, host: str) -> bool:
         """Whether a request comes from the page itself. "": the browser does not say it."""
@@ -111,11 +111,11 @@ class PageAccess:
     def _nonce_in(self, header: str) -> str:
         # Browsers send the cookies of all ports of a host, which need not be well-formed.
         nonce, _, signature = cookie_parser(header).get(self.cookie_name, "").partition(".")
-        expected = self._signed("cookie", nonce)
+        expected = self._signature("cookie", nonce)
         is_signed = hmac.compare_digest(signature.encode(), expected.encode())
         return nonce if nonce and is_signed else ""
 
-    def _signed(self, use: str, nonce: str) -> str:
+    def _signature(self, use: str, nonce: str) -> str:
         return hmac.new(self._key, f"{use} {nonce}".encode(), hashlib.sha256).hexdigest()
 
 

@@ -93,29 +93,29 @@ class PageApp:
         )
 
     def _jobs(self, request: Request) -> Response:
-        found = self._observed.all()
-        wanted, state = request.query_params.get("find", ""), request.query_params.get("state", "")
+        all_facts = self._observed.all_facts()
+        text, state = request.query_params.get("find", ""), request.query_params.get("state", "")
 
         def render() -> str:
-            rows = [job_row(facts) for facts in found]
+            rows = [job_row(facts) for facts in all_facts]
             states = sorted({row.state for row in rows})
-            shown = [
+            visible_rows = [
                 row
                 for row in rows
-                if wanted.lower() in f"{row.name} {row.job_id} {row.error}".lower()
+                if text.lower() in f"{row.name} {row.job_id} {row.error}".lower()
                 and state in ("", row.state)
             ]
             return self._html(
-                "jobs.html", rows=shown, all=len(rows), states=states, state=state, find=wanted
+                "jobs.html", rows=visible_rows, all=len(rows), states=states, state=state, find=text
             )
 
-        return self._answer(request, ("jobs", wanted, state), found, render)
+        return self._answer(request, ("jobs", text, state), all_facts, render)
 
     def _job(self, request: Request) -> Response:
-        facts = self._observed.one(request.path_params["job_id"])
+        facts = self._observed.facts_of(request.path_params["job_id"])
         if facts is None:
-            return self._missing()
-        query = PageQuery.of(facts.job_id, request.query_params.multi_items())
+            return self._not_found_page()
+        query = PageQuery.from_pairs(facts.job_id, request.query_params.multi_items())
         return self._answer(
             request,
             ("job", query.href()),
@@ -132,23 +132,23 @@ class PageApp:
         self,
         request: Request,
         key: tuple[str, ...],
-        of: Sequence[object],
+        facts: Sequence[object],
         render: Callable[[], str],
     ) -> Response:
         """Return a page, which is rendered once for all viewers for as long as it is true."""
         with self._lock:  # of many viewers, one renders
-            known = self._rendered.get(key)
+            rendered = self._rendered.get(key)
             # The identity of the facts: they are made again when they have changed.
-            if known is None or not _same(known[0], of):
-                known = of, render()
-                self._rendered[key] = known
+            if rendered is None or not _are_identical(rendered[0], facts):
+                rendered = facts, render()
+                self._rendered[key] = rendered
                 while len(self._rendered) > _MAX_RENDERED:
                     self._rendered.popitem(last=False)
         viewer: Viewer = request.state.viewer
         nonce, cookie = viewer.nonce, ""
         if not nonce and not viewer.is_program:
             nonce, cookie = self._access.new_cookie()
-        text = known[1].replace(_FORM_TOKEN, self._access.form_token(nonce))
+        text = rendered[1].replace(_FORM_TOKEN, self._access.form_token(nonce))
         answer: Response = HTMLResponse(text)
         return (
             set_cookie(answer, self._access, cookie, is_secure=self._is_secure)
@@ -157,10 +157,10 @@ class PageApp:
         )
 
     def _log(self, request: Request) -> Response:
-        shown = self._observed.shown().get(request.path_params["job_id"])
+        shown = self._observed.jobs_by_id().get(request.path_params["job_id"])
         if shown is None:
-            return self._missing()
-        query = PageQuery.of(shown.job_id, request.query_params.multi_items())
+            return self._not_found_page()
+        query = PageQuery.from_pairs(shown.job_id, request.query_params.multi_items())
         text = "".join(
             f"{line.at} {line.level.upper():7} {line.text}"
             + (f" [{', '.join(filter(None, (line.step, line.worker)))}]" if line.worker else "")
@@ -175,14 +175,14 @@ class PageApp:
     async def _act(self, request: Request) -> Response:
         form = await _form(request)
         if not self._access.accepts_form(request.state.viewer, form.get("form_token", "")):
-            return self._said("This form is too old: load the page of the job again.", 403)
+            return self._reply_page("This form is too old: load the page of the job again.", 403)
         job_id = request.path_params["job_id"]
         if form.get("confirm") != job_id:
-            return self._said("Nothing was done, since it was not confirmed.", 400)
+            return self._reply_page("Nothing was done, since it was not confirmed.", 400)
         status, answer = await run_in_threadpool(
-            self._do, job_id, request.path_params["action"], form.get("path", "")
+            self._act_on, job_id, request.path_params["action"], form.get("path", "")
         )
-        return self._said(answer["said" if status == 200 else "error"], status, job_id)
+        return self._reply_page(answer["said" if status == 200 else "error"], status, job_id)
 
     async def _api_act(self, request: Request) -> Response:
         # No other web site can send this type without asking first, which nobody answers.
@@ -190,53 +190,53 @@ class PageApp:
             return JSONResponse({"error": "the content type must be application/json"}, 415)
         body = await _body(request)
         try:
-            given = json.loads(body or b"{}")
+            arguments = json.loads(body or b"{}")
         except ValueError:
-            given = None
-        if not isinstance(given, dict):
+            arguments = None
+        if not isinstance(arguments, dict):
             return JSONResponse({"error": "the body must be a JSON object"}, 400)
         status, answer = await run_in_threadpool(
-            self._do,
+            self._act_on,
             request.path_params["job_id"],
             request.path_params["action"],
-            str(given.get("path", "")),
+            str(arguments.get("path", "")),
         )
         return JSONResponse(answer, status)
 
-    def _do(self, job_id: str, action: str, path: str) -> tuple[int, Mapping[str, str]]:
+    def _act_on(self, job_id: str, action: str, path: str) -> tuple[int, Mapping[str, str]]:
         """Act on a job; return the status of the answer, and what to say."""
         if self._access.is_read_only:
             return 403, {"error": "This page is read-only."}
-        shown = self._observed.shown().get(job_id)
+        shown = self._observed.jobs_by_id().get(job_id)
         if shown is None or action not in ACTIONS:
             return 404, {"error": "There is no such job or action."}
         try:
-            said = _acted(shown, action, path)
+            said = _run_action(shown, action, path)
         except RunnerError as error:
             return 409, {"error": message_of(error, 4_000)}
         _LOGGER.info("%s: %s, from the job page", job_id, action)
         return 200, {"said": said}
 
     def _api_jobs(self, request: Request) -> Response:
-        return JSONResponse({"jobs": [job_summary(facts) for facts in self._observed.all()]})
+        return JSONResponse({"jobs": [job_summary(facts) for facts in self._observed.all_facts()]})
 
     def _api_job(self, request: Request) -> Response:
-        facts = self._observed.one(request.path_params["job_id"])
+        facts = self._observed.facts_of(request.path_params["job_id"])
         return _no_job() if facts is None else JSONResponse(job_details(facts))
 
     def _api_messages(self, request: Request) -> Response:
-        shown = self._observed.shown().get(request.path_params["job_id"])
+        shown = self._observed.jobs_by_id().get(request.path_params["job_id"])
         if shown is None:
             return _no_job()
-        query = PageQuery.of(shown.job_id, request.query_params.multi_items())
-        found = lines_for(lines_of(shown.record), query)
-        return JSONResponse({"messages": [message_form(line) for line in found]})
+        query = PageQuery.from_pairs(shown.job_id, request.query_params.multi_items())
+        lines = lines_for(lines_of(shown.record), query)
+        return JSONResponse({"messages": [message_form(line) for line in lines]})
 
     def _api_graph(self, request: Request) -> Response:
-        facts = self._observed.one(request.path_params["job_id"])
+        facts = self._observed.facts_of(request.path_params["job_id"])
         if facts is None:
             return _no_job()
-        query = PageQuery.of(facts.job_id, request.query_params.multi_items())
+        query = PageQuery.from_pairs(facts.job_id, request.query_params.multi_items())
         svg = drawn_graph(facts, query).replace(
             "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1
         )
@@ -248,7 +248,7 @@ class PageApp:
     def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in _STATIC:
-            return self._missing()
+            return self._not_found_page()
         return Response(
             _static(name), media_type=_STATIC[name], headers={"cache-control": "no-cache"}
         )
@@ -267,13 +267,13 @@ class PageApp:
         answer = RedirectResponse(place, 303)
         return set_cookie(answer, self._access, cookie, is_secure=self._is_secure)
 
-    def _said(self, text: str, status: int, job_id: str = "") -> Response:
+    def _reply_page(self, text: str, status: int, job_id: str = "") -> Response:
         href = PageQuery(job_id=job_id).href() if job_id else "/"
         page = self._html("said.html", text=text, href=href, is_error=status >= 400)
         return HTMLResponse(page, status)
 
-    def _missing(self) -> Response:
-        return self._said("There is no such page, or the job ended long ago.", 404)
+    def _not_found_page(self) -> Response:
+        return self._reply_page("There is no such page, or the job ended long ago.", 404)
 
     def _html(self, template: str, **given: Any) -> str:
         return self._jinja.get_template(template).render(
@@ -281,7 +281,7 @@ class PageApp:
         )
 
 
-def _acted(shown: ShownJob, action: str, path: str) -> str:
+def _run_action(shown: ShownJob, action: str, path: str) -> str:
     if action == "cancel":
         shown.cancel()
         return "The job is being cancelled."
@@ -291,9 +291,9 @@ def _acted(shown: ShownJob, action: str, path: str) -> str:
     return f"The savepoint of epoch {shown.save(path):,} is in {path}."
 
 
-def _same(known: Sequence[object], of: Sequence[object]) -> bool:
-    pairs = zip(known, of, strict=False)
-    return len(known) == len(of) and all(one is other for one, other in pairs)
+def _are_identical(first: Sequence[object], second: Sequence[object]) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(left is right for left, right in pairs)
 
 
 async def _body(request: Request) -> bytes:

@@ -58,11 +58,11 @@ class Guard:
             return PlainTextResponse("This request comes from another web site.", 403)
         viewer = access.viewer(headers.get("cookie", ""), headers.get("authorization", ""))
         scope.setdefault("state", {})["viewer"] = viewer
-        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if (shown := dict(given).get("token")) is not None and access.needs_token:
-            others = [pair for pair in given if pair[0] != "token"]
+        parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if (token := dict(parameters).get("token")) is not None and access.needs_token:
+            others = [pair for pair in parameters if pair[0] != "token"]
             place = _place(path, others)
-            if access.is_token(shown):
+            if access.is_token(token):
                 return self.with_cookie(RedirectResponse(place, 303))
             return RedirectResponse("/login", 303)
         if viewer.may_see or path.startswith(_OPEN):
@@ -73,7 +73,7 @@ class Guard:
             )
             answer.headers["www-authenticate"] = "Bearer"
             return answer
-        return RedirectResponse(f"/login?{urlencode({'next': _place(path, given)})}", 303)
+        return RedirectResponse(f"/login?{urlencode({'next': _place(path, parameters)})}", 303)
 
     def with_cookie(self, answer: Response) -> Response:
         """Give a browser a cookie, for it has shown the token, or none is needed."""

@@ -83,7 +83,7 @@ class PagePort:
 
     def look_at(self, job_id: str) -> None:
         """Gather the facts of a job that has just been added: a quick one may be over soon."""
-        self._observed.one(job_id)
+        self._observed.facts_of(job_id)
 
     def close(self) -> None:
         """Stop serving, and wait for the server's threads."""

@@ -33,15 +33,15 @@ class PageQuery:
     find: str = ""
 
     @classmethod
-    def of(cls, job_id: str, given: Sequence[tuple[str, str]]) -> "PageQuery":
+    def from_pairs(cls, job_id: str, pairs: Sequence[tuple[str, str]]) -> "PageQuery":
         """Read a query string; what is unknown in it is left out."""
-        by_name = dict(given)
+        by_name = dict(pairs)
         level = by_name.get("level", "")
-        opened = (value for name, value in given if name == "open" and len(value) <= _MAX_PATH)
+        unfolded = (value for name, value in pairs if name == "open" and len(value) <= _MAX_PATH)
         return cls(
             job_id=job_id,
             step=by_name.get("step", "")[:_MAX_PATH],
-            unfolded=tuple(dict.fromkeys(opened))[:_MAX_UNFOLDED],
+            unfolded=tuple(dict.fromkeys(unfolded))[:_MAX_UNFOLDED],
             level=level if level in LEVELS else "",
             find=by_name.get("find", "")[:200],
         )
@@ -75,8 +75,10 @@ class PageQuery:
 
     def folding(self, path: str) -> "PageQuery":
         """Return the same without the parts of a composite."""
-        kept = [each for each in self.unfolded if each != path and not each.startswith(f"{path}/")]
-        return replace(self, unfolded=tuple(kept))
+        remaining = [
+            other for other in self.unfolded if other != path and not other.startswith(f"{path}/")
+        ]
+        return replace(self, unfolded=tuple(remaining))
 
     def unfolding_all(self) -> "PageQuery":
         """Return the same with all parts of all composites."""

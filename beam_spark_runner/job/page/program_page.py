@@ -92,19 +92,19 @@ class ProgramPage:
     def all(self) -> Sequence[ShownJob]:
         """See ``ShownJobs``."""
         with self._lock:
-            for job_id, each in list(self._jobs.items()):
-                if each.job is not None and each.record.has_last_state:
+            for job_id, job in list(self._jobs.items()):
+                if job.job is not None and job.record.has_last_state:
                     # The page has what it shows of it; the plan and the rest of the job can go.
                     self._jobs[job_id] = dataclasses.replace(
-                        each, job=None, cancel=_nothing, drain=_nothing, save=_no_savepoint
+                        job, job=None, cancel=_nothing, drain=_nothing, save=_no_savepoint
                     )
-            ended = [each for each in self._jobs.values() if each.job is None]
-            size = sum(each.record.events.size_bytes for each in ended)
-            for number, each in enumerate(ended):
-                if len(ended) - number <= MAX_ENDED and size <= MAX_BYTES_OF_ENDED:
+            ended_jobs = [job for job in self._jobs.values() if job.job is None]
+            size = sum(job.record.events.size_bytes for job in ended_jobs)
+            for number, job in enumerate(ended_jobs):
+                if len(ended_jobs) - number <= MAX_ENDED and size <= MAX_BYTES_OF_ENDED:
                     break
-                size -= each.record.events.size_bytes
-                del self._jobs[each.job_id]
+                size -= job.record.events.size_bytes
+                del self._jobs[job.job_id]
             return list(self._jobs.values())
 
     def spark_url(self) -> str | None:

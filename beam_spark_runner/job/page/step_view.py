@@ -68,7 +68,7 @@ class StepPanel:
     fold_path: str
 
 
-def folded(facts: JobFacts, query: PageQuery) -> FoldedGraph:
+def folded_graph(facts: JobFacts, query: PageQuery) -> FoldedGraph:
     """Return the graph with the composites that the viewer has unfolded."""
     everything = EVERYTHING in query.unfolded
     return fold(facts.graph, EveryPath() if everything else frozenset(query.unfolded))
@@ -76,8 +76,8 @@ def folded(facts: JobFacts, query: PageQuery) -> FoldedGraph:
 
 def drawn_graph(facts: JobFacts, query: PageQuery) -> str:
     """Draw the graph of a job as SVG."""
-    graph = folded(facts, query)
-    nodes = [_drawn(facts, query, each) for each in graph.nodes]
+    graph = folded_graph(facts, query)
+    nodes = [_drawn_node(facts, query, each) for each in graph.nodes]
     edges = []
     for edge in graph.edges:
         counts = [facts.collections[id_] for id_ in edge.collections if id_ in facts.collections]
@@ -90,7 +90,7 @@ def drawn_graph(facts: JobFacts, query: PageQuery) -> str:
     return graph_svg(nodes, edges)
 
 
-def _drawn(facts: JobFacts, query: PageQuery, node: FoldedNode) -> DrawnNode:
+def _drawn_node(facts: JobFacts, query: PageQuery, node: FoldedNode) -> DrawnNode:
     members = [facts.graph.nodes[each] for each in node.members]
     figures = [facts.figures.get(each.name, _NOTHING) for each in members]
     state = most_important([step_state(facts, each) for each in members])

@@ -130,13 +130,13 @@ class FixedJobs:
         self.called: list[str] = []
         self.error: Exception | None = None
 
-    def all(self) -> list[JobFacts]:
+    def all_facts(self) -> list[JobFacts]:
         return [*self.facts.values()]
 
-    def one(self, job_id: str) -> JobFacts | None:
+    def facts_of(self, job_id: str) -> JobFacts | None:
         return self.facts.get(job_id)
 
-    def shown(self) -> dict[str, ShownJob]:
+    def jobs_by_id(self) -> dict[str, ShownJob]:
         return {job_id: self._shown(job_id) for job_id in self.facts}
 
     def _shown(self, job_id: str) -> ShownJob:

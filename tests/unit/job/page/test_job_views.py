@@ -131,8 +131,8 @@ def test_queries_are_read_as_they_are_written() -> None:
     _, _, text = query.href().partition("?")
     from urllib.parse import parse_qsl
 
-    assert PageQuery.of("7", parse_qsl(text)) == query
-    assert PageQuery.of("7", [("level", "loud"), ("find", "x" * 999)]).level == ""
+    assert PageQuery.from_pairs("7", parse_qsl(text)) == query
+    assert PageQuery.from_pairs("7", [("level", "loud"), ("find", "x" * 999)]).level == ""
 
 
 def test_folding_a_composite_folds_what_is_inside() -> None:

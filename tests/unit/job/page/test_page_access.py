@@ -37,7 +37,7 @@ def test_other_origins_are_not_the_page(origin: str) -> None:
 
 def test_a_query_is_limited() -> None:
     many = [("open", f"step {number}") for number in range(2_000)]
-    query = PageQuery.of("7", [*many, ("open", "x" * 5_000), ("step", "y" * 5_000)])
+    query = PageQuery.from_pairs("7", [*many, ("open", "x" * 5_000), ("step", "y" * 5_000)])
     assert len(query.unfolded) == 50
     assert len(query.href()) < 3_000
-    assert PageQuery.of("7", [("open", EVERYTHING)]).unfolded == (EVERYTHING,)
+    assert PageQuery.from_pairs("7", [("open", EVERYTHING)]).unfolded == (EVERYTHING,)

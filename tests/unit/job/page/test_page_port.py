@@ -23,7 +23,7 @@ class Shown:
     """Jobs of which only records are known."""
 
     def all(self) -> Sequence[ShownJob]:
-        return [*FixedJobs(stream("7")).shown().values()]
+        return [*FixedJobs(stream("7")).jobs_by_id().values()]
 
     def spark_url(self) -> str | None:
         return None
