@@ -70,20 +70,20 @@ def job_details(facts: JobFacts) -> Json:
         "last_commit_s": facts.committed_s,
         "epochs": [
             {
-                "epoch": each.epoch,
-                "clock_s": each.clock_us / 1e6,
+                "epoch": item.epoch,
+                "clock_s": item.clock_us / 1e6,
                 "parts_s": {
                     part.value: took_us / 1e6
-                    for part, took_us in zip(EpochPart, each.parts_us, strict=True)
+                    for part, took_us in zip(EpochPart, item.parts_us, strict=True)
                 },
             }
-            for each in facts.epochs
+            for item in facts.epochs
         ],
         "state_bytes": {} if facts.status is None else dict(facts.status.stored_bytes),
         "segments": facts.segments,
         "segment_times": [
-            {"segment": each.segment, "began_s": each.began_s, "ended_s": each.ended_s}
-            for each in facts.segment_times
+            {"segment": item.segment, "began_s": item.began_s, "ended_s": item.ended_s}
+            for item in facts.segment_times
         ],
         "options": dict(facts.options),
         "plan": facts.plan_text,

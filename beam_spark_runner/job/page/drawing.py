@@ -55,7 +55,7 @@ def graph_svg(nodes: Sequence[DrawnNode], edges: Sequence[DrawnEdge]) -> str:
 
 
 def _graph(nodes: Sequence[DrawnNode], edges: Sequence[DrawnEdge]) -> Iterator[str]:
-    layout = lay_out([each.path for each in nodes], [(each.source, each.target) for each in edges])
+    layout = lay_out([item.path for item in nodes], [(item.source, item.target) for item in edges])
     size = f'width="{layout.width}" height="{layout.height}"'
     view = f'viewBox="0 0 {layout.width} {layout.height}"'
     yield f'<svg class="graph" {size} {view} role="group" aria-label="Steps and their edges">'
@@ -164,23 +164,23 @@ def bars_svg(
     """
     width = 9
     top = max((sum(sizes) for _, sizes in bars), default=0.0) or 1.0
-    found = [
+    parts_of_svg = [
         f'<svg class="bars" width="{len(bars) * (width + _BAR_GAP)}" height="{height}" role="img" '
         f'aria-label="How long the latest {len(bars)} epochs took">'
     ]
     for place, (title, sizes) in enumerate(bars):
-        found.append(f"<g><title>{escape(title)}</title>")
+        parts_of_svg.append(f"<g><title>{escape(title)}</title>")
         below = 0.0
         for name, size in zip(parts, sizes, strict=True):
             tall = (height - 2) * size / top
             y = height - below - tall
-            found.append(
+            parts_of_svg.append(
                 f'<rect class="{escape(name)}" x="{place * (width + _BAR_GAP)}" y="{y:.1f}" '
                 f'width="{width}" height="{tall:.1f}"/>'
             )
             below += tall
-        found.append("</g>")
-    return "".join([*found, "</svg>"])
+        parts_of_svg.append("</g>")
+    return "".join([*parts_of_svg, "</svg>"])
 
 
 def spans_svg(spans: Iterable[tuple[str, str, float, float]], width: int = 640) -> str:
@@ -192,7 +192,7 @@ def spans_svg(spans: Iterable[tuple[str, str, float, float]], width: int = 640) 
     """
     rows = list(spans)
     tall = 24
-    found = [
+    parts_of_svg = [
         f'<svg class="spans" viewBox="0 0 {width} {max(1, len(rows)) * tall}" '
         f'width="{width}" height="{max(1, len(rows)) * tall}" role="img" '
         f'aria-label="When each segment ran">'
@@ -202,12 +202,12 @@ def spans_svg(spans: Iterable[tuple[str, str, float, float]], width: int = 640) 
         length = max(3.0, (end - begin) * width)
         is_right = x + length + 8 * len(text) > width
         at = f'x="{x + 6:.0f}"' if not is_right or length > 8 * len(text) else 'x="6"'
-        found.append(
+        parts_of_svg.append(
             f'<g class="{escape(name)}"><title>{escape(text)}</title>'
             f'<rect x="{x:.1f}" y="{y + 3}" width="{length:.1f}" height="{tall - 6}" rx="4"/>'
             f'<text {at} y="{y + 16}">{escape(text)}</text></g>'
         )
-    return "".join([*found, "</svg>"])
+    return "".join([*parts_of_svg, "</svg>"])
 
 
 def progress_svg(fraction: float, label: str) -> str:

@@ -80,9 +80,9 @@ def fold(graph: StepGraph, unfolded: Container[str] = ()) -> FoldedGraph:
         ends = paths[edge.producer], paths[edge.consumer]
         if ends[0] == ends[1]:
             continue
-        known = edges.get(ends)
-        kinds = [edge.kind] if known is None else [edge.kind, known.kind]
-        collections = () if known is None else known.collections
+        previous = edges.get(ends)
+        kinds = [edge.kind] if previous is None else [edge.kind, previous.kind]
+        collections = () if previous is None else previous.collections
         if edge.collection not in collections:
             collections = (*collections, edge.collection)
         kind = max(kinds, key=lambda each: _WEIGHTS[each])
@@ -97,15 +97,15 @@ def ancestors(path: str) -> list[str]:
         >>> ancestors("Read/Map(<lambda at a/b.py:3>)/Do")
         ['Read', 'Read/Map(<lambda at a/b.py:3>)']
     """
-    found, depth = [], 0
+    paths, depth = [], 0
     for position, character in enumerate(path):
         if character in _OPENING:
             depth += 1
         elif character in _CLOSING:
             depth = max(0, depth - 1)
         elif character == "/" and depth == 0 and position:
-            found.append(path[:position])
-    return found
+            paths.append(path[:position])
+    return paths
 
 
 def _with_only_children(path: str, names: Sequence[str]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _with_only_children(path: str, names: Sequence[str]) -> Iterator[str]:
     while inside:
         yield path
         parts = {
-            next((each for each in ancestors(name) if len(each) > len(path)), name)
+            next((ancestor for ancestor in ancestors(name) if len(ancestor) > len(path)), name)
             for name in inside
         }
         if len(parts) > 1 or inside == [*parts]:
@@ -123,4 +123,4 @@ def _with_only_children(path: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _path(name: str, unfolded: Container[str]) -> str:
-    return next((each for each in ancestors(name) if each not in unfolded), name)
+    return next((ancestor for ancestor in ancestors(name) if ancestor not in unfolded), name)

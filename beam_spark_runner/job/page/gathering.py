@@ -89,7 +89,7 @@ class Gatherer:
 
     def states_only(self, shown: ShownJob) -> JobFacts:
         """Return the last facts of the job with its present states."""
-        states = tuple((each.state, each.at_s) for each in shown.record.states.events())
+        states = tuple((change.state, change.at_s) for change in shown.record.states.events())
         last = self._last or JobFacts(job_id=shown.job_id, name=shown.name)
         return dataclasses.replace(last, state=states[-1][0], states=states, now_s=time.time())
 
@@ -138,17 +138,21 @@ class Gatherer:
     def _describe(self, job: Job) -> None:
         self._graph, self._plan_text = step_graph(job.plan), explain(job.plan)
         transforms = job.plan.graph.transforms.values()
-        sources = [each for each in transforms if each.urn in _SOURCES]
+        sources = [transform for transform in transforms if transform.urn in _SOURCES]
         if not sources:
             # Elements of a Create, or of a file that is read without a splittable DoFn.
             impulses = {
                 id_
-                for each in transforms
-                if each.urn == urns.IMPULSE
-                for id_ in each.outputs.values()
+                for transform in transforms
+                if transform.urn == urns.IMPULSE
+                for id_ in transform.outputs.values()
             }
-            sources = [each for each in transforms if impulses & {*each.inputs.values()}]
-        self._sources = frozenset(str(id_) for each in sources for id_ in each.outputs.values())
+            sources = [
+                transform for transform in transforms if impulses & {*transform.inputs.values()}
+            ]
+        self._sources = frozenset(
+            str(id_) for transform in sources for id_ in transform.outputs.values()
+        )
 
     def _note_throughput(self, per_second: float) -> None:
         """Note the throughput, unless it was just noted: viewers make the page look more often."""
@@ -174,54 +178,54 @@ class Gatherer:
         self, job: Job, infos: Sequence[bytes], figures: Figures, rates: Mapping[str, float]
     ) -> Mapping[str, StepFigures]:
         metrics = _metrics_in(infos, job)
-        taken: dict[str, set[str]] = {}
+        inputs: dict[str, set[str]] = {}
         for edge in self._graph.edges:
             if edge.kind.value != "side input":
-                taken.setdefault(edge.consumer, set()).add(edge.collection)
-        found: dict[str, StepFigures] = {}
+                inputs.setdefault(edge.consumer, set()).add(edge.collection)
+        figures_of_steps: dict[str, StepFigures] = {}
         for node in self._graph.nodes:
             sizes = [
                 figures.elements.get(id_, 0) * figures.bytes_each[id_]
                 for id_ in node.outputs
                 if id_ in figures.bytes_each
             ]
-            known = [rates[id_] for id_ in node.outputs if id_ in rates]
-            found[node.name] = StepFigures(
-                taken=sum(figures.elements.get(id_, 0) for id_ in taken.get(node.id, ())),
+            known_rates = [rates[id_] for id_ in node.outputs if id_ in rates]
+            figures_of_steps[node.name] = StepFigures(
+                taken=sum(figures.elements.get(id_, 0) for id_ in inputs.get(node.id, ())),
                 emitted=sum(figures.elements.get(id_, 0) for id_ in node.outputs),
                 emitted_bytes=round(sum(sizes)) if sizes else None,
-                per_second=sum(known) if known else None,
+                per_second=sum(known_rates) if known_rates else None,
                 busy_ms=figures.busy_ms.get(node.id, 0),
                 busy_share=self._shares.get(node.id, 0.0),
                 metrics=tuple(metrics.get(node.name, ())),
             )
-        return found
+        return figures_of_steps
 
 
 def lines_of(record: JobRecord, limit: int = sys.maxsize) -> tuple[MessageLine, ...]:
     """Return the messages of a job that are kept, at most so many of the newest ones."""
     return tuple(
-        message_line(each.time, _LEVELS.get(each.importance, DEBUG), each.message_text)
-        for each in record.messages.log.events()[-limit:]
+        message_line(message.time, _LEVELS.get(message.importance, DEBUG), message.message_text)
+        for message in record.messages.log.events()[-limit:]
     )
 
 
 def options_of(config: RunnerConfig) -> tuple[tuple[str, str], ...]:
     """Return the options that differ from their defaults, without secrets."""
-    found = []
-    for each in dataclasses.fields(config):
-        value = getattr(config, each.name)
-        if each.name in _HIDDEN or value == getattr(_DEFAULTS, each.name):
+    pairs = []
+    for option in dataclasses.fields(config):
+        value = getattr(config, option.name)
+        if option.name in _HIDDEN or value == getattr(_DEFAULTS, option.name):
             continue
-        if each.name == "spark_conf":
-            found += [
+        if option.name == "spark_conf":
+            pairs += [
                 (key, "…" if _SECRET.search(f"{key} {text}") else text) for key, text in value
             ]
-        elif each.name == "spark_master_url":
-            found.append((each.name, without_token(value)))
+        elif option.name == "spark_master_url":
+            pairs.append((option.name, without_token(value)))
         else:
-            found.append((each.name, str(value)))
-    return tuple(found)
+            pairs.append((option.name, str(value)))
+    return tuple(pairs)
 
 
 def _error_in(messages: tuple[MessageLine, ...]) -> str:
@@ -240,7 +244,7 @@ def _infos_of(job: Job, common: JobFacts) -> Sequence[bytes]:
 
 def _metrics_in(infos: Sequence[bytes], job: Job) -> Mapping[str, list[tuple[str, str]]]:
     """Return the users' metrics of each step, as text."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_step: dict[str, list[tuple[str, str]]] = {}
     for group, results in to_metric_results(infos, step_names=job.step_names).query().items():
         for result in results:
             name, value = result.key.metric, result.result
@@ -253,7 +257,7 @@ def _metrics_in(infos: Sequence[bytes], job: Job) -> Mapping[str, list[tuple[str
                 text = f"{value.value:,}"
             else:
                 text = f"{value:,}" if isinstance(value, int) else str(value)
-            found.setdefault(result.key.step or "", []).append(
+            by_step.setdefault(result.key.step or "", []).append(
                 (f"{name.namespace}:{name.name}", text)
             )
-    return found
+    return by_step

@@ -52,18 +52,18 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> Layout:
         below.setdefault(upper, []).append(lower)
     _order(layers, above, below)
     centres = _centres(layers, above, below)
-    left = min(
-        (centres[each] - _width(each) / 2 for layer in layers for each in layer), default=0.0
+    leftmost = min(
+        (centres[node] - _width(node) / 2 for layer in layers for node in layer), default=0.0
     )
-    shift = _MARGIN - left
-    right = max(
-        (centres[each] + _width(each) / 2 for layer in layers for each in layer), default=0.0
+    shift = _MARGIN - leftmost
+    rightmost = max(
+        (centres[node] + _width(node) / 2 for layer in layers for node in layer), default=0.0
     )
 
-    def point(each: Hashable, depth: int, down: int) -> tuple[int, int]:
-        return round(centres[each] + shift), _MARGIN + depth * (HEIGHT + _GAP_Y) + down
+    def point(node: Hashable, depth: int, down: int) -> tuple[int, int]:
+        return round(centres[node] + shift), _MARGIN + depth * (HEIGHT + _GAP_Y) + down
 
-    placed = {
+    corners = {
         name: (point(name, layers_of[name], 0)[0] - WIDTH // 2, point(name, layers_of[name], 0)[1])
         for name in nodes
     }
@@ -71,14 +71,14 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> Layout:
     for (source, target), chain in chains.items():
         first, last = layers_of[source], layers_of[target]
         points = [point(source, first, HEIGHT)]
-        for depth, each in enumerate(chain[1:-1], first + 1):
-            points += [point(each, depth, 0), point(each, depth, HEIGHT)]
+        for depth, node in enumerate(chain[1:-1], first + 1):
+            points += [point(node, depth, 0), point(node, depth, HEIGHT)]
         points.append(point(target, last, 0))
         lines[source, target] = tuple(points)
     return Layout(
-        width=round(right + shift) + _MARGIN,
+        width=round(rightmost + shift) + _MARGIN,
         height=2 * _MARGIN + len(layers) * (HEIGHT + _GAP_Y) - (_GAP_Y if layers else 0),
-        nodes=placed,
+        nodes=corners,
         edges=lines,
     )
 
@@ -91,7 +91,7 @@ def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
             sources.setdefault(target, []).append(source)
     layers: dict[str, int] = {}
     for name in nodes:
-        layers[name] = max((layers[each] + 1 for each in sources.get(name, ())), default=0)
+        layers[name] = max((layers[source] + 1 for source in sources.get(name, ())), default=0)
     # What only starts something is placed next to it, not at the top.
     lowest: dict[str, int] = {}
     for source, target in edges:
@@ -132,19 +132,19 @@ def _order(layers: list[list[Hashable]], above: _Neighbours, below: _Neighbours)
         down = sweep % 2 == 0
         neighbours = above if down else below
         for depth in range(1, len(layers)) if down else range(len(layers) - 2, -1, -1):
-            other = layers[depth - 1 if down else depth + 1]
-            position = {each: place for place, each in enumerate(other)}
-            current = {each: place for place, each in enumerate(layers[depth])}
+            neighbour_layer = layers[depth - 1 if down else depth + 1]
+            position = {node: place for place, node in enumerate(neighbour_layer)}
+            current = {node: place for place, node in enumerate(layers[depth])}
 
             def key(
-                each: Hashable,
+                node: Hashable,
                 position: Mapping[Hashable, int] = position,
                 current: Mapping[Hashable, int] = current,
                 neighbours: _Neighbours = neighbours,
             ) -> tuple[float, int]:
-                places = [position[near] for near in neighbours.get(each, ()) if near in position]
-                mean = sum(places) / len(places) if places else float(current[each])
-                return mean, current[each]
+                places = [position[near] for near in neighbours.get(node, ()) if near in position]
+                mean = sum(places) / len(places) if places else float(current[node])
+                return mean, current[node]
 
             layers[depth].sort(key=key)
 
@@ -155,32 +155,32 @@ def _centres(
     centres: dict[Hashable, float] = {}
     for layer in layers:
         x = 0.0
-        for each in layer:
-            x += _width(each) / 2
-            centres[each] = x
-            x += _width(each) / 2 + _GAP_X
+        for node in layer:
+            x += _width(node) / 2
+            centres[node] = x
+            x += _width(node) / 2 + _GAP_X
         middle = (x - _GAP_X) / 2
-        for each in layer:
-            centres[each] -= middle
+        for node in layer:
+            centres[node] -= middle
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         neighbours = above if down else below
         for layer in layers if down else reversed(layers):
-            wanted = [
+            targets = [
                 sum(centres[near] for near in near_ones) / len(near_ones)
-                if (near_ones := neighbours.get(each))
-                else centres[each]
-                for each in layer
+                if (near_ones := neighbours.get(node))
+                else centres[node]
+                for node in layer
             ]
-            for each, x in zip(layer, _without_overlaps(layer, wanted), strict=True):
-                centres[each] = x
+            for node, x in zip(layer, _without_overlaps(layer, targets), strict=True):
+                centres[node] = x
     return centres
 
 
-def _without_overlaps(layer: Sequence[Hashable], wanted: Sequence[float]) -> list[float]:
+def _without_overlaps(layer: Sequence[Hashable], targets: Sequence[float]) -> list[float]:
     """Return positions near the wanted ones at which the nodes of a layer do not overlap."""
     gaps = [(_width(one) + _width(other)) / 2 + _GAP_X for one, other in pairwise(layer)]
-    from_left, from_right = list(wanted), list(wanted)
+    from_left, from_right = list(targets), list(targets)
     for place, gap in enumerate(gaps, 1):
         from_left[place] = max(from_left[place], from_left[place - 1] + gap)
     for place in range(len(layer) - 2, -1, -1):
@@ -189,5 +189,5 @@ def _without_overlaps(layer: Sequence[Hashable], wanted: Sequence[float]) -> lis
     return [(one + other) / 2 for one, other in zip(from_left, from_right, strict=True)]
 
 
-def _width(each: Hashable) -> int:
-    return WIDTH if isinstance(each, str) else _PASSING
+def _width(node: Hashable) -> int:
+    return WIDTH if isinstance(node, str) else _PASSING

@@ -181,12 +181,12 @@ def state_word(state: str) -> str:
 def lines_for(lines: Sequence[MessageLine], query: PageQuery) -> list[MessageLine]:
     """Return the log lines of the chosen level and above that have the text that is looked for."""
     levels = LEVELS[: LEVELS.index(query.level) + 1] if query.level else LEVELS
-    wanted = query.find.lower()
+    text = query.find.lower()
     return [
         line
         for line in lines
         if line.level in levels
-        and (not wanted or wanted in f"{line.text} {line.step} {line.worker} {line.trace}".lower())
+        and (not text or text in f"{line.text} {line.step} {line.worker} {line.trace}".lower())
     ]
 
 
@@ -215,7 +215,7 @@ def _tiles(facts: JobFacts) -> list[tuple[str, str]]:
         if facts.committed_s is not None and not facts.has_ended:
             tiles.append(("last commit", f"{seconds_text(facts.now_s - facts.committed_s)} ago"))
     elif facts.segments:
-        done = sum(each.ended_s is not None for each in facts.segment_times)
+        done = sum(times.ended_s is not None for times in facts.segment_times)
         tiles.append(("segments", f"{done} of {facts.segments}"))
     return tiles
 
@@ -229,14 +229,14 @@ def _partitions(status: EpochStatus, advised: int | None) -> str:
 def _progress(facts: JobFacts) -> str:
     if facts.is_streaming is not False or not facts.segments:
         return ""
-    done = sum(each.ended_s is not None for each in facts.segment_times)
+    done = sum(times.ended_s is not None for times in facts.segment_times)
     return progress_svg(done / facts.segments, f"{done} of {facts.segments} segments are complete")
 
 
 def _warnings(facts: JobFacts, query: PageQuery) -> list[WarningRow]:
     """Return the runner's warnings; of those of one step that begin alike, the newest."""
     names = {node.name for node in facts.graph.nodes}
-    found: dict[tuple[str, str], WarningRow] = {}
+    rows: dict[tuple[str, str], WarningRow] = {}
     for line in facts.messages:
         if line.level != WARNING or not line.is_of_runner:
             continue
@@ -244,34 +244,34 @@ def _warnings(facts: JobFacts, query: PageQuery) -> list[WarningRow]:
         is_step = bool(colon) and step in names
         text = rest if is_step else line.text
         key = step if is_step else "", " ".join(text.split()[:4])
-        before = found.pop(key, None)
-        found[key] = WarningRow(
+        previous = rows.pop(key, None)
+        rows[key] = WarningRow(
             at=line.at,
             step=key[0],
             href=query.with_step(step).href("step") if is_step else "",
             text=text,
-            count=1 if before is None else before.count + 1,
+            count=1 if previous is None else previous.count + 1,
         )
-    return list(reversed(found.values()))
+    return list(reversed(rows.values()))
 
 
 def _bars(facts: JobFacts) -> str:
     if not facts.epochs:
         return ""
     bars = []
-    for each in facts.epochs:
+    for epoch in facts.epochs:
         parts = ", ".join(
             f"{part.value} {seconds_text(took_us / 1e6)}"
-            for part, took_us in zip(EpochPart, each.parts_us, strict=True)
+            for part, took_us in zip(EpochPart, epoch.parts_us, strict=True)
         )
-        bars.append((f"epoch {each.epoch:,}: {parts}", each.parts_us))
+        bars.append((f"epoch {epoch.epoch:,}: {parts}", epoch.parts_us))
     return bars_svg(bars, PARTS)
 
 
 def _longest(facts: JobFacts) -> str:
     if not facts.epochs:
         return ""
-    longest = max(facts.epochs, key=lambda each: each.took_us)
+    longest = max(facts.epochs, key=lambda epoch: epoch.took_us)
     took, count = seconds_text(longest.took_us / 1e6), len(facts.epochs)
     return f"the latest {count}; the longest, epoch {longest.epoch:,}, took {took}"
 
@@ -280,7 +280,7 @@ def _bar_parts(facts: JobFacts) -> list[tuple[str, str, str]]:
     if not facts.epochs:
         return []
     means = [
-        sum(each.parts_us[place] for each in facts.epochs) / len(facts.epochs)
+        sum(epoch.parts_us[place] for epoch in facts.epochs) / len(facts.epochs)
         for place in range(len(EpochPart))
     ]
     return [
@@ -295,21 +295,19 @@ def _spans(facts: JobFacts) -> str:
         return ""
     begin_s = times[0].began_s
     last_s = facts.now_s if facts.entered_s is None or not facts.has_ended else facts.entered_s
-    end_s = max(each.ended_s or last_s for each in times)
+    end_s = max(run.ended_s or last_s for run in times)
     whole_s = max(end_s - begin_s, 1e-3)
     steps: dict[int, str] = {}
     for node in facts.graph.nodes:
         if node.segment is not None:
             steps[node.segment] = node.name.partition("/")[0]
     spans = []
-    for each in times:
-        ended_s = each.ended_s or last_s
-        took = seconds_text(ended_s - each.began_s)
-        text = f"segment {each.segment + 1} to {steps.get(each.segment, 'Spark')}: {took}"
+    for run in times:
+        ended_s = run.ended_s or last_s
+        took = seconds_text(ended_s - run.began_s)
+        text = f"segment {run.segment + 1} to {steps.get(run.segment, 'Spark')}: {took}"
         name = "done"
-        if each.ended_s is None:
+        if run.ended_s is None:
             name = "failed" if facts.has_ended else "running"
-        spans.append(
-            (text, name, (each.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s)
-        )
+        spans.append((text, name, (run.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s))
     return spans_svg(spans)

@@ -57,9 +57,9 @@ def _in_epochs(facts: JobFacts, node: StepNode) -> StepState:
 def _in_batch(facts: JobFacts, node: StepNode) -> StepState:
     if node.segment is None:
         return StepState.IDLE
-    for each in facts.segment_times:
-        if each.segment == node.segment:
-            return StepState.RUNNING if each.ended_s is None else StepState.DONE
+    for times in facts.segment_times:
+        if times.segment == node.segment:
+            return StepState.RUNNING if times.ended_s is None else StepState.DONE
     return StepState.IDLE
 
 

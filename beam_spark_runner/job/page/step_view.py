@@ -77,7 +77,7 @@ def folded_graph(facts: JobFacts, query: PageQuery) -> FoldedGraph:
 def drawn_graph(facts: JobFacts, query: PageQuery) -> str:
     """Draw the graph of a job as SVG."""
     graph = folded_graph(facts, query)
-    nodes = [_drawn_node(facts, query, each) for each in graph.nodes]
+    nodes = [_drawn_node(facts, query, node) for node in graph.nodes]
     edges = []
     for edge in graph.edges:
         counts = [facts.collections[id_] for id_ in edge.collections if id_ in facts.collections]
@@ -91,9 +91,9 @@ def drawn_graph(facts: JobFacts, query: PageQuery) -> str:
 
 
 def _drawn_node(facts: JobFacts, query: PageQuery, node: FoldedNode) -> DrawnNode:
-    members = [facts.graph.nodes[each] for each in node.members]
-    figures = [facts.figures.get(each.name, _NOTHING) for each in members]
-    state = most_important([step_state(facts, each) for each in members])
+    members = [facts.graph.nodes[item] for item in node.members]
+    figures = [facts.figures.get(item.name, _NOTHING) for item in members]
+    state = most_important([step_state(facts, item) for item in members])
     kind = f"{len(members)} steps" if node.is_composite else members[0].kind
     last = figures[-1]
     if facts.is_streaming and not facts.has_ended and last.per_second:
@@ -110,15 +110,15 @@ def _drawn_node(facts: JobFacts, query: PageQuery, node: FoldedNode) -> DrawnNod
         state=state.value,
         href=query.with_step(node.path).href("step"),
         unfold=query.unfolding(node.path).href("graph") if node.is_composite else "",
-        share=sum(each.busy_share for each in figures),
+        share=sum(item.busy_share for item in figures),
         is_chosen=query.step == node.path,
     )
 
 
 def step_rows(facts: JobFacts, query: PageQuery) -> Sequence[StepRow]:
     """Return the table of all steps that have the text that the viewer looks for."""
-    wanted = query.find.lower()
-    return [_row(facts, query, node) for node in facts.graph.nodes if wanted in node.name.lower()]
+    text = query.find.lower()
+    return [_row(facts, query, node) for node in facts.graph.nodes if text in node.name.lower()]
 
 
 def _row(facts: JobFacts, query: PageQuery, node: StepNode) -> StepRow:
@@ -148,19 +148,19 @@ def step_panel(facts: JobFacts, query: PageQuery) -> StepPanel | None:
     if not members:
         return None
     is_step = len(members) == 1 and members[0].name == path
-    unfolded = [each for each in ancestors(path) if each in query.unfolded]
+    unfolded = [member for member in ancestors(path) if member in query.unfolded]
     around = unfolded[-1] if unfolded else ""
-    state = most_important([step_state(facts, each) for each in members])
-    names = {each.name for each in members}
+    state = most_important([step_state(facts, member) for member in members])
+    names = {member.name for member in members}
     return StepPanel(
         path=path,
         kind=members[0].kind if is_step else f"composite of {len(members)} steps",
         state=state.value,
         facts=_facts(facts, members, path),
         metrics=[
-            pair for each in members for pair in facts.figures.get(each.name, _NOTHING).metrics
+            pair for member in members for pair in facts.figures.get(member.name, _NOTHING).metrics
         ],
-        parts=[] if is_step else [_row(facts, query, each) for each in members],
+        parts=[] if is_step else [_row(facts, query, member) for member in members],
         lines=[
             line
             for line in facts.messages
@@ -174,7 +174,7 @@ def step_panel(facts: JobFacts, query: PageQuery) -> StepPanel | None:
 
 
 def _facts(facts: JobFacts, members: Sequence[StepNode], path: str) -> list[tuple[str, str]]:
-    inside = {each.id for each in members}
+    inside = {member.id for member in members}
     entering = {
         edge.collection
         for edge in facts.graph.edges
@@ -182,56 +182,58 @@ def _facts(facts: JobFacts, members: Sequence[StepNode], path: str) -> list[tupl
         and edge.producer not in inside
         and edge.kind is not EdgeKind.SIDE_INPUT
     }
-    figures = [facts.figures.get(each.name, _NOTHING) for each in members]
+    figures = [facts.figures.get(member.name, _NOTHING) for member in members]
     last = figures[-1]
-    taken = sum(facts.collections.get(id_, 0) for id_ in entering)
-    found = [
-        ("elements in", f"{taken:,}"),
+    elements_in = sum(facts.collections.get(id_, 0) for id_ in entering)
+    pairs = [
+        ("elements in", f"{elements_in:,}"),
         ("elements out", f"{last.emitted:,}"),
         ("bytes out, estimated", bytes_text(last.emitted_bytes)),
         ("rate out", rate_text(last.per_second)),
         ("busy", _busy(figures)),
     ]
-    found += _in_epochs(facts, members)
-    stored = [
+    pairs += _in_epochs(facts, members)
+    sizes = [
         bytes_text(size)
         for steps, size in (facts.status.stored_bytes if facts.status else {}).items()
-        if any(each.name in steps.split(", ") for each in members)
+        if any(member.name in steps.split(", ") for member in members)
     ]
-    if stored:
-        found.append(("state of its level", ", ".join(stored)))
-    late = [value for each in figures for name, value in each.metrics if name == _LATE]
+    if sizes:
+        pairs.append(("state of its level", ", ".join(sizes)))
+    late = [value for member in figures for name, value in member.metrics if name == _LATE]
     if late:
-        found.append(("late, dropped", ", ".join(late)))
-    return found
+        pairs.append(("late, dropped", ", ".join(late)))
+    return pairs
 
 
 def _busy(figures: Sequence[StepFigures]) -> str:
-    text = seconds_text(sum(each.busy_ms for each in figures) / 1e3)
-    share = sum(each.busy_share for each in figures)
+    text = seconds_text(sum(step.busy_ms for step in figures) / 1e3)
+    share = sum(step.busy_share for step in figures)
     return f"{text}, lately {share:.0%} of all steps" if share else text
 
 
 def _in_epochs(facts: JobFacts, members: Sequence[StepNode]) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     now_us = 0 if facts.status is None else facts.status.clock_us
-    known = [facts.steps[each.name] for each in members if each.name in facts.steps]
-    if known:
-        output_us = min(each.output_us for each in known)
-        found.append(("input watermark", lag_text(min(each.input_us for each in known), now_us)))
-        found.append(("output watermark", lag_text(output_us, now_us)))
+    statuses = [facts.steps[member.name] for member in members if member.name in facts.steps]
+    if statuses:
+        output_us = min(member.output_us for member in statuses)
+        pairs.append(
+            ("input watermark", lag_text(min(member.input_us for member in statuses), now_us))
+        )
+        pairs.append(("output watermark", lag_text(output_us, now_us)))
         if output_us > MIN_US:
-            found.append(("event time", event_time_text(output_us)))
-    for status in known:
+            pairs.append(("event time", event_time_text(output_us)))
+    for status in statuses:
         if status.hold is not None:
-            held = f"{status.hold.holder.value}, {lag_text(status.hold.at_us, now_us)}"
-            found.append(("held by", held))
+            hold_text = f"{status.hold.holder.value}, {lag_text(status.hold.at_us, now_us)}"
+            pairs.append(("held by", hold_text))
         if status.restrictions is not None:
-            found.append(("restrictions stored", f"{status.restrictions:,}"))
+            pairs.append(("restrictions stored", f"{status.restrictions:,}"))
             backlog = "not known" if status.backlog is None else f"{status.backlog:,.0f}"
-            found.append(("backlog", backlog))
+            pairs.append(("backlog", backlog))
         if status.blocked is not None:
-            found.append(("waits for", ", ".join(status.blocked.producers)))
+            pairs.append(("waits for", ", ".join(status.blocked.producers)))
         if status.left:
-            found.append(("left for the next epoch", f"{status.left:,}"))
-    return found
+            pairs.append(("left for the next epoch", f"{status.left:,}"))
+    return pairs
