@@ -101,7 +101,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     self._go_to_an_offset_that_exists(consumer, topic, number, error)
                     records = []
                 if records or consumer.position > claimed:
-                    self._consumers.end_silence(topic, number, claimed)
+                    self._consumers.inquiries.end_silence(topic, number, claimed)
                     records, upto = self._claimed(tracker, claimed, records, consumer)
                     claimed = upto
                     yield from self._emitted(records, estimator)
@@ -123,10 +123,10 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     consumer.has_answered
                     or time.monotonic() > waits_s
                     # At the end of the log, a broker answers the first fetch only after a while.
-                    or self._consumers.end_of(topic, number)[0] == claimed
+                    or self._consumers.inquiries.end_of(topic, number)[0] == claimed
                 ):
                     self._advance_without_records(estimator, topic, number, claimed)
-                    if self._consumers.is_gone(topic, number):
+                    if self._consumers.inquiries.is_gone(topic, number):
                         LOG.warning(
                             "%s: %s[%d] does not exist any more: it ends at offset %d. If it is "
                             "created again, it is not read",
@@ -142,7 +142,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
             raise
         self._consumers.give_back(topic, number, consumer)
         if finalizer is not None and claimed > start:
-            finalizer.register(partial(self._consumers.commit, topic, number, claimed))
+            finalizer.register(partial(self._consumers.inquiries.commit, topic, number, claimed))
 
     def _emitted(self, records: list[Any], estimator: Any) -> Iterator[WindowedValue]:
         """Emit records, and then advance the watermark."""
@@ -174,9 +174,9 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         Raises:
             KafkaAccessError: They have. If the step is retried, they wait as long again.
         """
-        if self._consumers.silence(topic, number, claimed, more_s) <= _SILENT_S:
+        if self._consumers.inquiries.silence(topic, number, claimed, more_s) <= _SILENT_S:
             return
-        self._consumers.end_silence(topic, number, claimed)
+        self._consumers.inquiries.end_silence(topic, number, claimed)
         raise KafkaAccessError(
             f"{topic}[{number}]: nothing has come after offset {claimed} for {_SILENT_S:.0f} s, "
             f"but there should be records below {stop}",
@@ -216,7 +216,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         policy = self._reading.policy
         since_us = time.time_ns() // 1000
         if policy.asks_for_end:
-            end, since_us = self._consumers.end_of(topic, number)
+            end, since_us = self._consumers.inquiries.end_of(topic, number)
             if not 0 <= end <= claimed:
                 return
         watermark = Timestamp(micros=policy.without_records(since_us))
@@ -227,7 +227,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         self, consumer: PartitionConsumer, topic: str, number: int, error: Exception
     ) -> None:
         reading, position = self._reading, consumer.position
-        bounds = self._consumers.bounds_of(topic, number)
+        bounds = self._consumers.inquiries.bounds_of(topic, number)
         if bounds is None:  # an outage: try the same offset again
             consumer.seek(position)
             return
@@ -269,7 +269,7 @@ class _ReadsForever(_ReadsPartitions, OffsetsProvider):
         """Return the number of unread offsets of the log as this process knows it; 1: unknown."""
         topic, number, *_ = element
         consumers = getattr(self, "_consumers", None)  # none before ``setup``
-        end = -1 if consumers is None else consumers.known_end_of(topic, number)
+        end = -1 if consumers is None else consumers.inquiries.known_end_of(topic, number)
         return 1 if end < 0 else max(0, end - restriction.start)
 
 

@@ -13,9 +13,10 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
-from beam_spark_runner.transforms.kafka import consumers
+from beam_spark_runner.transforms.kafka import inquiries
 from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.inquiries import Inquiries
 from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
 from beam_spark_runner.transforms.kafka.partition_consumer import OutOfRangeError
 from beam_spark_runner.transforms.kafka.partitions import ReadPartitionsForever
@@ -38,6 +39,11 @@ class Answers:
     def __init__(self, answers: Sequence[tuple[int, int]]) -> None:
         self.left = [*answers]
         self.position, self._end = 0, answers[0][1]
+
+    @property
+    def inquiries(self) -> "Answers":
+        """As ``Consumers``."""
+        return self
 
     def borrow(self, topic: str, partition: int, offset: int) -> "Answers":
         """As ``Consumers``."""
@@ -263,24 +269,24 @@ def test_only_a_partition_that_was_there_has_gone(monkeypatch: pytest.MonkeyPatc
     module = SimpleNamespace(
         TopicPartition=lambda *place: place, KafkaException=KafkaException, Consumer=None
     )
-    monkeypatch.setattr(consumers, "confluent", lambda _: module)
-    monkeypatch.setattr(consumers, "_ASK_AGAIN_S", -1.0)
+    monkeypatch.setattr(inquiries, "confluent", lambda _: module)
+    monkeypatch.setattr(inquiries, "_ASK_AGAIN_S", -1.0)
     known = Consumers({}, "Read")
 
     def end(*_: Any) -> int:
         raise KafkaException(SimpleNamespace(name=lambda: "UNKNOWN_TOPIC_OR_PART"))
 
-    monkeypatch.setattr(known, "_end", end)
+    monkeypatch.setattr(known.inquiries, "_end", end)
     known.give_back("topic", 0, Answers([(0, 50)]))  # type: ignore[arg-type]
     known.give_back("topic", 0, Answers([(0, -1)]))  # type: ignore[arg-type]
     for number in (0, 1):
-        assert known.end_of("topic", number) == (-1, 0)
-        assert not known.is_gone("topic", number)
-    monkeypatch.setattr(consumers, "_GONE_S", -1.0)
-    assert known.end_of("topic", 0) == (-1, 0)
-    assert known.is_gone("topic", 0)
-    assert not known.is_gone("topic", 1)  # which this process has never seen
-    assert not known.is_gone("topic", 2)
+        assert known.inquiries.end_of("topic", number) == (-1, 0)
+        assert not known.inquiries.is_gone("topic", number)
+    monkeypatch.setattr(inquiries, "_GONE_S", -1.0)
+    assert known.inquiries.end_of("topic", 0) == (-1, 0)
+    assert known.inquiries.is_gone("topic", 0)
+    assert not known.inquiries.is_gone("topic", 1)  # which this process has never seen
+    assert not known.inquiries.is_gone("topic", 2)
 
 
 class Asked:
@@ -310,7 +316,7 @@ def test_clients_for_queries_report_their_errors(
     """Errors and log lines wait in a client until it is polled."""
     client = Asked()
     module = SimpleNamespace(TopicPartition=lambda *place: place, KafkaException=KafkaException)
-    monkeypatch.setattr(consumers, "confluent", lambda _: module)
-    monkeypatch.setattr(consumers, "open_consumer", lambda *_: client)
-    getattr(Consumers({}, "Read"), name)(*arguments)
+    monkeypatch.setattr(inquiries, "confluent", lambda _: module)
+    monkeypatch.setattr(inquiries, "open_consumer", lambda *_: client)
+    getattr(Inquiries({}, "Read"), name)(*arguments)
     assert client.polls == 1

@@ -9,9 +9,10 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.transforms.kafka import consumers, partitions
+from beam_spark_runner.transforms.kafka import consumers, inquiries, partitions
 from beam_spark_runner.transforms.kafka.consumers import Consumers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.inquiries import Inquiries
 from beam_spark_runner.transforms.kafka.offsets import OffsetInterval, OffsetsTracker
 from beam_spark_runner.transforms.kafka.partitions import (
     ReadPartitions,
@@ -41,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for each in (partitions, consumers):
+    for each in (partitions, consumers, inquiries):
         monkeypatch.setattr(each, "time", made)
     return made
 
@@ -150,8 +151,8 @@ class Brokers:
         self.says: int | str = 5
         self.asked = 0
         module = SimpleNamespace(KafkaException=KafkaException)
-        monkeypatch.setattr(consumers, "confluent", lambda _: module)
-        monkeypatch.setattr(Consumers, "_end", self._end)
+        monkeypatch.setattr(inquiries, "confluent", lambda _: module)
+        monkeypatch.setattr(Inquiries, "_end", self._end)
 
     def _end(self, topic: str, partition: int) -> int:
         self.asked += 1
