@@ -101,7 +101,7 @@ class WindowMapping:
         coded_windowing: the windowing of the side input.
         coded_main: the windowing of the main input, if the runner can enumerate its windows.
         pickled: a Python function that maps them; empty: the default mapping of SDKs.
-        helper: has an SDK harness map them; None: this process does.
+        helper: by which an SDK harness maps them; None: this process maps them.
     """
 
     step: str

@@ -26,8 +26,8 @@ class StageEpoch(NamedTuple):
 
     Attributes:
         store: the store of the stage.
-        before: watermark of its input and processing time, as the epoch before left them.
-        now: the same, as this epoch leaves them.
+        before: the watermark of its input and the processing time after the previous epoch.
+        now: the same after this epoch.
         late: counts the late elements that are dropped.
         merge: see ``GroupsInEpochs``.
         interruption: see ``GroupsInEpochs``.
@@ -51,7 +51,7 @@ class DecodingError(Exception):
 
 
 class _Input:
-    """Passes calls on to the input of a bundle, and stores the exception that one raised."""
+    """Passes calls on to the input of a bundle, and stores the exception that one has raised."""
 
     def __init__(self, bundle: BundleInput) -> None:
         self._bundle = bundle

@@ -57,14 +57,18 @@ class RowMemory:
         return [KeptRows(batches, self, file) for batches in outputs]
 
     def reserve(self, size: int) -> bool:
-        """Take memory for rows that are kept, if there is room for them."""
+        """Reserve memory for rows that are kept; return whether there was room for them.
+
+        Args:
+            size: the size of the rows in bytes.
+        """
         fits = size <= self._room_bytes
         if fits:
             self._room_bytes -= size
         return fits
 
     def release(self, size: int) -> None:
-        """Undo ``reserve``."""
+        """Give back memory that ``reserve`` has reserved."""
         self._room_bytes += size
 
 

@@ -93,7 +93,12 @@ class _RunCursor:
         return int(self._routes[-1]), int(self._orders[-1]) if self._is_ordered else 0
 
     def pop_until(self, bound: tuple[int, int], *, equals_too: bool) -> pa.RecordBatch:
-        """Remove and return the rows before ``bound``, with ``equals_too`` also equal ones."""
+        """Remove the rows before a bound, and return them.
+
+        Args:
+            bound: see ``bound``.
+            equals_too: whether rows that equal the bound are removed, too.
+        """
         route, order = bound
         start = int(np.searchsorted(self._routes, route, "left"))
         end = int(np.searchsorted(self._routes, route, "right"))

@@ -36,7 +36,7 @@ class PaneId(NamedTuple):
 
     Attributes:
         window: as SDKs name it, see ``portable.wire.window_namer``.
-        part: the part of the side input, see ``rows.view_writer``.
+        part: the part of the side input, see ``rows.view_rows``.
     """
 
     window: bytes
@@ -46,7 +46,7 @@ class PaneId(NamedTuple):
 class PanesOfView:
     """Takes the panes of a side input that fire in a task. See ``BundleInput``.
 
-    A pane replaces the one before it. Panes may be larger than memory.
+    A pane replaces the previous one of its window. Panes may be larger than memory.
 
     Args:
         edge: the edge of the side input.

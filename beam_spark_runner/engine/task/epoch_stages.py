@@ -309,7 +309,7 @@ class EpochStages(OpenStages):
         ]
 
     def restrictions(self) -> Mapping[str, reports_pb2.Residuals]:
-        """Return the restrictions in the shard, by splittable DoFn that has any."""
+        """Return number, hold and size of stored restrictions, by the id of the splittable DoFn."""
         residuals = {}
         for program in self._level.stages:
             if Stored.RESTRICTIONS in program.in_epochs.stores:
@@ -339,7 +339,7 @@ class EpochStages(OpenStages):
         }
 
     def next_due(self) -> tuple[int | None, int | None]:
-        """Return when the next timer of the level's stages is due: event time, processing time."""
+        """Return when the next timer of the level is due: event time, processing time (both us)."""
         due = [
             self._next_due(program) for program in self._level.stages if program.in_epochs.stores
         ]

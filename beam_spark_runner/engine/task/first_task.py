@@ -106,7 +106,7 @@ class FirstTask:
         return self._max_bytes
 
     def remaining_s(self) -> float:
-        """Return the time that is left. It does not pass while stages open, as all tasks do."""
+        """Return the time that is left, in seconds. It does not pass while stages are opened."""
         return self._ends_s + self._opening_s() - time.monotonic()
 
     def is_time_over(self) -> bool:

@@ -67,7 +67,7 @@ class Interruptible:
             time.sleep(_LOOK_AGAIN_S)
 
     def _was_interrupted(self, *, is_last_try: bool) -> bool:
-        """Raise the error unless a thread is being started; return whether there is no more to do.
+        """Raise the error unless a thread is being started; return whether nothing is left to do.
 
         On the last try, it is raised anyway: a start that an error has broken off looks like one
         that lasts forever.

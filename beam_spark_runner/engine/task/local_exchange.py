@@ -17,7 +17,7 @@ _Run: TypeAlias = Sequence[Block]
 
 
 class Exchange:
-    """Takes the rows that the tasks of one level emit, and has those that each of the next reads.
+    """Partitions the rows that the tasks of one level emit among the tasks of the next one.
 
     Rows that Spark leaves in any order come in that in which they were emitted.
 
@@ -44,7 +44,7 @@ class Exchange:
 
     @classmethod
     def before_level(cls, program: LevelProgram, memory: RowMemory) -> "Exchange":
-        """Return the exchange before a level."""
+        """Return the exchange in front of a level."""
         inputs = [stage.input for stage in program.stages]
         is_ordered = any(edge.is_ordered for edge in inputs)
         is_sorted = (
@@ -53,7 +53,7 @@ class Exchange:
         return cls(program.partitions, memory, is_sorted=is_sorted, is_ordered=is_ordered)
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take rows.
+        """Add the rows that a task has emitted.
 
         Raises:
             RowStorageError: they do not fit in memory, and cannot be written.
@@ -65,7 +65,7 @@ class Exchange:
                 self._spill()
 
     def finish(self) -> Sequence[Iterable[pa.RecordBatch]]:
-        """Return what each task reads, once. No rows can be taken any more.
+        """Return what each task reads, once. No rows can be added any more.
 
         Raises:
             RowStorageError: see ``add``.
@@ -79,7 +79,7 @@ class Exchange:
         return [itertools.chain.from_iterable(map(self._read_run, runs)) for runs in self._runs]
 
     def _in_partitions(self) -> tuple[pa.RecordBatch, Sequence[schema.Int64Array]]:
-        """Take the rows that wait; return them, and the places of those of each partition."""
+        """Remove the buffered rows; return them, and the places of those of each partition."""
         rows = pa.concat_batches(self._buffered or [schema.NO_ROWS])
         self._buffered, self._buffered_bytes = [], 0
         places: schema.Int64Array = np.arange(len(rows))

@@ -26,7 +26,7 @@ class ReturnedRows:
         self._rows: list[pa.RecordBatch] | None = [] if len(self._dests) else None
 
     def add_from(self, batch: pa.RecordBatch) -> None:
-        """Copy the rows of the destinations from a batch of rows between tasks."""
+        """Add the rows of the destinations among those of a batch."""
         if self._rows is None:
             return
         is_wanted = np.isin(schema.dests_of(batch), self._dests)

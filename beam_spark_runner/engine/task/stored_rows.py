@@ -119,7 +119,11 @@ class StoredRows:
 
     @classmethod
     def before_level(cls, program: LevelProgram) -> "StoredRows":
-        """Return the rows that the tasks of the level before another one have stored."""
+        """Return the rows that the tasks of the previous level have stored.
+
+        Args:
+            program: the program of the level that reads them.
+        """
         return cls(
             places=program.shards,
             level=program.level - 1,
