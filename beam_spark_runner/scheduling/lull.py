@@ -9,7 +9,7 @@ MAX_SILENT_US = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReportLull:
-    """Report a lull."""
+    """Log that user code has made no progress for so long."""
 
     lasted_us: int
 

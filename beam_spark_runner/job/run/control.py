@@ -48,7 +48,7 @@ class JobControl:
         return self._drains
 
     def sees_drain(self) -> bool:
-        """Whether ``drain`` was called. Threads: only the one that calls ``sleep``."""
+        """Whether ``drain`` was called. Threads: the one that calls ``sleep``, which then knows it."""
         self._seen_drain = self._drains
         return self._seen_drain
 

@@ -72,7 +72,7 @@ class JobQueue:
         self._begin_next()
 
     def remove(self, job: ServedJob) -> bool:
-        """Take a job from the queue; return whether it has waited there."""
+        """Remove a job from the queue; return whether it has waited there."""
         with self._lock:
             waits = job in self._waiting
             if waits:

@@ -131,7 +131,7 @@ class Epochs:
         return None if self._anchoring is None else self._anchoring.anchor
 
     def _plan(self, job: EpochJob, copier: PlanCopier) -> CopiedPlan:
-        """Return the plan of a job: the one before of its segment, if that is of the same kind."""
+        """Return the plan of a job: the previous one of its segment, if it is of the same kind."""
         last = job.programs[-1].level
         planned = self._chained.get(last)
         if planned is None or planned.job is not job or planned.anchor is not self._anchor:
@@ -176,7 +176,7 @@ class Epochs:
         return self._spark.range(0, tasks, 1, tasks)
 
     def _stored_rows(self, stored: StoredInput, first: LevelProgram) -> DataFrame:
-        """Return the rows that the level before has stored."""
+        """Return the rows that the previous level has stored."""
         partitions = first.partitions
         reads = reading_function(StoredRows.before_level(first), self._property)
         names = ", ".join(f"'{name}'" for name in stored.names)

@@ -95,4 +95,4 @@ class HelpingJob:
         except BaseException as error:
             self._error = error
             if not self._is_stopped:
-                self._cancel()  # the first one, which waits for its element
+                self._cancel()  # the first job, which waits for its element

@@ -74,7 +74,7 @@ class UsualLine:
         self._is_line_start = True
 
     def cut_from(self, block: bytes) -> bytes:
-        """Return what may pass of the next bytes, with what was held before."""
+        """Return the next bytes that may pass, after those that were withheld."""
         passed = b""
         rest = self.withheld + block
         self.withheld = b""

@@ -58,7 +58,7 @@ class OwnSpark:
         self.stop_waiting()
 
     def end_use(self, idle_s: float) -> None:
-        """End the use by one pipeline; after that of the last one, begin to wait for another."""
+        """End the use by one pipeline; after the last one, wait for another for ``idle_s``."""
         self.users -= 1
         if self.users or self.has_stopped():
             return
@@ -153,7 +153,7 @@ class Use:
         own.begin_use()
 
     def release(self) -> None:
-        """End it."""
+        """End the use."""
         with locked():
             self._own.end_use(self._idle_s)
 

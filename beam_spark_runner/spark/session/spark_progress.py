@@ -42,7 +42,7 @@ class _ClassicWatch:
     def counts(self) -> Counts | None:
         done = stages = tasks_done = tasks = 0
         read: int | None = None  # by the first stage that is not complete,
-        to_read = written = 0  # of what the stage before it has written
+        to_read = written = 0  # of what the previous stage has written
         for job in self._tracker.getJobIdsForTag(self._tag):
             info = self._tracker.getJobInfo(job)
             if info.isEmpty() or info.get().status().name() != "RUNNING":
