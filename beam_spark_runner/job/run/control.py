@@ -48,7 +48,7 @@ class JobControl:
         return self._drains
 
     def sees_drain(self) -> bool:
-        """Whether ``drain`` was called. Threads: the one that calls ``sleep``, which then knows it."""
+        """Whether ``drain`` was called; ``sleep`` then knows it. Threads: the one that sleeps."""
         self._seen_drain = self._drains
         return self._seen_drain
 

@@ -33,7 +33,7 @@ def test_executors_of_a_host_share_them(folder: Callable[..., Path]) -> None:
     assert folder("disk/other/blockmgr-3") != first
 
 
-def test_jobs_do_not(folder: Callable[..., Path]) -> None:
+def test_jobs_do_not_share_a_folder_of_copies(folder: Callable[..., Path]) -> None:
     first = folder("disk/app/blockmgr-1")
     assert folder("disk/app/blockmgr-1", deltas="/shared/b") != first
 

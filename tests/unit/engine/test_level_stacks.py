@@ -32,5 +32,5 @@ def test_arguments_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "killed", 'File "x.py", line 3 in beam_level_of_mine'])
-def test_no_level(text: str) -> None:
+def test_other_stacks_name_no_level(text: str) -> None:
     assert level_in(text) is None

@@ -64,13 +64,15 @@ def test_steps_are_counted_over_all_spark_jobs() -> None:
         pytest.param(Counts(0, 2, 1, 4, 500, 400), 0, [], id="counts that do not fit"),
     ],
 )
-def test_what_was_read(counts: Counts | None, elements: int, read: list[str]) -> None:
+def test_the_line_says_how_much_was_read(
+    counts: Counts | None, elements: int, read: list[str]
+) -> None:
     shown = line()
     shown.begin_segment(next(iter(shown._first)), 0.0)
     assert parts(shown, counts, elements=elements)[2:] == read
 
 
-def test_what_is_deferred() -> None:
+def test_the_line_says_how_many_restrictions_are_deferred() -> None:
     shown = line()
     shown.begin_segment(next(iter(shown._first)), 0.0)
     assert parts(shown, None, deferred=1_234)[2:] == ["1,234 deferred"]

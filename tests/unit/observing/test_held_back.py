@@ -269,7 +269,7 @@ EPOCHS = tuple(
         pytest.param(facts(is_streaming=None), Tone.GOOD, "It runs.", id="nothing is known"),
     ],
 )
-def test_the_sentence(seen: JobFacts, tone: Tone, text: str) -> None:
+def test_the_first_rule_that_applies_is_the_sentence(seen: JobFacts, tone: Tone, text: str) -> None:
     found = held_back(seen)
     assert (found.text, found.tone) == (text, tone)
     assert found.remedy or tone is not Tone.BAD

@@ -51,11 +51,11 @@ def test_before_the_first_epoch() -> None:
         ({"A": step(MAX_US, 200), "B": step(MAX_US, 0, 0.0)}, "200 restrictions"),
     ],
 )
-def test_what_waits_at_sources(steps: dict[str, StepStatus], said: str) -> None:
+def test_the_line_says_how_much_waits_at_sources(steps: dict[str, StepStatus], said: str) -> None:
     assert text(EpochStatus(epoch=1, steps=steps)).endswith(f"end of time · {said}")
 
 
-def test_what_waits_for_reads() -> None:
+def test_the_line_says_how_much_waits_for_reads() -> None:
     steps = {name: StepStatus(input_us=MAX_US, output_us=MAX_US, left=600) for name in "ab"}
     assert text(EpochStatus(epoch=1, steps=steps)).endswith("end of time · 1,200 wait for reads")
 

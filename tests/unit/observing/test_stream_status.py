@@ -204,7 +204,7 @@ def test_what_has_finished_is_at_the_end_of_time_and_what_has_not_begun_at_the_b
     assert status.steps["Group"].output_us == MIN_US
 
 
-def test_the_step_that_is_last() -> None:
+def test_of_equal_watermarks_the_last_step_is_one_with_a_hold() -> None:
     held = after(
         report(
             0,
@@ -222,7 +222,7 @@ def test_the_step_that_is_last() -> None:
     assert EpochStatus(epoch=1, steps={"Make": done}).last_step() is None
 
 
-def test_the_parts_of_its_time() -> None:
+def test_the_time_of_an_epoch_is_divided_into_its_parts() -> None:
     status = after(
         report(0, {}, spent_us=50),
         report(1, {}, spent_us=200),

@@ -20,7 +20,7 @@ from beam_spark_runner.scheduling.anchoring import should_spread
         pytest.param(6, 9, "ab", "acd", "acd", True, id="one is lost, two have joined"),
     ],
 )
-def test_executors_join(
+def test_partitions_spread_if_new_executors_would_be_idle(
     partitions: int, slots: int, anchored: str, before: str, now: str, spreads: bool
 ) -> None:
     assert should_spread(partitions, slots, {*anchored}, {*before}, {*now}) is spreads

@@ -149,7 +149,9 @@ BIG = 2**63 - 1
         ),
     ],
 )
-def test_verdicts(reports: list[Report], partitions: dict[int, int], verdict: object) -> None:
+def test_reports_are_judged_by_the_attempts_that_tasks_have_read(
+    reports: list[Report], partitions: dict[int, int], verdict: object
+) -> None:
     assert judge(reports, partitions) == verdict
 
 

@@ -100,7 +100,7 @@ def test_levels_that_still_have_to_run(
     assert in_segments.levels(after(finished)) == levels
 
 
-def test_what_is_recorded() -> None:
+def test_an_epoch_records_what_is_confirmed_by_upstream() -> None:
     assert after({**RATES, "Pair": FIRST, "Count": frozenset({1})}) == {
         dest("Make"): FIRST,
         dest("Key"): FIRST,

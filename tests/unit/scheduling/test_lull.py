@@ -68,7 +68,7 @@ def standing_still(until_s: int) -> list[tuple[int, Hashable | None]]:
         ),
     ],
 )
-def test_decisions(
+def test_a_lull_is_logged_when_it_doubles_and_ended_at_its_timeout(
     timeout_s: int | None,
     seen: list[tuple[int, Hashable | None]],
     decided: list[tuple[int, object]],

@@ -22,7 +22,9 @@ from beam_spark_runner.scheduling.partition_counts import (
         pytest.param(0, None, False, 1, id="no executor has registered yet"),
     ],
 )
-def test_least(slots: int, shuffle_partitions: int | None, can_grow: bool, partitions: int) -> None:
+def test_data_of_unknown_size_has_a_partition_for_each_slot(
+    slots: int, shuffle_partitions: int | None, can_grow: bool, partitions: int
+) -> None:
     least = derive_min_partitions(slots, shuffle_partitions=shuffle_partitions, can_grow=can_grow)
     assert least == partitions
 
@@ -36,5 +38,5 @@ def test_least(slots: int, shuffle_partitions: int | None, can_grow: bool, parti
         pytest.param(10**6 * BYTES_PER_PARTITION, MAX_FROM_BYTES, id="marks must not flood"),
     ],
 )
-def test_by_bytes(coded_bytes: int, partitions: int) -> None:
+def test_partitions_grow_with_the_bytes_up_to_a_maximum(coded_bytes: int, partitions: int) -> None:
     assert derive_partitions(6, coded_bytes) == partitions

@@ -63,7 +63,7 @@ def test_errors_that_are_not_of_storage_are_raised_at_once() -> None:
         retry_while_unavailable(work, lambda: 0.0, pytest.fail, lambda _: pytest.fail("it pauses"))
 
 
-def test_a_pause_may_end_it() -> None:
+def test_an_error_of_a_pause_ends_the_retries() -> None:
     def pause(_: float) -> None:
         raise InterruptedError
 

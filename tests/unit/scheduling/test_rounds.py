@@ -104,7 +104,9 @@ def test_no_other_job_stops_early() -> None:
     [([1], 0), ([1], 2), ([1, None], 1), ([], 3), ([None], None)],
     ids=["level before", "level after", "ran already", "no such level", "over"],
 )
-def test_what_cannot_be(left_by: list[int | None], next_one: int | None) -> None:
+def test_residuals_of_impossible_levels_are_refused(
+    left_by: list[int | None], next_one: int | None
+) -> None:
     rounds = Rounds(3, 2.0)
     rounds.start()
     for level in left_by:

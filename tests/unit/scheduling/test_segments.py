@@ -101,7 +101,7 @@ def lost(reader: SegmentId, *writers: SegmentId) -> Lost:
         ),
     ],
 )
-def test_next_action(
+def test_events_decide_on_the_next_segment(
     reads: dict[SegmentId, set[SegmentId]], events: list[Event], then: object
 ) -> None:
     order = SegmentOrder(reads)

@@ -171,7 +171,7 @@ WHERE = pytest.mark.parametrize("is_ours", [None, True, False], ids=["here", "ou
 @pytest.mark.parametrize("delivery", SEVERAL, ids=lambda each: each.name)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 @MANY
-def test_elements(
+def test_elements_of_any_coder_cross_each_edge(
     data: st.DataObject, chance: random.Random, delivery: Delivery, is_ours: bool | None
 ) -> None:
     kinds = PAIRS if delivery is Delivery.BY_KEY else st.one_of(CODED, PAIRS)
@@ -189,7 +189,7 @@ def test_elements(
 @WHERE
 @given(pair=PAIRS, data=st.data(), chance=st.randoms(use_true_random=False))
 @MANY
-def test_groups(
+def test_groups_of_any_pair_cross_a_grouping(
     pair: Coded, data: st.DataObject, chance: random.Random, is_ours: bool | None
 ) -> None:
     check_groups(pair, data, chance, is_ours)
@@ -199,7 +199,7 @@ def test_groups(
 @pytest.mark.parametrize("kind", SMALL, ids=lambda kind: repr(kind.coder))
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 @settings(MANY, max_examples=3)
-def test_groups_of_each_kind(
+def test_groups_of_each_kind_of_coder_cross_a_grouping(
     data: st.DataObject, chance: random.Random, kind: Coded, is_ours: bool | None
 ) -> None:
     """As the keys, and as the values."""
@@ -257,7 +257,9 @@ class _Lookup:
 @WHERE
 @given(data=st.data())
 @MANY
-def test_side_inputs(data: st.DataObject, is_ours: bool | None) -> None:
+def test_side_inputs_of_any_coder_can_be_looked_up(
+    data: st.DataObject, is_ours: bool | None
+) -> None:
     coder, values = data.draw(CODED)
     some = data.draw(st.lists(values, max_size=8))
     elements = [create(each, 0, (GlobalWindow(),), PANE_INFO_UNKNOWN) for each in some]
@@ -284,7 +286,7 @@ def test_side_inputs(data: st.DataObject, is_ours: bool | None) -> None:
 
 @given(data=st.data())
 @MANY
-def test_timers_of_any_key(data: st.DataObject) -> None:
+def test_timers_of_any_key_are_decoded_as_the_sdk_has_set_them(data: st.DataObject) -> None:
     coder, values = data.draw(CODED)
     window_coder, windows = data.draw(st.sampled_from(WINDOWS))
     timers = coders._TimerCoder(coder, window_coder)
@@ -315,7 +317,9 @@ def test_timers_of_any_key(data: st.DataObject) -> None:
 
 @given(data=st.data(), page_bytes=st.integers(1, 40), limit_bytes=st.integers(0, 400))
 @MANY
-def test_states(data: st.DataObject, page_bytes: int, limit_bytes: int) -> None:
+def test_states_of_any_coder_are_read_as_they_were_written(
+    data: st.DataObject, page_bytes: int, limit_bytes: int
+) -> None:
     """As the SDK writes and reads them: page by page, in memory or not.
 
     The Fn API writes values one after another, without their number: those that take no byte (of

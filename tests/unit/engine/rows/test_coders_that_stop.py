@@ -123,7 +123,7 @@ class StoppingSessions(Sessions):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("method", ["merge", "output time"])
-def test_grouping(method: str) -> None:
+def test_grouping_turns_stop_iteration_of_a_window_fn_into_an_error(method: str) -> None:
     grouping = WindowGrouping(
         strategy_of(
             Windowing(

@@ -76,13 +76,15 @@ def test_an_element_over_the_limit(delivery: Delivery) -> None:
 
 
 @given(st.binary(), st.binary(), st.binary(), st.binary())
-def test_joined_keys(key: bytes, window: bytes, other_key: bytes, other_window: bytes) -> None:
+def test_joined_keys_are_equal_for_equal_pairs_only(
+    key: bytes, window: bytes, other_key: bytes, other_window: bytes
+) -> None:
     assert split_key(join_key(key, window)) == (key, window)
     are_equal = join_key(key, window) == join_key(other_key, other_window)
     assert are_equal == ((key, window) == (other_key, other_window))
 
 
-def test_rows_of_others_are_passed_on() -> None:
+def test_rows_of_other_destinations_are_passed_on() -> None:
     edge = edge_of(Delivery.REDISTRIBUTE)
     routes = np.zeros(2, np.int64)
     mine = schema.batch_of(int(DEST), routes, None, None, [b"a", b"b"])

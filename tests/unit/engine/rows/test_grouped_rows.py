@@ -203,7 +203,7 @@ class TestGroups:
 
 
 @pytest.mark.parametrize("window", [GLOBAL, IntervalWindow(0, 10)], ids=["global", "window"])
-def test_keys_of_all_lengths(window: Any) -> None:
+def test_keys_of_all_lengths_are_grouped_by_short_columns(window: Any) -> None:
     keys = [bytes(length) for length in (0, 1, LONG_KEY_BYTES, LONG_KEY_BYTES + 1, 300_000)]
     keys += [b"x" * (LONG_KEY_BYTES + 1)]
     pairs = [(key, str(n).encode() * n) for key in keys for n in range(3)]
@@ -222,7 +222,7 @@ def test_keys_of_all_lengths(window: Any) -> None:
         assert sorted((key, sorted(values)) for key, values, _ in found) == sorted_groups(pairs)
 
 
-def test_a_key_of_50_mb() -> None:
+def test_a_key_of_50_mb_travels_in_small_batches() -> None:
     key = bytes(50 << 20)
     edge = edge_of(Delivery.GROUP_BY_KEY)
     coder, group_coder = pair_coders(GlobalWindowCoder())
@@ -236,7 +236,7 @@ def test_a_key_of_50_mb() -> None:
     assert sorted(values) == [b"1", b"2"]
 
 
-def test_keys_that_are_none() -> None:
+def test_keys_and_values_that_are_none_are_grouped() -> None:
     pairs = TupleCoder([FastPrimitivesCoder(), FastPrimitivesCoder()])
     edge = edge_of(Delivery.GROUP_BY_KEY)
     coder, group_coder = pair_coders(GlobalWindowCoder(), pairs)

@@ -188,7 +188,7 @@ def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("resident_bytes", [1, 1 << 30], ids=["let go at once", "kept"])
-def test_files_are_mapped(
+def test_lookups_map_files_and_release_their_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resident_bytes: int
 ) -> None:
     monkeypatch.setattr(lookups, "RESIDENT_BYTES", resident_bytes)

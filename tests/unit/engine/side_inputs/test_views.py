@@ -66,7 +66,7 @@ def found(view: EpochView, window: bytes, key: bytes | None) -> list[tuple[bytes
     return list(view.values(window, key))
 
 
-def test_all_values_of_a_window(tmp_path: Path) -> None:
+def test_a_view_has_the_last_pane_of_each_window(tmp_path: Path) -> None:
     of = edge(urns.SIDE_INPUT_ITERABLE)
     panes = panes_of(of)
     for value, origin in (pane(EARLY, ("a", 1), ("b", 2)), pane(LATE, ("a", 3)), pane(LATE)):
@@ -77,7 +77,7 @@ def test_all_values_of_a_window(tmp_path: Path) -> None:
     assert found(view, WINDOW_CODER.encode(LATE), None) == []  # its last pane is empty
 
 
-def test_the_values_of_a_key(tmp_path: Path) -> None:
+def test_a_view_of_a_multimap_has_all_values_of_a_key(tmp_path: Path) -> None:
     of = edge(urns.SIDE_INPUT_MULTIMAP)
     panes = panes_of(of)
     value, origin = pane(EARLY, ("a", 1), ("b", 2), ("a", 3))
@@ -110,7 +110,7 @@ def test_a_window_that_has_no_pane_is_empty() -> None:
     assert list(view.keys(WINDOW_CODER.encode(EARLY))) == []
 
 
-def test_long_values(tmp_path: Path) -> None:
+def test_a_view_has_values_longer_than_a_row(tmp_path: Path) -> None:
     of = edge(urns.SIDE_INPUT_ITERABLE, is_global=True)
     panes = panes_of(of, WindowedValueCoder(StrUtf8Coder(), GlobalWindowCoder()))
     value, origin = pane(GlobalWindow(), "x" * 5_000_000)
@@ -121,7 +121,7 @@ def test_long_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_global", [True, False])
-def test_its_name_changes_with_its_content(is_global: bool) -> None:
+def test_the_id_of_a_view_changes_with_its_content(is_global: bool) -> None:
     """Beam keeps views that are in the global window beyond a bundle."""
     of = edge(urns.SIDE_INPUT_ITERABLE, is_global=is_global)
     one, same, other = (

@@ -59,19 +59,21 @@ def ask(monkeypatch: pytest.MonkeyPatch, *answers: bytes) -> Any:
         pytest.param([merged((b"c", [b"a"]), (b"d", [b"a"]))], "two others", id="merged twice"),
     ],
 )
-def test_wrong_answers(answers: list[bytes], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_answers_about_windows_are_protocol_errors(
+    answers: list[bytes], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(FnApiProtocolError, match=problem) as raised:
         ask(monkeypatch, *answers)
     assert str(raised.value).startswith(f"Group: the SDK {JAVA} was asked about windows")
 
 
-def test_a_right_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_answer_is_the_merged_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = merged((b"c", [b"a", b"b"]))
     assert ask(monkeypatch, answer) == [(b"c", [b"a", b"b"])]
 
 
 @pytest.mark.parametrize("result", [b"", b"\0" * 8, b"\x80" + b"\0" * 7 + b"\x80"])
-def test_windows_merged_into_no_window(result: bytes) -> None:
+def test_windows_merged_into_malformed_bytes_are_a_protocol_error(result: bytes) -> None:
     window_fn = SdkWindowFn(IntervalWindowCoder(), lambda windows: [(result, windows)])
     with pytest.raises(FnApiProtocolError, match="malformed"):
         merged_windows(window_fn, [IntervalWindow(0, 1), IntervalWindow(1, 2)])

@@ -141,7 +141,7 @@ def run(step: Callable[[Numbers], object], folder: Path, **requires: bool) -> No
 
 
 @pytest.mark.parametrize(("step", "requires", "parts"), PARTS)
-def test_the_parts_of_a_stage(
+def test_what_a_stage_stores_decides_on_its_operator_and_gates(
     step: Callable[[Numbers], object],
     requires: dict[str, bool],
     parts: list[str],

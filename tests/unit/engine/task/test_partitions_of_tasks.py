@@ -87,7 +87,7 @@ SECOND = stage(1, Delivery.POINTWISE)
         ),
     ],
 )
-def test_partitions(
+def test_stages_have_a_partition_if_they_or_their_feeders_got_one(
     first: StageProgram,
     is_round: bool,
     opened: tuple[int, ...],

@@ -37,7 +37,7 @@ def test_no_rows_are_few() -> None:
     assert values_of(returned) == []
 
 
-def test_all_or_none_return() -> None:
+def test_beyond_the_limit_no_rows_return() -> None:
     returned = ReturnedRows([3, 5], 1_000)
     returned.add_from(rows(3, b"a"))
     assert values_of(returned) == [b"a"]

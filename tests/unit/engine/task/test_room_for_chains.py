@@ -51,7 +51,7 @@ def started_with_room(steps: int, run: Callable[[], object]) -> list[BaseExcepti
     sys.version_info >= (3, 12),
     reason="they limit recursion through C functions apart, and nothing raises that limit",
 )
-def test_two_thousand_steps() -> None:
+def test_a_chain_of_two_thousand_steps_has_room() -> None:
     assert started_with_room(2_000, lambda: descend(10_000)) == []
 
 
@@ -63,7 +63,7 @@ def test_endless_recursion_is_still_an_error() -> None:
     assert isinstance(error, RecursionError)
 
 
-def test_few_steps_change_nothing() -> None:
+def test_few_steps_leave_the_limits_of_the_process() -> None:
     limit = sys.getrecursionlimit()
     assert started_with_room(40, lambda: None) == []
     assert sys.getrecursionlimit() == limit

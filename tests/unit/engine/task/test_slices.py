@@ -54,7 +54,7 @@ class Clock:
             self.left_s -= len(set(routes) - {MARK, REPORT})
 
 
-def test_slices_grow() -> None:
+def test_slices_double_while_there_is_time() -> None:
     fed = [batch.column("route").to_pylist() for batch in Slices(table(*range(9)), always)]
     assert fed == [[MARK], [0], [1, 2], [3, 4, 5, 6], [7, 8], [REPORT]]
 

@@ -17,7 +17,9 @@ from tests.unit.engine.task.emitted import reports_in
 from tests.unit.portable.pipelines import proto_of
 
 
-def test_its_bundle_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_fails_if_no_splittable_dofn_leaves_a_residual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     left = Residual(WindowedValue(b"", 0, (GlobalWindow(),)), 0, 0)
     monkeypatch.setattr(
         EmbeddedBundle, "finish", lambda self: BundleResult(monitoring_infos=(), deferred=(left,))

@@ -96,6 +96,6 @@ def test_a_disk_that_is_full_is_noticed_at_the_end() -> None:
     assert caught.value.place == str(FULL)
 
 
-def test_a_folder_that_is_away(tmp_path: Path) -> None:
+def test_a_row_file_in_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(ShardStorageError, match="away"):
         RowFile(tmp_path / "away" / "rows", nothing)

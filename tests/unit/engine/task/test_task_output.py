@@ -53,7 +53,7 @@ def test_small_batches_are_put_together_in_their_order() -> None:
         pytest.param([40_000, 40_000, 1], [2, 1], id="small ones, until they are large"),
     ],
 )
-def test_what_goes_together(sizes: list[int], batches: list[int]) -> None:
+def test_small_batches_are_joined_in_their_order(sizes: list[int], batches: list[int]) -> None:
     output = TaskOutput()
     emitted = [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
     for each, size in zip(emitted, sizes, strict=True):

@@ -5,7 +5,7 @@ import threading
 from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 
 
-def test_without_a_task() -> None:
+def test_a_job_without_a_task_is_released_at_its_end() -> None:
     gone: list[str] = []
     tasks = RunningTasks(gone.append)
     with tasks.working_for("job", lambda: None):

@@ -49,7 +49,7 @@ def test_connectors_that_nobody_knows() -> None:
         ("", "Spark has no JDBC driver for it. Add the package with the JDBC driver of the data"),
     ],
 )
-def test_drivers(url: str, expected: str) -> None:
+def test_a_missing_jdbc_driver_is_named_by_its_url(url: str, expected: str) -> None:
     reason = reason_for(NO_DRIVER, "jdbc", {"url": url}, "4.3.0")
     assert expected in reason
     assert reason.endswith("If it is there, name its class by the option driver")

@@ -10,7 +10,7 @@ import pytest
 from beam_spark_runner.spark.session.jvm_output import JvmErrors, UsualLine
 
 
-def test_it_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_the_jvm_writes_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     errors = JvmErrors()
     program = "import sys; sys.stderr.write('x' * 200_000 + 'end')"
     process = subprocess.Popen([sys.executable, "-c", program], stderr=errors.writing)

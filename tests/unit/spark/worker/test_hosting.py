@@ -91,7 +91,9 @@ def test_tasks_that_succeed_are_followed_by_others(hosts: None) -> None:
     assert waiting_before_end(lambda infile, outfile: "a result", waits)(io.BytesIO(), io.BytesIO())
 
 
-def test_who_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_process_hosts_shared_objects_while_they_are_acquired(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     shared = multi_process_shared.MultiProcessShared(list, "who hosts", path=str(tmp_path))
     with monkeypatch.context() as context:
         context.delitem(sys.modules, multi_process_shared.__name__)
