@@ -53,22 +53,22 @@ _NEW_SCHEMA = "overwriteSchema"  # Delta's option, which it names far down in it
 _EXISTS_WITHOUT_SCHEMA = re.compile(r"UNABLE_TO_INFER_SCHEMA|Unable to infer schema")
 
 
-def is_about_connection(error: BaseException) -> bool:
-    """Whether a database cannot be reached, or does not let us in."""
+def is_refused_connection(error: BaseException) -> bool:
+    """Whether a database cannot be reached, or denies access."""
     return _NO_CONNECTION.search(text_of_error(error)) is not None
 
 
-def is_about_no_schema(error: BaseException) -> bool:
+def is_missing_schema(error: BaseException) -> bool:
     """Whether a path exists, and only has no files yet from which to infer a schema."""
     return _EXISTS_WITHOUT_SCHEMA.search(text_of_error(error)) is not None
 
 
-def is_about_nothing_there(error: BaseException) -> bool:
+def is_missing_table(error: BaseException) -> bool:
     """Whether Spark says that a table or path does not exist."""
     return _NO_TABLE.search(text_of_error(error)) is not None
 
 
-def is_about_connector(error: BaseException) -> bool:
+def is_missing_connector(error: BaseException) -> bool:
     """Whether Spark says that it has no connector or driver for a data source."""
     text = text_of_error(error)
     return bool(_MISSING_FORMAT.search(text) or _MISSING_DRIVER.search(text))

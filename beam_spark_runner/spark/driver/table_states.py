@@ -17,7 +17,7 @@ from beam_spark_runner.recovery.begun_writes import (
     has_mark,
 )
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.driver.table_reasons import is_about_nothing_there
+from beam_spark_runner.spark.driver.table_reasons import is_missing_table
 from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
 
@@ -146,7 +146,7 @@ class WriteTarget:
         try:
             files = self._list_files()
         except Exception as error:
-            if is_about_nothing_there(error):
+            if is_missing_table(error):
                 return TargetState(exists=False, kind=FILES, digest=_digest(()))
             return TargetState(exists=True, kind=FILES)
         return TargetState(
@@ -192,7 +192,7 @@ class WriteTarget:
         try:
             return not self._catalog.read.format("binaryFile").load(folder).inputFiles()
         except Exception as error:
-            return is_about_nothing_there(error)
+            return is_missing_table(error)
 
     def _describe(self, property_name: str) -> str:
         properties = self._catalog.sql(f"DESCRIBE TABLE EXTENDED {self._write.table}")

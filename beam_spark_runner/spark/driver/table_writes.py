@@ -27,10 +27,10 @@ from beam_spark_runner.recovery.begun_writes import (
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite, rows_to_write
 from beam_spark_runner.spark.driver.table_reasons import (
-    is_about_connection,
-    is_about_connector,
-    is_about_no_schema,
-    is_about_nothing_there,
+    is_missing_connector,
+    is_missing_schema,
+    is_missing_table,
+    is_refused_connection,
     reason_for,
 )
 from beam_spark_runner.spark.driver.table_schemas import check_types, struct_type
@@ -305,11 +305,11 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
             frame = reader.format(write.format).load()
         return pyspark_internals.schema_json(frame)
     except Exception as error:
-        if is_about_no_schema(error):
+        if is_missing_schema(error):
             return ""
         # Each database has its own words for a table that it does not have.
-        may_be_missing = is_about_nothing_there(error) or not (write.path or write.table)
-        if is_about_connector(error) or is_about_connection(error) or not may_be_missing:
+        may_be_missing = is_missing_table(error) or not (write.path or write.table)
+        if is_missing_connector(error) or is_refused_connection(error) or not may_be_missing:
             reason = reason_for(error, write.format, write.options, str(session.spark.version))
             raise TableError(reason, step) from error
         return None
@@ -319,5 +319,5 @@ def _check_connector(write: TableWrite, catalog: Any) -> None:
     try:
         catalog.read.format(write.format).load("/this/path/does/not/exist").schema  # noqa: B018
     except Exception as error:
-        if is_about_connector(error):
+        if is_missing_connector(error):
             raise

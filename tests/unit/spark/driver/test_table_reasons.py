@@ -3,8 +3,8 @@
 import pytest
 
 from beam_spark_runner.spark.driver.table_reasons import (
-    is_about_connector,
-    is_about_nothing_there,
+    is_missing_connector,
+    is_missing_table,
     reason_for,
 )
 
@@ -28,7 +28,7 @@ ADD = "Add it, where the session is started: --spark_conf spark.jars.packages="
 def test_connectors_are_those_of_the_version_of_spark(
     format_: str, version: str, package: str
 ) -> None:
-    assert is_about_connector(NO_SOURCE)
+    assert is_missing_connector(NO_SOURCE)
     reason, _, advice = reason_for(NO_SOURCE, format_, {}, version).partition(". There may be")
     assert reason == f"Spark has no connector for {format_}. {ADD}{package}"
     assert bool(advice) == (format_.lower() in ("delta", "iceberg", "hudi"))
@@ -65,8 +65,8 @@ def test_a_missing_jdbc_driver_is_named_by_its_url(url: str, expected: str) -> N
     ],
 )
 def test_what_formats_say_of_a_table_that_is_not_there(text: str) -> None:
-    assert is_about_nothing_there(Exception(text))
-    assert not is_about_connector(Exception(text))
+    assert is_missing_table(Exception(text))
+    assert not is_missing_connector(Exception(text))
 
 
 def test_an_overwrite_that_would_change_the_schema_of_a_delta_table() -> None:
