@@ -49,7 +49,7 @@ def test_files_that_others_can_access(owner: int, mode: int, remedy: str) -> Non
         check_owner_and_mode("client_token_file", "/token", owner, mode)
 
 
-def test_root_s_own_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_s_own_file_must_be_private(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: ROOT)
     with pytest.raises(OptionsError, match="chmod 600 /token"):
         check_owner_and_mode("client_token_file", "/token", ROOT, 0o644)

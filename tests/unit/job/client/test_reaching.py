@@ -41,12 +41,12 @@ def answering(answer: bytes | None) -> Iterator[str]:
             thread.join()
 
 
-def test_a_server_that_answers() -> None:
+def test_a_server_that_answers_has_no_reason_of_silence() -> None:
     with answering(SETTINGS) as endpoint:
         assert reason_of_silence(endpoint, ClientAccess()) is None
 
 
-def test_what_may_change() -> None:
+def test_reasons_of_silence_that_may_change_are_said() -> None:
     with answering(b"") as endpoint:
         assert reason_of_silence(endpoint, ClientAccess()) == "the connection is closed"
     assert reason_of_silence(endpoint, ClientAccess()) == "connection refused"

@@ -52,7 +52,7 @@ def test_all_events_are_written_at_the_end() -> None:
     assert not opened.warnings
 
 
-def test_nothing_new_writes_nothing() -> None:
+def test_a_flush_without_new_events_writes_nothing() -> None:
     opened = Opened(interval_s=0.0)
     assert opened.store.flush()
     opened.store.close()

@@ -87,7 +87,7 @@ def of(step: str, **others: str) -> frozenset[tuple[str, str]]:
     return frozenset({"step": step, **others}.items())
 
 
-def test_a_streaming_pipeline() -> None:
+def test_a_stream_exports_epochs_and_watermarks() -> None:
     found = scraped(job("1", STATUS))
     assert found["beam_spark_epochs_total", frozenset()] == 17
     tasks = frozenset({("part", "tasks")})
@@ -142,7 +142,7 @@ def test_metrics_of_users_and_elements() -> None:
     }
 
 
-def test_sets_tries_and_histograms() -> None:
+def test_sets_tries_and_histograms_have_metrics_of_their_kind() -> None:
     filled = Histogram(LinearBucket(0, 10, 3))
     for value in (5, 5, 15):
         filled.record(value)
@@ -173,7 +173,7 @@ def test_sets_tries_and_histograms() -> None:
     }
 
 
-def test_jobs_of_a_server() -> None:
+def test_a_server_exports_how_many_jobs_each_state_has() -> None:
     (family,) = (
         each
         for each in JobsCollector(list, lambda: {"waiting": 2, "failed": 1}).collect()
@@ -185,14 +185,14 @@ def test_jobs_of_a_server() -> None:
     }
 
 
-def test_several_jobs() -> None:
+def test_jobs_are_apart_by_their_id() -> None:
     found = scraped(job("1", STATUS), job("2", STATUS), job("3"))
     assert {
         dict(labels)["job_id"] for name, labels in found if name == "beam_spark_epochs_total"
     } == {"1", "2"}
 
 
-def test_no_job() -> None:
+def test_without_jobs_nothing_is_exported() -> None:
     assert scraped() == {}
 
 

@@ -102,7 +102,7 @@ def test_a_store_that_cannot_be_reached(
         ("s3://box/folder", "AWS_ENDPOINT_URL_S3"),
     ],
 )
-def test_endpoints_of_the_environment(
+def test_endpoints_of_stores_are_read_from_the_environment(
     url: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without TLS; nobody listens there."""

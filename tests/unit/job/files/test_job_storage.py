@@ -41,7 +41,7 @@ class Store:
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_a_mounted_folder(tmp_path: Path, is_local: bool) -> None:
+def test_files_in_a_mounted_folder_are_removed_with_it(tmp_path: Path, is_local: bool) -> None:
     folder = tmp_path / "beam-a1"
     session: Any = SimpleNamespace(is_local=is_local)
     storage = JobStorage("a1", folder, None, session, SETTINGS, pytest.fail)
@@ -65,7 +65,9 @@ def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
     assert folder.exists()
 
 
-def test_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_a_store_are_removed_once_they_were_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = Store(monkeypatch)
     storage = store.storage("s3://box/tmp/")
     storage.remove()
@@ -97,7 +99,7 @@ def test_a_url_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         storage.open()
 
 
-def test_without_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_temporary_storage_there_are_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(monkeypatch)
     storage = store.storage(None)
     storage.open()

@@ -23,7 +23,7 @@ def said(folder: Path | None, *flags: str) -> list[str]:
     return found
 
 
-def test_the_last_epoch(tmp_path: Path) -> None:
+def test_the_last_committed_epoch_is_said(tmp_path: Path) -> None:
     where = f"--checkpoint_dir={tmp_path}"
     assert said(tmp_path) == [
         f"no epoch was committed in {where}: the same command starts from the beginning"

@@ -45,7 +45,7 @@ def folders(tmp_path: Path) -> list[str]:
     return sorted(str(each) for each in (tmp_path / "saved").iterdir() if each.is_dir())
 
 
-def test_the_newest_stay(tmp_path: Path, checkpoint: Path) -> None:
+def test_the_newest_savepoints_stay(tmp_path: Path, checkpoint: Path) -> None:
     folder, paths = made(tmp_path, checkpoint, 4)
     assert folder.last_s() == NOON_S + 3 * HOUR_S
     assert paths[0] == str(tmp_path / "saved" / FIRST)
@@ -103,7 +103,7 @@ def test_without_an_epoch_there_is_no_savepoint(tmp_path: Path) -> None:
     assert SavepointFolder(str(tmp_path / "saved")).last_s() is None
 
 
-def test_the_command_keeps_some(
+def test_the_command_removes_all_but_the_newest_savepoints(
     tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, paths = made(tmp_path, checkpoint, 2)

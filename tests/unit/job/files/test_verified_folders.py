@@ -43,7 +43,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_all_is_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_damage_is_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(folder)]) == 0
     assert capsys.readouterr().out == "epoch 2 is whole (1 files)\nepoch 1 is whole (1 files)\n"
 

@@ -52,7 +52,7 @@ def layout(text: str) -> Layout:
 
 
 @pytest.mark.parametrize("case", [*cases()], ids=lambda case: case.title)
-def test_golden_layouts(case: Case) -> None:
+def test_graphs_are_laid_out_as_drawn(case: Case) -> None:
     if os.environ.get("WRITE_LAYOUTS"):
         pytest.skip("they are being written")
     assert shown(case.edges) == case.drawn
@@ -65,7 +65,7 @@ def test_layouts_are_written_if_that_is_asked_for() -> None:
     _FILE.write_text("\n".join(texts))
 
 
-def test_nothing_has_a_size() -> None:
+def test_an_empty_graph_can_be_laid_out() -> None:
     assert lay_out([], []).nodes == {}
 
 

@@ -27,7 +27,7 @@ def test_a_row_of_the_list() -> None:
     assert row.sentence.startswith("Read/Process holds the watermark")
 
 
-def test_states_of_steps() -> None:
+def test_a_step_has_the_state_of_its_watermark_or_job() -> None:
     facts = stream()
     states = {node.name: step_state(facts, node) for node in GRAPH.nodes}
     assert states["Read/Process"] is StepState.HOLDING

@@ -37,14 +37,14 @@ def form_token(page: str) -> str:
     return match[1]
 
 
-def test_the_list_of_jobs() -> None:
+def test_the_list_says_why_jobs_lag_or_fail() -> None:
     page = client().get("/")
     assert page.status_code == 200
     assert "Read/Process holds the watermark" in page.text
     assert "It has failed in" in page.text
 
 
-def test_the_list_is_filtered() -> None:
+def test_the_list_is_filtered_by_state_and_name() -> None:
     page = client().get("/?state=failed&find=imp").text
     assert 'href="/jobs/6"' in page
     assert 'href="/jobs/7"' not in page
@@ -85,7 +85,7 @@ def test_headers_of_every_answer(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/jobs/none", "/nothing", "/static/../page_app.py", "/static/x"])
-def test_what_there_is_not(path: str) -> None:
+def test_unknown_addresses_are_not_found(path: str) -> None:
     assert client().get(path).status_code == 404
 
 
@@ -164,7 +164,7 @@ def test_the_form_leads_to_no_other_site(place: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["cancel", "drain", "savepoint"])
-def test_forms_act(action: str) -> None:
+def test_forms_with_the_token_act_on_the_job(action: str) -> None:
     jobs = FixedJobs(stream())
     page = client(jobs)
     token = form_token(page.get("/jobs/7").text)
@@ -196,7 +196,9 @@ def test_viewers_share_a_page_but_not_the_token_of_its_forms() -> None:
         pytest.param({"form_token": None, "confirm": "7", "x": "y" * 70_000}, 403, id="too long"),
     ],
 )
-def test_forms_that_do_nothing(data: dict[str, str | None], status: int) -> None:
+def test_forms_without_token_or_confirmation_do_nothing(
+    data: dict[str, str | None], status: int
+) -> None:
     jobs = FixedJobs(stream())
     page = client(jobs)
     token = form_token(page.get("/jobs/7").text)
@@ -239,7 +241,7 @@ def test_programs_act_with_json_only() -> None:
     assert page.post("/api/v1/jobs/8/cancel", json={}).status_code == 404
 
 
-def test_a_read_only_page() -> None:
+def test_a_read_only_page_has_no_forms_and_refuses_actions() -> None:
     jobs = FixedJobs(stream())
     page = client(jobs, is_read_only=True)
     assert "form_token" not in page.get("/jobs/7").text
@@ -284,7 +286,7 @@ def test_log_lines_for_download_and_as_json() -> None:
     assert page.get("/api/v1/jobs/7/messages?level=error").json()["messages"] == []
 
 
-def test_jobs_as_json() -> None:
+def test_the_api_describes_jobs_as_json() -> None:
     jobs = client().get("/api/v1/jobs").json()["jobs"]
     assert [job["id"] for job in jobs] == ["7", "6"]
     assert client().get("/api/v1/jobs/7").json()["epoch"] == 17

@@ -48,7 +48,7 @@ def test_what_is_bounded_does_if_it_is_to(is_streaming: bool) -> None:
     assert compile_pipeline(proto, is_streaming=is_streaming).is_streaming is is_streaming
 
 
-def test_nor_what_is_drained() -> None:
+def test_a_drained_pipeline_is_not_streaming() -> None:
     assert not compile_pipeline(proto_of(ticks), drains=True).is_streaming
 
 

@@ -47,13 +47,13 @@ NAMED = replace(NONE, checkpoint_dir="/checkpoint")
         pytest.param(unbounded, replace(NAMED, drains=True), True, id="it is drained"),
     ],
 )
-def test_which_pipelines_continue(
+def test_streams_continue_unless_they_end_or_are_tests(
     build: Callable[[beam.Pipeline], Any], config: RunnerConfig, *, is_one: bool
 ) -> None:
     assert is_continued_stream(proto_of(build), config) is is_one
 
 
-def test_where_epochs_are() -> None:
+def test_epochs_are_in_the_users_checkpoint_or_beside_the_job() -> None:
     pipeline, secret = proto_of(unbounded), (("key", "secret"),)
     own = for_server(pipeline, replace(NAMED, store_settings=secret), "/jobs/0123")
     assert (own.checkpoint_dir, own.store_settings) == ("/checkpoint", secret)

@@ -49,7 +49,9 @@ def test_user_code_runs_in_the_workers_if_nothing_is_said() -> None:
         ([], "", {}),
     ],
 )
-def test_processes(flags: list[str], command: str, variables: dict[str, str]) -> None:
+def test_an_environment_of_processes_has_a_command_and_variables(
+    flags: list[str], command: str, variables: dict[str, str]
+) -> None:
     found = environment("--environment_type=PROCESS", *flags)
     payload = beam_runner_api_pb2.ProcessPayload.FromString(found.payload)
     assert found.urn == "beam:env:process:v1"
@@ -66,7 +68,7 @@ def test_processes(flags: list[str], command: str, variables: dict[str, str]) ->
         ([], DockerEnvironment.default_docker_image()),
     ],
 )
-def test_containers(flags: list[str], image: str) -> None:
+def test_an_environment_of_containers_has_an_image(flags: list[str], image: str) -> None:
     found = environment("--environment_type=DOCKER", *flags)
     assert found.urn == "beam:env:docker:v1"
     assert beam_runner_api_pb2.DockerPayload.FromString(found.payload).container_image == image
@@ -86,7 +88,9 @@ def test_what_is_no_image_is_refused(image: str) -> None:
         (['--environment_config={"url": "host:1", "params": {"a": "b"}}'], "host:1", {"a": "b"}),
     ],
 )
-def test_worker_pools(flags: list[str], url: str, params: dict[str, str]) -> None:
+def test_an_environment_of_worker_pools_has_a_url_and_parameters(
+    flags: list[str], url: str, params: dict[str, str]
+) -> None:
     found = environment("--environment_type=EXTERNAL", *flags)
     payload = beam_runner_api_pb2.ExternalPayload.FromString(found.payload)
     assert found.urn == "beam:env:external:v1"

@@ -82,7 +82,9 @@ def test_capabilities_and_files_stay() -> None:
         (process('boot --of "go"'), "beam:env:process:v1", 'boot --of "go"'),
     ],
 )
-def test_by_what(value: dict[str, Any], urn: str, says: str) -> None:
+def test_an_environment_becomes_what_the_option_says(
+    value: dict[str, Any], urn: str, says: str
+) -> None:
     graph = graph_in(go=GO)
     changed = override_environments(graph, read_overrides(overrides(docker=value)))
     found = environments_in(changed)["go"]
@@ -130,7 +132,7 @@ def test_what_is_python_s_is_not_for_other_sdks(value: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_mistakes_are_named(given: str, problem: str) -> None:
+def test_mistakes_in_overrides_are_named(given: str, problem: str) -> None:
     with pytest.raises(OptionsError, match=problem):
         read_overrides(given)
 

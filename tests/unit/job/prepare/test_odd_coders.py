@@ -21,7 +21,7 @@ FAR_TOO_LONG_S = 240  # some seconds on an idle machine
 ROOT = Path(__file__).parents[4]
 
 
-def test_generated_coders() -> None:
+def test_generated_coders_stream_or_are_refused_in_time() -> None:
     program = [sys.executable, "-m", "tests.unit.job.prepare.odd_coders", "1", str(SEEDS)]
     try:
         ended = subprocess.run(

@@ -12,7 +12,7 @@ LONG_S = 60.0
 
 
 @pytest.mark.parametrize("want", [JobControl.cancel, JobControl.drain])
-def test_it_ends_a_sleep(want: Callable[[JobControl], None]) -> None:
+def test_a_cancel_or_drain_ends_a_sleep(want: Callable[[JobControl], None]) -> None:
     control = JobControl()
     began_s = time.monotonic()
     threading.Timer(0.05, want, [control]).start()

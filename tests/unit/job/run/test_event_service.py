@@ -74,7 +74,7 @@ def served(url: str, *tags: str) -> ServedEvents:
     return ServedEvents(recorded(url, *tags), url)
 
 
-def test_events_and_their_end(serve: Serve) -> None:
+def test_events_are_taken_until_their_end(serve: Serve) -> None:
     asked = []
 
     def give(request: Any) -> Iterator[Any]:
@@ -88,7 +88,7 @@ def test_events_and_their_end(serve: Serve) -> None:
     events.stop()
 
 
-def test_nothing_arrives_in_time(serve: Serve) -> None:
+def test_without_an_event_in_time_none_is_taken(serve: Serve) -> None:
     may_give = threading.Event()
 
     def give(request: Any) -> Iterator[Any]:

@@ -27,7 +27,7 @@ def interrupted(interrupt: FirstInterrupt) -> KeyboardInterrupt:
     return raised.value
 
 
-def test_it_is_answered(tmp_path: Path) -> None:
+def test_the_first_interrupt_is_answered_on_the_line(tmp_path: Path) -> None:
     with (tmp_path / "err").open("w") as err:
         line = ProgressLine(err, 0.0, clock=lambda: 65.0)
         interrupted(FirstInterrupt(line))
@@ -66,7 +66,7 @@ def test_what_passes_an_interrupt_on_does_not_log_it(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["of the program", "after it"]
 
 
-def test_other_exceptions_show_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_interrupts_are_shown_as_usual(capsys: pytest.CaptureFixture[str]) -> None:
     interrupted(FirstInterrupt(None))
     other = KeyboardInterrupt("another one")
     sys.excepthook(KeyboardInterrupt, other, None)

@@ -86,7 +86,7 @@ def test_elsewhere_there_is_nobody_to_wait_for(mine: Any, previous: list[SparkCl
     assert "interrupt" not in [name for name, *_ in mine.mock_calls]
 
 
-def test_which_starts_are_clients() -> None:
+def test_only_sessions_of_connect_are_clients() -> None:
     assert client_of(session(), "beam-2") == SparkClient("app-1", "mine", "beam-2")
     assert client_of(session(is_connect=False), "beam-2") is None
     assert client_of(mock.Mock(spec=Session), "beam-2") is None

@@ -121,13 +121,13 @@ def test_one_savepoint_at_a_time(tmp_path: Path) -> None:
         ({"savepoint_every": "9", "savepoint_dir": "/saved", "savepoint_keep": 0}, "positive"),
     ],
 )
-def test_wrong_options(given: dict[str, Any], wrong: str) -> None:
+def test_wrong_options_of_a_schedule_are_errors(given: dict[str, Any], wrong: str) -> None:
     values = type("Values", (), given)()
     with pytest.raises(OptionsError, match=wrong):
         savepoint_schedule(values)
 
 
-def test_options() -> None:
+def test_a_schedule_is_read_from_the_options() -> None:
     values = type("Values", (), {"savepoint_every": "60", "savepoint_dir": "/saved"})()
     assert savepoint_schedule(values) == SavepointSchedule("/saved", 60.0, 3)
     assert savepoint_schedule(object()) is None

@@ -22,7 +22,7 @@ from tests.unit.job.watching.test_job_progress import Shown
         ("local[4]", True, "opening a Spark session"),
     ],
 )
-def test_what_is_opened(
+def test_a_session_is_announced_once(
     monkeypatch: pytest.MonkeyPatch, master: str | None, has_context: bool, text: str
 ) -> None:
     monkeypatch.setattr(pyspark_internals, "has_context", lambda: has_context)

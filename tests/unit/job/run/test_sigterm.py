@@ -52,7 +52,7 @@ def test_a_program_with_a_handler_of_its_own_is_warned(caplog: pytest.LogCapture
     )
 
 
-def test_other_threads_are_warned(caplog: pytest.LogCaptureFixture) -> None:
+def test_sigterm_in_another_thread_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     def wait() -> None:
         with contextlib.ExitStack() as waiting:
             waiting.enter_context(sigterm_raises(FirstSigterm(lambda: None)))

@@ -165,7 +165,7 @@ def reported(error: BaseException) -> BundleFailedError:
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_it_is_caught_as_both(kind: str) -> None:
+def test_an_error_is_caught_as_the_users_and_the_runners(kind: str) -> None:
     original = thrown(ERRORS[kind])
     plain = reported(original)
     caught = as_users_own(plain)

@@ -24,7 +24,7 @@ from beam_spark_runner.storage.folder_at import folder_at
     ],
 )
 @pytest.mark.parametrize("way", ["remove_end", "remove"])
-def test_it_is_removed_unless_others_use_it(
+def test_a_checkpoint_is_removed_unless_others_use_it(
     tmp_path: Path, way: str, owners: list[str], *, pinned: bool, stays: bool
 ) -> None:
     job = StoredJobs(str(tmp_path / "jobs"), {}).new_job()

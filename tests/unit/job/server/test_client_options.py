@@ -31,7 +31,7 @@ def test_options_of_the_runner_are_read() -> None:
     assert config.environment_cache_s == 5.0
 
 
-def test_numbers_may_be_numbers() -> None:
+def test_options_may_be_numbers_in_json() -> None:
     """As Go's SDK sends them, which wants them back."""
     struct = struct_pb2.Struct()
     struct.update({"beam:option:parallelism:v1": -1, "beam:option:max_parallelism:v1": 7})
@@ -103,7 +103,7 @@ def test_harnesses_in_clients_are_not_kept() -> None:
         {"restart": "perhaps"},
     ],
 )
-def test_wrong_options_are_errors(given: dict[str, Any]) -> None:
+def test_options_that_cannot_be_read_are_errors(given: dict[str, Any]) -> None:
     with pytest.raises(OptionsError):
         read_options(given, SERVER)
 

@@ -16,7 +16,7 @@ from beam_spark_runner.job.server.job_titles import short_name, title_of
         ("", "", ""),
     ],
 )
-def test_name_and_client(name: str, peer: str, title: str) -> None:
+def test_a_title_has_the_name_and_the_client(name: str, peer: str, title: str) -> None:
     assert title_of(name, peer) == title
 
 

@@ -24,7 +24,7 @@ def load(url: str, token: str = "") -> int:
         return int(answer.status)
 
 
-def test_it_demands_the_token_of_clients(tmp_path: Path) -> None:
+def test_the_page_demands_the_token_of_clients(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
     file.chmod(0o600)

@@ -34,7 +34,7 @@ def test_what_the_stream_raises_is_raised() -> None:
         next(PatientStream(map(fail, range(1)), lambda: None, SOON_S))
 
 
-def test_silence_has_a_limit() -> None:
+def test_a_client_that_is_silent_for_too_long_is_an_error() -> None:
     ends = threading.Event()
 
     def say_nothing() -> Iterator[Any]:

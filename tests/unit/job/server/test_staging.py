@@ -184,7 +184,7 @@ def test_a_file_that_is_not_what_the_pipeline_says(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_much_is_refused(tmp_path: Path) -> None:
+def test_more_artifacts_than_the_limit_are_refused(tmp_path: Path) -> None:
     pipeline = pipeline_with(artifact("a", "a"), artifact("b", "b"))
     staged = StagedArtifacts(pipeline, StagingArea(str(tmp_path)), LIMIT_BYTES)
     with pytest.raises(TooLargeError, match="max_artifact_bytes"):

@@ -102,7 +102,9 @@ def test_a_batch_pipeline_from_its_beginning_to_its_end() -> None:
         ("DRAINED", False, "DRAINED after epoch 30"),
     ],
 )
-def test_a_streaming_pipeline(state: str, keeps_nothing: bool, said: str) -> None:
+def test_the_line_says_where_a_stream_continues_and_ends(
+    state: str, keeps_nothing: bool, said: str
+) -> None:
     def build(pipeline: beam.Pipeline) -> Any:
         return pipeline | beam.Create([1])
 

@@ -45,7 +45,7 @@ def test_the_output_of_the_cell_changes(monkeypatch: pytest.MonkeyPatch) -> None
     assert cell.shown[-1] == "<div>DONE in 1:05</div><p>a picture</p>"
 
 
-def test_an_error_disturbs_nothing() -> None:
+def test_an_error_of_the_kernel_is_not_raised() -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("the kernel is gone")
 

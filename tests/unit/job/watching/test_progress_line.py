@@ -96,7 +96,9 @@ def test_lines_that_remain_take_the_place_of_the_line() -> None:
         ("5", "1:02:05"),
     ],
 )
-def test_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, columns: str, text: str) -> None:
+def test_a_line_is_shortened_for_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: str, text: str
+) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     received = on_a_terminal(shown(Asked("reading", "1,000 of 2,000 read")))
     assert f"\r\x1b[K{text}\r" in received
@@ -107,7 +109,7 @@ def test_a_terminal_that_shows_ascii_only() -> None:
     assert "1:02:05 - [##..] 50% - Gro?" in received
 
 
-def test_an_error_disturbs_nothing() -> None:
+def test_an_error_of_a_part_leaves_the_line_shown() -> None:
     asked = Asked(error=RuntimeError("no JVM"))
 
     def use(line: ProgressLine) -> None:

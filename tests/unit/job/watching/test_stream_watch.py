@@ -67,7 +67,7 @@ class Watched:
         return [each.message_text for each in self.messages.log.events()]
 
 
-def test_watermarks() -> None:
+def test_watermarks_are_those_of_the_last_epoch() -> None:
     watched = Watched()
     assert watched.watch.watermarks() == {}
     watched.watch.note_epoch(STATUS)
