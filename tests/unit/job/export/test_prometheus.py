@@ -60,6 +60,7 @@ def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> Jo
             backlog_slopes=lambda: {"Read": -3.5},
             epoch_age_s=lambda: 4.5,
             failed_commits=2,
+            partitions=SimpleNamespace(advice=None),
             processing_time_s=lambda: 12.5,
         ),
         attempted=lambda: [info.SerializeToString() for info in infos],
