@@ -25,5 +25,5 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 def newest_epoch(checkpoints: Path) -> int:
     """Return the last epoch that was committed to a folder; 0: none was."""
-    names = (path.name for path in checkpoints.glob("*.manifest"))
+    names = (path.name for path in checkpoints.rglob("*.manifest"))
     return max((epoch_in(name, "main") or 0 for name in names), default=0)
