@@ -10,17 +10,19 @@ _TIMEOUT_S = 240.0
 _POLL_S = 0.01
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(
+    holds: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S, poll_s: float = _POLL_S
+) -> None:
     """Wait for something.
 
     Raises:
         TimeoutError: it does not come.
     """
-    deadline = time.monotonic() + _TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:
             raise TimeoutError(what)
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
 
 
 def newest_epoch(checkpoints: Path) -> int:

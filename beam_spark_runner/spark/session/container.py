@@ -1,4 +1,4 @@
-"""Paths in the containers of a cluster manager, each of which has a working folder of its own."""
+"""Paths in the containers of a cluster manager, each of which has another working folder."""
 
 import os
 import sys
