@@ -43,7 +43,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills yarn-test conformance-java other-tests quick-on-spark: export SPARK_SUBMIT_OPTS = \
+test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills yarn-test conformance-java conformance-third-party other-tests quick-on-spark: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -397,6 +397,10 @@ java-tools:
 conformance-java: java-tools $(READY) $(SPARK_CLASSES) ## Beam's ValidatesRunner tests of the Java SDK, submitted by a JVM. TESTS="ViewTest": only these
 	$(BIN)/python -m integration.java_sdk --jars $(abspath $(VENV))/java_sdk $(if $(RESUME),--resume) $(JAVA_FLAGS) $(TESTS:%='%')
 
+# Each group has an environment, with packages that are pinned for Python 3.11, in .venv-third-party.
+conformance-third-party: $(READY) $(SPARK_CLASSES) ## Tests of other projects that use Beam, next to FnApiRunner. GROUPS="small tfx": only these; RESUME=1
+	$(BIN)/python -m integration.third_party $(if $(RESUME),--resume) $(GROUPS)
+
 conformance-quick: quick-on-spark quick-in-process ## Those of Beam's suites that `make test` runs, on Spark and in the process
 
 quick-on-spark: $(READY) $(SPARK_CLASSES)
@@ -412,5 +416,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
-	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) $(VENV_PACKAGE) $(VENV_EXTRAS) .venv-versions .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) $(VENV_PACKAGE) $(VENV_EXTRAS) .venv-versions .venv-third-party .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
