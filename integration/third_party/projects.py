@@ -96,8 +96,6 @@ GROUPS: Mapping[str, tuple[Project, ...]] = {
                     "core/split_builder",
                     "core/writer",
                     "scripts/cli/build",
-                    "text/c4_utils",
-                    "text/c4_wsrs/c4_wsrs",
                 )
             ),
             plugins=(_ABSL_FLAGS, _NAMED_RUNNERS),

@@ -37,10 +37,11 @@ DAG = """
 import json
 import sys
 from datetime import datetime
+from pathlib import Path
 from airflow.providers.apache.beam.operators.beam import BeamRunPythonPipelineOperator
 from airflow.sdk import DAG
 
-given = json.loads(sys.argv[1])
+given = json.loads(Path(__file__).with_name("given.json").read_text())
 with DAG("words", start_date=datetime(2026, 1, 1), schedule=None) as dag:
     BeamRunPythonPipelineOperator(task_id="words", py_interpreter=sys.executable, **given)
 
@@ -48,6 +49,55 @@ if __name__ == "__main__":
     print("state:", dag.test().state)
 """
 LINES = ("the cat and the dog", "and the bird")
+
+
+class Airflow:
+    """An Airflow with a database of its own, and one DAG.
+
+    Args:
+        folder: For it alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._dags = folder / "dags"
+        self._dags.mkdir()
+        self._environment = {
+            **os.environ,
+            "AIRFLOW_HOME": str(folder / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self._dags),
+        }
+        (self._dags / "dag.py").write_text(DAG)
+        migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
+        subprocess.run(migrate, env=self._environment, check=True, capture_output=True)
+
+    def run_dag(self, folder: Path, runner: str, options: dict[str, str]) -> str:
+        """Run the DAG, with its files in a folder of its own; return what Airflow says."""
+        (folder / "in.txt").write_text("\n".join(LINES))
+        (folder / "words.py").write_text(PROGRAM)
+        files = {"input": str(folder / "in.txt"), "output": str(folder / "out")}
+        given = {
+            "py_file": str(folder / "words.py"),
+            "runner": runner,
+            "pipeline_options": {**files, **options},
+        }
+        (self._dags / "given.json").write_text(json.dumps(given))
+        done = subprocess.run(
+            [sys.executable, str(self._dags / "dag.py")],
+            env=self._environment,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        print(done.stdout)
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    return Airflow(tmp_path_factory.mktemp("airflow"))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +109,8 @@ LINES = ("the cat and the dog", "and the bird")
     ],
     ids=["in process", "on Spark", "FnApiRunner"],
 )
-def test_operator(runner: str, options: dict[str, str], tmp_path: Path) -> None:
-    said = _run_dag(tmp_path, runner, options)
+def test_operator(airflow: Airflow, runner: str, options: dict[str, str], tmp_path: Path) -> None:
+    said = airflow.run_dag(tmp_path, runner, options)
     assert "state: success" in said
     words = Counter(" ".join(LINES).split())
     expected = [f"{word} {count}" for word, count in words.items()]
@@ -70,42 +120,8 @@ def test_operator(runner: str, options: dict[str, str], tmp_path: Path) -> None:
     )
 
 
-def test_failure(tmp_path: Path) -> None:
+def test_failure(airflow: Airflow, tmp_path: Path) -> None:
     options = {"spark_master_url": "in-process", "input": f"{tmp_path}/missing"}
-    said = _run_dag(tmp_path, "SparkPortableRunner", options)
+    said = airflow.run_dag(tmp_path, "SparkPortableRunner", options)
     assert "state: failed" in said
     assert "No files found based on the file pattern" in said
-
-
-def _run_dag(folder: Path, runner: str, options: dict[str, str]) -> str:
-    """Run a DAG of one task in an Airflow of its own; return what it says."""
-    (folder / "in.txt").write_text("\n".join(LINES))
-    (folder / "words.py").write_text(PROGRAM)
-    (folder / "dag.py").write_text(DAG)
-    environment = {
-        **os.environ,
-        "AIRFLOW_HOME": str(folder / "airflow"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "no_dags"),
-    }
-    airflow = (sys.executable, "-m", "airflow")
-    subprocess.run([*airflow, "db", "migrate"], env=environment, check=True, capture_output=True)
-    given = {
-        "py_file": str(folder / "words.py"),
-        "runner": runner,
-        "pipeline_options": {
-            "input": str(folder / "in.txt"),
-            "output": str(folder / "out"),
-            **options,
-        },
-    }
-    done = subprocess.run(
-        [sys.executable, str(folder / "dag.py"), json.dumps(given)],
-        env=environment,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.stdout
