@@ -67,7 +67,7 @@ GROUPS: Mapping[str, tuple[Project, ...]] = {
                 "cubed/tests/test_random.py",
             ),
             in_place_of=(FN_API,),
-            chosen="beam",
+            chosen="beam and not cloud",
         ),
     ),
     "pangeo": (
