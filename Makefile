@@ -23,7 +23,7 @@ READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
 # All targets with a description, as `make help` shows them, and some that only others need.
-.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools other-tests quick-on-spark quick-in-process
+.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools yarn-tools yarn-test-3.5 other-tests quick-on-spark quick-in-process
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -43,7 +43,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills conformance-java other-tests quick-on-spark: export SPARK_SUBMIT_OPTS = \
+test harness-tests spark-tests random-pipelines random-streams integration integration-kerberos memory kills yarn-test conformance-java conformance-third-party other-tests quick-on-spark: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -214,7 +214,7 @@ integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) i
 	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PACKAGE) $(PAGE))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PACKAGE) $(PAGE) $(YARN))
 
 # A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
 KDC = /usr/sbin/krb5kdc
@@ -231,6 +231,37 @@ $(READY_KERBEROS): $(READY) | $(KDC)
 KERBEROS = integration/test_hdfs_with_kerberos.py
 integration-kerberos: $(READY_KERBEROS) $(SPARK_CLASSES) $(HDFS) ## Checkpoints in an HDFS in secure mode, with a KDC; may install Debian packages
 	$(PYTEST) $(KERBEROS)
+
+# HDFS and YARN from Maven, and environments of containers. What is missing is named before anything
+# is downloaded.
+READY_YARN = $(VENV)/.ready-yarn
+$(READY_YARN): $(READY)
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[yarn-test]'
+	touch $@
+READY_YARN_35 = $(VENV_35)/.ready-yarn
+$(READY_YARN_35): $(READY_35)
+	$(VENV_35)/bin/python -m pip install --quiet --no-compile 'apache-beam[hadoop]==2.76.*' venv-pack
+	touch $@
+
+YARN = integration/yarn
+YARN_JARS = $(VENV)/yarn/jars/.ready
+$(YARN_JARS): $(YARN)/pom.xml
+	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
+	touch $@
+
+# The first Python of the Makefile, in which nothing is installed yet.
+yarn-tools:
+	@$(PYTHON) -m integration.yarn.needs
+# TESTS="modes executors": only these, on the newest Spark. Spark 3.5 is not installed then.
+YARN_FILES = $(if $(TESTS),$(TESTS:%=$(YARN)/test_yarn_%.py),$(YARN))
+ON_SPARK_35 = $(addprefix $(YARN)/test_yarn_,modes.py archives.py streams.py executors.py)
+yarn-test yarn-test-3.5: export YARN_HOME = $(abspath $(VENV))/yarn
+yarn-test: yarn-tools $(READY_YARN) $(SPARK_CLASSES) $(YARN_JARS) ## Pipelines on a YARN of this machine, in both deploy modes, with Spark 4 and 3.5. TESTS="modes": only these
+	$(PYTEST) $(YARN_FILES)
+	$(if $(TESTS),,$(MAKE) yarn-test-3.5)
+
+yarn-test-3.5: yarn-tools $(READY_YARN_35) $(YARN_JARS)
+	$(VENV_35)/bin/python -m pytest $(ON_SPARK_35)
 
 # The job page in a browser: that of the system, or Debian's where packages can be installed.
 CHROMIUM ?= /usr/bin/chromium
@@ -366,6 +397,10 @@ java-tools:
 conformance-java: java-tools $(READY) $(SPARK_CLASSES) ## Beam's ValidatesRunner tests of the Java SDK, submitted by a JVM. TESTS="ViewTest": only these
 	$(BIN)/python -m integration.java_sdk --jars $(abspath $(VENV))/java_sdk $(if $(RESUME),--resume) $(JAVA_FLAGS) $(TESTS:%='%')
 
+# Each group has an environment, with packages that are pinned for Python 3.11, in .venv-third-party.
+conformance-third-party: $(READY) $(SPARK_CLASSES) ## Tests of other projects that use Beam, next to FnApiRunner. GROUPS="small tfx": only these; RESUME=1
+	$(BIN)/python -m integration.third_party $(if $(RESUME),--resume) $(GROUPS)
+
 conformance-quick: quick-on-spark quick-in-process ## Those of Beam's suites that `make test` runs, on Spark and in the process
 
 quick-on-spark: $(READY) $(SPARK_CLASSES)
@@ -381,5 +416,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
-	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) $(VENV_PACKAGE) $(VENV_EXTRAS) .venv-versions .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) $(VENV_PACKAGE) $(VENV_EXTRAS) .venv-versions .venv-third-party .venv-protoc .venv-recording build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

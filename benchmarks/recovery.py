@@ -1,16 +1,19 @@
 """What ``--batch_job_recovery`` costs and saves: ``python -m benchmarks.recovery [CASE …]``.
 
 ``on / off`` runs cases of ``benchmarks`` with and without the option in turn, in one session;
-``start`` reads finish records in a local folder, and ``start_s3`` in an S3 server of this machine;
+``start`` reads finish records in a local folder, and ``start_s3`` in an S3 server: moto, which it
+starts, or the one of ``--s3_endpoint_url``, in whose bucket ``beam-tests`` the records then stay;
 ``commit`` writes manifests; ``events`` records and replays messages of a job. Machines are shared
 and noisy: only ratios of one run are meaningful.
 """
 
 import argparse
+import contextlib
 import os
 import resource
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +41,8 @@ from beam_spark_runner.spark.session.launch import start_classic
 from beam_spark_runner.storage.folder_at import folder_at
 from beam_spark_runner.storage.mounted_folder import MountedFolder
 from benchmarks.cases import CASES
+from integration.checkpoint_store import CheckpointStore, environment_of
+from integration.object_store import ObjectStore
 from integration.started_store import start_store
 
 _CASES = ("word_count", "group_by_key", "three_elements")
@@ -88,13 +93,21 @@ def start_over_local_records() -> None:
         _start_over_records(JobFolderAt(scratch), write)
 
 
-def start_over_stored_records() -> None:
-    """Print the time that a start takes over many finish records in an S3 server."""
-    with (
-        tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch,
-        start_store("S3", Path(scratch)) as store,
-    ):
-        root = checkpoint_folder("here", store.folder("job"))
+def start_over_stored_records(endpoint: str | None) -> None:
+    """Print the time that a start takes over many finish records in an S3 server.
+
+    Args:
+        endpoint: Its URL. None: a server is started on this machine.
+    """
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="beam-benchmarks-")))
+        store: CheckpointStore
+        if endpoint is None:
+            store = stack.enter_context(start_store("S3", scratch))
+        else:
+            store = ObjectStore(endpoint, scratch)
+            stack.enter_context(environment_of(store))
+        root = checkpoint_folder("here", store.folder(f"job-{uuid.uuid4().hex}"))
         assert root is not None
 
         def write(place: str, name: str, content: bytes) -> None:
@@ -194,9 +207,9 @@ def _timed(work: Callable[[], object]) -> float:
 def main() -> None:
     """Run what the command line names, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    others = {
+    others: dict[str, Callable[[], object]] = {
         "start": start_over_local_records,
-        "start_s3": start_over_stored_records,
+        "start_s3": lambda: start_over_stored_records(arguments.s3_endpoint_url),
         "commit": commits,
         "events": events,
     }
@@ -204,6 +217,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all if none is named")
     parser.add_argument("--runs", type=int, default=3, help="of each, apart from a cold one")
     parser.add_argument("--size", type=int, help="instead of each case's own")
+    parser.add_argument("--s3_endpoint_url", help="of the S3 server of start_s3")
     arguments = parser.parse_args()
     for name in arguments.names or names:
         if name in others:

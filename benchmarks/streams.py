@@ -365,7 +365,7 @@ def _watch(folder: Path, commits: list[float], ended: threading.Event) -> None:
     """Record when manifests appear."""
     seen: set[str] = set()
     while not ended.wait(0.02):
-        names = {path.name for path in folder.glob("*.manifest")}
+        names = {path.name for path in folder.rglob("*.manifest")}
         if names - seen:
             commits.append(time.monotonic())
         seen |= names

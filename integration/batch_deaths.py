@@ -33,7 +33,8 @@ class Death(NamedTuple):
         nth: The number of the change, from 1. 0: it does not die.
         is_done: Whether the change is made before.
         what: A regular expression of the changes that count, such as
-            ``create /work-000000000001/p00000of00002-0123456789abcdef.done``.
+            ``create /work-000000000001/p00000of00002-0123456789abcdef.done``, without the
+            subfolder of the job.
     """
 
     folder: str
@@ -81,7 +82,8 @@ def _change(name: str, real: Callable[..., Any], death: Death) -> Callable[..., 
         is_nth = False
         if place.startswith(death.folder):
             file = arguments[0] if arguments and isinstance(arguments[0], str) else ""
-            what = f"{name} {place.removeprefix(death.folder)}/{file}"
+            below = re.sub(r"^/job-[0-9a-f]+", "", place.removeprefix(death.folder))
+            what = f"{name} {below}/{file}"
             is_nth = bool(re.match(death.what, what)) and _count(death.counter) == death.nth
         if is_nth and not death.is_done:
             _kill()

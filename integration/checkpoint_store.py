@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from beam_spark_runner.job.files.shard_places import storage_at
+from beam_spark_runner.job.files.shard_places import existing_storage, storage_at
 from beam_spark_runner.options.values import checkpoint_folder
 from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
 from beam_spark_runner.spark.session.launch import start_classic
@@ -38,10 +38,11 @@ class CheckpointStore(Protocol):
 
 
 def storage(store: CheckpointStore, name: str) -> CopyingStorage:
-    """Open a folder of a store."""
+    """Open a folder of a store, or the subfolder of the checkpoint in it."""
     folder = checkpoint_folder("here", store.folder(name))
     assert folder is not None
-    return storage_at(folder, "here", store.settings)
+    storage_at(folder, "here", store.settings)
+    return existing_storage(folder, "here", store.settings)
 
 
 @contextlib.contextmanager

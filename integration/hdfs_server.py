@@ -40,12 +40,14 @@ class Hdfs:
         web_port: of namenodes, for WebHDFS.
     """
 
+    jars = JARS
+    """Where ``make`` has put the jars of its servers."""
     tls: ssl.SSLContext | None = None
     """With the CA of the servers, if they speak HTTPS."""
 
     def __init__(self, folder: Path) -> None:
-        if not (JARS / ".ready").exists():
-            raise RuntimeError(f"the HDFS for tests is missing: make {JARS}/.ready")
+        if not (self.jars / ".ready").exists():
+            raise RuntimeError(f"the HDFS for tests is missing: make {self.jars}/.ready")
         self._folder, self._conf = folder, folder / "conf"
         self.rpc_port, self.web_port = free_ports(2)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -137,19 +139,26 @@ class Hdfs:
             "dfs.namenode.http-address": f"127.0.0.1:{self.web_port}",
         }
 
-    def _write(self, name: str, settings: Mapping[str, object]) -> None:
+    def _write(self, name: str, settings: Mapping[str, object], conf: Path | None = None) -> None:
         properties = "".join(
             f"<property><name>{key}</name><value>{escape(str(value))}</value></property>\n"
             for key, value in settings.items()
         )
         text = f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n'
-        (self._conf / name).write_text(text)
+        ((conf or self._conf) / name).write_text(text)
 
-    def _java(self, *arguments: str) -> list[str]:
+    def _java(
+        self, *arguments: str, conf: Path | None = None, jars: Path | None = None
+    ) -> list[str]:
         options = ["-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable"]
         opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED"]
-        classes = ["-cp", f"{self._conf}:{JARS}/*"]
+        classes = ["-cp", f"{conf or self._conf}:{jars or self.jars}/*"]
         return ["java", *options, *opened, *self._java_options, *classes, *arguments]
+
+    @property
+    def _superuser(self) -> str:
+        """Whoever has started the namenode."""
+        return getpass.getuser()
 
     @property
     def _java_options(self) -> Sequence[str]:
@@ -197,7 +206,7 @@ class Hdfs:
         return (beans[0]["FSState"], beans[0]["NumLiveDataNodes"]) if beans else ("starting", 0)
 
     def _make_folder(self) -> None:
-        query = f"op=MKDIRS&permission=777&user.name={getpass.getuser()}"
+        query = f"op=MKDIRS&permission=777&user.name={self._superuser}"
         self._asked("PUT", "127.0.0.1", f"/webhdfs/v1/{USER}?{query}")
 
     def _asked(self, method: str, host: str, path: str) -> bytes:

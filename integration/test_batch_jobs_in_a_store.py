@@ -8,17 +8,12 @@ import pytest
 
 from beam_spark_runner.job.files.job_folder import JobFolderAt
 from beam_spark_runner.options.values import checkpoint_folder
-from beam_spark_runner.recovery.batch_manifest import work_folder
-from beam_spark_runner.recovery.batch_start import FILES
-from beam_spark_runner.storage.folder_at import folder_at
 from integration.checkpoint_store import CheckpointStore
-from integration.hdfs_server import Hdfs
 from integration.started_store import start_store
 from integration.test_batch_jobs_killed import Runs
 
 pytestmark = pytest.mark.timeout(1500)
 
-MOST_COMMITS = 50
 MOMENTS = {
     "the pipeline is stored": (1, r"create /submission", True),
     "the fence is claimed": (1, r"create /\d+\.fence", True),
@@ -53,13 +48,7 @@ class RunsInAStore(Runs):
 
     def left(self) -> list[str]:
         job = JobFolderAt(self.job, self._store.settings)
-        folders = [FILES, *(work_folder(run) for run in range(1, MOST_COMMITS))]
-        files = [f"{folder}/{name}" for folder in folders for name in job.names(folder)]
-        if not isinstance(self._store, Hdfs):  # object stores have no folders
-            return [*job.storage.names(), *files]
-        places = [job.place(each) for each in folders]
-        with_folders = [each for each in places if folder_at(each, job.settings).exists()]
-        return [*job.storage.names(), *files, *with_folders]
+        return [*job.storage.names(), *job.folders()]
 
 
 def test_killed_programs_change_nothing(store: CheckpointStore, tmp_path: Path) -> None:

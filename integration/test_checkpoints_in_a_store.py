@@ -13,6 +13,7 @@ import pytest
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import epochs_of
+from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.spark.session.launch import start_classic
 from integration.checkpoint_store import CheckpointStore, storage
@@ -72,7 +73,7 @@ class Drivers:
         for each in self.out, self._notes:
             each.mkdir()
         self.url = store.folder(folder.name)
-        self._storage = storage(store, folder.name)
+        self._name = folder.name
         self._count = 0
 
     def start(self) -> Program:
@@ -86,6 +87,10 @@ class Drivers:
             f"--parallelism={1 + self._count % 3}",
             **self._store.environment,
         )
+
+    @property
+    def _storage(self) -> CopyingStorage:
+        return storage(self._store, self._name)
 
     def committed(self) -> int:
         """Return the newest epoch that is committed."""

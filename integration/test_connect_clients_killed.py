@@ -82,7 +82,7 @@ def clients(connect_server: str, tmp_path: Path) -> Clients:
 
 def test_the_next_client_keeps_what_the_server_finishes(clients: Clients) -> None:
     second = clients.start("--previous_worker_recovery_timeout=300")
-    assert second.wait_until(lambda: (clients.job / "000000000002.fence").exists())
+    assert second.wait_until(lambda: any(clients.job.glob("job-*/000000000002.fence")))
     (clients.folder / "end").touch()
     clients.check(second.end(300))
     assert clients.begun() == sorted(map(str, range(ELEMENTS)))

@@ -281,8 +281,8 @@ def test_a_pipeline_goes_on_when_hdfs_does(
     sources_to_files(pipeline, COUNT, str(out), nothing)
     result = pipeline.run()
     try:
+        wait_until(lambda: bool(newest(storage(hdfs, name), epochs_of(LINEAGE))), "a commit")
         checkpoint = storage(hdfs, name)
-        wait_until(lambda: bool(newest(checkpoint, epochs_of(LINEAGE))), "a commit")
         mend = break_it(hdfs)
         try:
             wait_until(lambda: "; trying again in" in caplog.text, "a failure")

@@ -277,9 +277,9 @@ def test_a_stream_outlives_its_broker_and_goes_on_from_its_checkpoint(
     broker.create(late, 1)
     broker.produce(late, numbers(30, 40))
     copied.wait_for(first, 40)
-    epochs = sorted(path.name for path in tmp_path.glob("*.manifest"))
+    epochs = sorted(path.name for path in tmp_path.rglob("*.manifest"))
     wait_until(
-        lambda: min(path.name for path in tmp_path.glob("*.manifest")) > epochs[-1],
+        lambda: min(path.name for path in tmp_path.rglob("*.manifest")) > epochs[-1],
         "what was written is committed",
     )
     first.cancel()

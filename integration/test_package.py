@@ -171,7 +171,7 @@ def test_readmes_stream_continues_after_it_was_killed(
 
 def _epochs(folder: Path) -> list[int]:
     """Return the numbers of the epochs whose manifests are in README's checkpoint folder."""
-    names = [path.name for path in (folder / "word-counts").glob("*.manifest")]
+    names = [path.name for path in (folder / "word-counts").rglob("*.manifest")]
     return [epoch for name in names if (epoch := epoch_in(name, "main")) is not None]
 
 

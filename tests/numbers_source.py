@@ -66,7 +66,7 @@ class Log:
 
     def committed(self) -> int:
         """Return the newest epoch that is committed."""
-        names = (path.name for path in Path(self.checkpoints).glob("*.manifest"))
+        names = (path.name for path in Path(self.checkpoints).rglob("*.manifest"))
         return max((epoch_in(name, "main") or 0 for name in names), default=0)
 
     def finalized(self) -> list[Finalized]:

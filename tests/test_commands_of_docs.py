@@ -40,6 +40,7 @@ _OF_SHELL = {
     *(".", "cat", "docker", "echo", "export", "go", "head", "mkdir", "pip", "pkill", "sleep"),
     "timeout",
 }
+_OF_CLUSTERS = {"hdfs", "spark-submit", "venv-pack"}
 
 
 def runs(language: str) -> list[Block]:
@@ -130,7 +131,9 @@ def of_program(name: str) -> list[Command]:
 @pytest.mark.parametrize("command", COMMANDS, ids=ids)
 def test_programs_of_commands_are_known(command: Command) -> None:
     known = {"python", "make", "pytest", "beam-spark-savepoint", "beam-spark-job-server"}
-    assert command.words[0] in known | _OF_SHELL or command.words[0].startswith(("$", "/"))
+    assert command.words[0] in known | _OF_SHELL | _OF_CLUSTERS or command.words[0].startswith(
+        ("$", "/")
+    )
 
 
 @pytest.mark.parametrize("command", of_program("make"), ids=ids)

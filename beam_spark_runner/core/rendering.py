@@ -146,5 +146,14 @@ def _traceback_of(error: BaseException, frames: TracebackType | None) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the class of an exception and the first line of its text, shortened."""
-    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
-    return f"{class_name(error)}: {lines[0] if lines else ''}"[:_MAX_LINE_LENGTH]
+    return f"{class_name(error)}: {first_line_of(message_of(error))}"[:_MAX_LINE_LENGTH]
+
+
+def first_line_of(text: str) -> str:
+    r"""Return the first line with anything in it; empty: there is none.
+
+    Example:
+        >>> first_line_of("\n  \n  no such file\nTraceback")
+        'no such file'
+    """
+    return next(filter(None, map(str.strip, text.splitlines())), "")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from beam_spark_runner.core.rendering import first_line_of
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.observing import job_facts
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason, StepStatus
@@ -84,10 +85,10 @@ def introduced_us(facts: JobFacts, step: StepStatus) -> int:
 def _has_ended(facts: JobFacts) -> Sentence | None:
     if facts.state == job_facts.FAILED:
         step = failing_step(facts)
-        cause = next(iter(facts.error.splitlines()), "") or "the reason was not recorded"
+        cause = first_line_of(facts.error) or "the reason was not recorded"
         if step:
-            where, _, cause = cause.partition(": ")
-            text = f"It has failed in {where}: {cause}"
+            where, _, raised = facts.error.partition(": ")
+            text = f"It has failed in {where}: {first_line_of(raised)}"
             remedy = "The traceback is below. Correct this step, and run the pipeline again."
         else:
             text, remedy = f"It has failed: {cause}", "The whole error is below."

@@ -50,7 +50,7 @@ def message_line(at: str, level: str, text: str) -> MessageLine:
     """
     match = _WHERE.match(text) if level != ERROR else None
     if match is None:
-        first, _, trace = text.partition("\n")
+        first, _, trace = text.lstrip("\n").partition("\n")
         return MessageLine(at=at, level=level, text=first, trace=trace.strip("\n"))
     return MessageLine(
         at=at,

@@ -1,8 +1,8 @@
 """One start of the driver of a bounded pipeline: where it continues, commits, and what it removes.
 
-The folder of a job has, next to its manifests: ``submission``, created before anything runs; a
-fence for each start, which says where the start found the job; and ``ended``, which is created when
-nothing is left to do, and is the last file to be removed.
+The folder of a job has, next to its manifests: a fence for each start, which says where the start
+found the job; and ``ended``, which is created when nothing is left to do, and is the last file to
+be removed. ``job_folders`` says where these folders are.
 """
 
 import dataclasses
@@ -17,7 +17,6 @@ from typing_extensions import override
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.batch_manifest import (
     BatchManifest,
-    commit_in,
     commits,
     work_folder,
 )
@@ -27,13 +26,18 @@ from beam_spark_runner.recovery.commit import (
     commit,
     highest_fence,
     newest,
-    numbers_in,
     superseded,
 )
 from beam_spark_runner.recovery.finishes import finish_in
-from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError, fence_in, fence_name
+from beam_spark_runner.recovery.manifest import (
+    FencedError,
+    IncompatibleCheckpointError,
+    fence_in,
+    fence_name,
+)
 
 SUBMISSION = "submission"
+"""The file with what a job runs, created before anything runs."""
 ENDED = "ended"
 FILES = "files"
 """The subfolder of the files that the pipeline needs."""
@@ -158,7 +162,7 @@ class BatchStart:
         tries_again: Whether to start although earlier starts have ended at the same place.
         client: Of this start. None: if its driver dies, no Spark job of it continues.
         outlast: Is called with each step of the start.
-        mark: Random: tells this start from others, also from those of a later job in the folder.
+        mark: Random: tells this start from others.
 
     Attributes:
         manifest: The newest manifest, with the fence of this start.
@@ -242,7 +246,7 @@ class BatchStart:
             return frozenset()
         old = self.number - MAX_STARTS
         names = (
-            (fence_in(name) or _stopped_in(name) or _idle_in(name), name)
+            (fence_in(name) or stopped_in(name) or idle_in(name), name)
             for name in self._storage.names()
         )
         self._storage.delete([name for fence, name in names if fence is not None and fence < old])
@@ -256,21 +260,29 @@ class BatchStart:
         """Note that this start ends in order: it does not count as one that has died."""
         self._storage.create(f"{self.number:012d}.stopped", b"")
 
+    def withdraw(self) -> None:
+        """Remove the fence of this start, which has claimed a job that was over."""
+        self._storage.delete([fence_name(self.number)])
+
     def rest(self) -> None:
         """Note that this start has failed, and that none of its Spark jobs continues."""
         if self._client is not None:
             self._storage.create(f"{self.number:012d}.idle", b"")
 
-    def end(self) -> None:
-        """Note that the job is done, with its metrics, and remove its files.
+    def end(self) -> bool:
+        """Note that the job is done, with its metrics; its files may then be removed.
 
-        If another start has claimed the job, it does so; or another job has begun in the folder.
+        Returns:
+            Whether this was noted: no other start has claimed the job, or has removed it.
         """
         if not self._is_latest():
-            return
+            return False
         metrics = [info.hex() for infos in self.manifest.done.values() for info in infos]
-        self._storage.create(ENDED, json.dumps(metrics).encode())
-        remove_ended(self._storage, self._work)
+        try:
+            self._storage.create(ENDED, json.dumps(metrics).encode())
+        except FencedError:
+            return False
+        return True
 
     def _is_latest(self) -> bool:
         if highest_fence(self._storage) != self.number:
@@ -290,7 +302,7 @@ class BatchStart:
     def _clients_that_died(self) -> tuple[SparkClient, ...]:
         names = self._storage.names()
         fences = {fence for name in names if (fence := fence_in(name)) is not None}
-        ended = {number for name in names for number in (_stopped_in(name), _idle_in(name))}
+        ended = {number for name in names for number in (stopped_in(name), idle_in(name))}
         earlier = sorted(fence for fence in fences - ended if fence < self.number)
         clients = [_content_of(self._storage, fence).get("client") for fence in earlier]
         return tuple(SparkClient(*client) for client in clients if client is not None)
@@ -314,7 +326,7 @@ def deaths_without_progress(storage: DeletingStorage, work: WorkFolders) -> int:
 def _deaths_at(storage: DeletingStorage, place: _Place) -> int:
     names = storage.names()
     fences = sorted(fence for name in names if (fence := fence_in(name)) is not None)
-    stopped = set(map(_stopped_in, names))
+    stopped = set(map(stopped_in, names))
     deaths = 0
     for fence in reversed(fences[-MAX_STARTS:]):
         content = _content_of(storage, fence)
@@ -334,55 +346,13 @@ def _content_of(storage: DeletingStorage, fence: int) -> dict[str, Any]:
     return content
 
 
-def remove_leftovers(storage: DeletingStorage, work: WorkFolders) -> None:
-    """Remove what is left of a job that is over, before another one begins in its folder.
-
-    A driver that has slept while another one ended the job may create one more manifest.
-
-    Args:
-        storage: The folder of the job.
-        work: The folders of its Spark jobs.
-    """
-    names = storage.names()
-    # Of a job that has begun meanwhile, the submission is older than all that ``names`` has.
-    if SUBMISSION in storage.names():
-        return
-    for run in range(1, max(filter(None, map(commit_in, names)), default=0) + 2):
-        work.remove(work_folder(run))
-    kinds = (commit_in, fence_in, _stopped_in, _idle_in)
-    storage.delete([name for name in names if any(kind(name) is not None for kind in kinds)])
-
-
-def _stopped_in(name: str) -> int | None:
+def stopped_in(name: str) -> int | None:
     """Return the start that has ended in order, by the name of a file; None: it is another file."""
     match = _STOPPED.fullmatch(name)
     return int(match["fence"]) if match else None
 
 
-def _idle_in(name: str) -> int | None:
+def idle_in(name: str) -> int | None:
     """Return the start that has no Spark jobs any more, see ``rest``; None: it is another file."""
     match = _IDLE.fullmatch(name)
     return int(match["fence"]) if match else None
-
-
-def remove_ended(storage: DeletingStorage, work: WorkFolders) -> tuple[bytes, ...]:
-    """Remove the files of a job that is done; ``ended`` is the last one.
-
-    Args:
-        storage: The folder of the job.
-        work: The folders of its Spark jobs.
-
-    Returns:
-        Its metrics: serialised MonitoringInfos.
-    """
-    metrics = tuple(map(bytes.fromhex, json.loads(storage.read(ENDED))))
-    # The manifests are removed after the folders whose numbers they know.
-    for run in range(1, max(numbers_in(storage, commits()), default=0) + 2):
-        work.remove(work_folder(run))
-    work.remove(FILES)
-    work.remove(PROBE)
-    names = [name for name in storage.names() if name not in (ENDED, SUBMISSION)]
-    storage.delete(sorted(names, key=lambda name: (fence_in(name) is not None, name)))
-    storage.delete([SUBMISSION])
-    storage.delete([ENDED])
-    return metrics

@@ -47,6 +47,10 @@ KEPT = 3
 def _nothing() -> None: ...
 
 
+def _yes() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
     """Where and how a streaming pipeline commits its epochs.
@@ -65,6 +69,8 @@ class Checkpoints:
             itself; returns None if there is no savepoint.
         owner: Whose starts these are: the id of a job that a job server continues; see
             ``commit.claim``. "fresh" allows what the same owner has committed.
+        is_current: Returns whether the storage is still that of the checkpoint, see
+            ``checkpoint_subfolder``.
         on_failed_commit: Is called when the storage refuses a commit, which may be tried again.
     """
 
@@ -78,6 +84,7 @@ class Checkpoints:
     namespaces: Namespaces | None = None
     savepoint: Callable[[], Savepoint | None] = _nothing
     owner: bytes = b""
+    is_current: Callable[[], bool] = _yes
     on_failed_commit: Callable[[], None] = _nothing
 
 
@@ -128,6 +135,8 @@ class DriverStart:
         self._has_swept = False
         self._find_beginning()  # before the claim: a start that fails must not fence off another
         fence = claim(self._storage, checkpoints.owner)
+        if not checkpoints.is_current():
+            raise FencedError(fence, 0)  # the checkpoint was removed since it was looked for
         # The oldest first. An earlier start may have ended before it deleted superseded files.
         self._kept = self._found(KEPT, fence)
         nothing = Manifest(

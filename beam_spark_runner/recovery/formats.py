@@ -79,8 +79,19 @@ EPOCHS = Formats(
 COMMITS = Formats(3, {2: unchanged})
 """Manifests of bounded pipelines. Since 3, they have the version of this package."""
 
-SUBMISSIONS = Formats(2, {1: unchanged})
-"""Submissions of bounded pipelines. Since 2, they have the version of this package."""
+
+def _without_name(fields: Fields) -> None:
+    fields["job"] = ""
+
+
+SUBMISSIONS = Formats(
+    3,
+    {
+        1: unchanged,  # they have the version of this package
+        2: _without_name,
+    },
+)
+"""Submissions of bounded pipelines. Since 3, each job has a name, and a subfolder of that name."""
 
 JOBS = Formats(2, {1: unchanged})
 """Jobs of a job server, and their ends. Since 2, they have the version of this package."""

@@ -302,6 +302,11 @@ def epoch_in(name: str, lineage: str) -> int | None:
     return int(match["epoch"]) if match and match["lineage"] == lineage else None
 
 
+def is_manifest(name: str) -> bool:
+    """Whether a file is a manifest, by its name: of a streaming pipeline, or of a bounded one."""
+    return _NAME.fullmatch(name) is not None
+
+
 def epochs_of(lineage: str) -> ManifestForm[Manifest]:
     """Return the form of the manifests of a lineage."""
     return ManifestForm(

@@ -92,6 +92,10 @@ class Folder(ABC):
         """Return the names of all files in the folder, without those in subfolders."""
 
     @abstractmethod
+    def folders(self) -> Sequence[str]:
+        """Return the names of the folders in the folder; in object stores, those with a file."""
+
+    @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Delete files. It is not an error if one does not exist."""
 

@@ -71,6 +71,11 @@ class HdfsFolder(UrlFolder):
             return self._files.files(self._path())
 
     @override
+    def folders(self) -> Sequence[str]:
+        with _doing("list it"):
+            return self._files.folders(self._path())
+
+    @override
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             with _doing(f"delete {name}"):

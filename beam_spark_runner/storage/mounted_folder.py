@@ -144,6 +144,10 @@ class MountedFolder(Folder):
         return [entry.name for entry in os.scandir(self.path) if not entry.is_dir()]
 
     @override
+    def folders(self) -> Sequence[str]:
+        return [entry.name for entry in os.scandir(self.path) if entry.is_dir()]
+
+    @override
     def delete(self, names: Iterable[str]) -> None:
         """Deletions need not be durable: files that reappear after a crash are deleted again."""
         for name in names:

@@ -108,6 +108,14 @@ class ObjectFolder(UrlFolder):
             return [entry["path"] for entry in listing["objects"]]
 
     @override
+    def folders(self) -> Sequence[str]:
+        import obstore
+
+        with _doing("list it"):
+            prefixes = obstore.list_with_delimiter(self._store)["common_prefixes"]
+            return [prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes]
+
+    @override
     def delete(self, names: Iterable[str]) -> None:
         import obstore
 

@@ -95,9 +95,20 @@ class WebHdfs:
         Raises:
             FileNotFoundError: There is no such folder.
         """
+        return self._names(path, "FILE")
+
+    def folders(self, path: str) -> list[str]:
+        """Return the names of all folders in a folder.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+        """
+        return self._names(path, "DIRECTORY")
+
+    def _names(self, path: str, kind: str) -> list[str]:
         with self._request("GET", "LISTSTATUS", path) as answer:
             entries = _json(answer)["FileStatuses"]["FileStatus"]
-        return [entry["pathSuffix"] for entry in entries if entry["type"] == "FILE"]
+        return [entry["pathSuffix"] for entry in entries if entry["type"] == kind]
 
     def read(self, path: str, target: IO[bytes]) -> None:
         """Write the content of a file to a local one.

@@ -20,6 +20,8 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from beam_spark_runner.core.rendering import first_line_of
+
 PIECE_BYTES = 1 << 20
 """How much of a file is sent or received at a time."""
 _CONNECT_S = 10.0
@@ -221,7 +223,7 @@ def _refusal(server: str, response: requests.Response, hint: str, *, has_ticket:
         if has_ticket:
             return HdfsError(f"{server} does not accept the Kerberos ticket")
         return HdfsError(f"{server} demands Kerberos (see --hdfs_kerberos)")
-    message = message.partition("\n")[0]  # a stack trace follows
+    message = first_line_of(message)  # a stack trace follows
     if kind == "FileNotFoundException":
         return FileNotFoundError(message)
     if kind == "FileAlreadyExistsException":

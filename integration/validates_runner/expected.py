@@ -50,19 +50,21 @@ def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
         raise ExpectationsError(
             f"{EXPECTATIONS.name} is for Beam {content['beam']}, but {beam_version} is installed"
         )
-    failing, vacuous = _reasons(content["failing"]), _reasons(content["vacuous"])
+    failing = reasons_of(content["failing"], EXPECTATIONS)
+    vacuous = reasons_of(content["vacuous"], EXPECTATIONS)
     passing: dict[str, str] = {}
-    varying = _reasons(content["varying"])
+    varying = reasons_of(content["varying"], EXPECTATIONS)
     if runner in DIFFERENCES:
-        differences = tomllib.loads(DIFFERENCES[runner].read_text())
-        passing = _reasons(differences["passing"])
+        path = DIFFERENCES[runner]
+        differences = tomllib.loads(path.read_text())
+        passing = reasons_of(differences["passing"], path)
         for test in passing:
             if failing.pop(test, None) is None and varying.pop(test, None) is None:
                 raise ExpectationsError(f"{test} passes on {runner}, but is not said to fail")
-        varying |= _reasons(differences.get("varying", []))
+        varying |= reasons_of(differences.get("varying", []), path)
         for test in varying:
             failing.pop(test, None)
-        for test, reason in _reasons(differences["failing"]).items():
+        for test, reason in reasons_of(differences["failing"], path).items():
             if test in failing:
                 raise ExpectationsError(f"{test} fails on all runners, not on {runner} alone")
             failing[test] = reason
@@ -70,8 +72,8 @@ def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
     return Expectations(
         failing=failing,
         vacuous=vacuous,
-        passes_on={} if runner in DIFFERENCES else _passes_on(content["failing"]),
-        skipped=_reasons(content["skipped"]),
+        passes_on={} if runner in DIFFERENCES else passes_on(content["failing"]),
+        skipped=reasons_of(content["skipped"], EXPECTATIONS),
         own_runner=frozenset(OWN_RUNNER.read_text().split("\n")[:-1]),
         no_pipeline=frozenset(NO_PIPELINE.read_text().split("\n")[:-1]),
         passing=passing,
@@ -79,17 +81,23 @@ def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
     )
 
 
-def _reasons(groups: list[dict[str, Any]]) -> dict[str, str]:
+def reasons_of(groups: list[dict[str, Any]], path: Path) -> dict[str, str]:
+    """Return the reason for each test of the groups of a file.
+
+    Raises:
+        ExpectationsError: a test is named twice.
+    """
     reasons: dict[str, str] = {}
     for group in groups:
         for test in group["tests"]:
             if test in reasons:
-                raise ExpectationsError(f"{EXPECTATIONS.name} names {test} twice")
+                raise ExpectationsError(f"{path.name} names {test} twice")
             reasons[test] = group["reason"]
     return reasons
 
 
-def _passes_on(groups: list[dict[str, Any]]) -> dict[str, str]:
+def passes_on(groups: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the runner on which failing tests pass, where their groups name one."""
     return {
         test: group["passes_on"]
         for group in groups

@@ -1,10 +1,11 @@
 """The pytest plugin that runs a suite on a runner and writes one line of JSON per test."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 from integration.validates_runner import runners
 from integration.validates_runner.assertions import Watch
 from integration.validates_runner.suites import ROOT
-from tests.beam_once import remember
 
 _BEAM = Path(apache_beam.__file__).parent
 _MESSAGE_LENGTH = 500
@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--conformance-runner", required=True)
     group.addoption("--conformance-log", required=True, type=Path)
     group.addoption("--conformance-in-place-of", action="append", default=[])
+    group.addoption("--conformance-root", type=Path, help="ids of tests name files from there on")
     group.addoption("--conformance-remembers", action="store_true", help="ask Beam once")
     group.addoption("--conformance-options", default=None, help="pipeline options of TestPipeline")
 
@@ -39,10 +40,21 @@ def pytest_configure(config: pytest.Config) -> None:
         in_place_of=config.getoption("--conformance-in-place-of"),
     )
     if config.getoption("--conformance-remembers"):
-        remember()
+        _remember()
     TestPipeline.pytest_test_pipeline_options = config.getoption("--conformance-options")
-    recorder = Recorder(config.getoption("--conformance-log"))
+    roots = [each for each in (config.getoption("--conformance-root"),) if each]
+    recorder = Recorder(config.getoption("--conformance-log"), (*roots, _BEAM.parent, ROOT))
     config.pluginmanager.register(recorder, "conformance-recorder")
+
+
+def _remember() -> None:
+    """Call ``tests.beam_once.remember``. Other projects have a package ``tests``, too."""
+    spec = importlib.util.spec_from_file_location("beam_once", ROOT / "tests" / "beam_once.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.remember()
 
 
 class Recorder:
@@ -51,8 +63,9 @@ class Recorder:
     Tests that the log already knows are left out: a run goes on where the last one broke off.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, roots: Sequence[Path]) -> None:
         self._log = log
+        self._roots = roots
         self._done = {
             line.get("test")
             for line in map(json.loads, log.read_text().splitlines() if log.exists() else [])
@@ -65,21 +78,21 @@ class Recorder:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        left_out = [item for item in items if test_id(item) in self._done]
+        left_out = [item for item in items if test_id(item, self._roots) in self._done]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if test_id(item) not in self._done]
+        items[:] = [item for item in items if test_id(item, self._roots) not in self._done]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.outcome == "passed":
             return
         outcome = "skipped" if report.outcome == "skipped" else "failed"
-        test = test_id(report)
+        test = test_id(report, self._roots)
         if test not in self._done:
             self._write(test=test, outcome=outcome, message=_message([report]), seconds=0.0)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        test = test_id(item)
+        test = test_id(item, self._roots)
         self._write(started=test)
         self._watch.reset()
         self._reports = []
@@ -109,14 +122,15 @@ class Recorder:
             print(json.dumps(line), file=log)
 
 
-def test_id(node: Any) -> str:
-    """Return the node's id, from ``apache_beam/`` or this project's folder on.
+def test_id(node: Any, roots: Sequence[Path]) -> str:
+    """Return the node's id, from one of the roots on.
 
     Args:
         node: a test, or the report of a module that could not be collected.
+        roots: folders; the first that has the test's file counts.
     """
     path, _, name = node.nodeid.partition("::")
-    for root in (_BEAM.parent, ROOT):
+    for root in roots:
         with contextlib.suppress(ValueError):
             path = str(getattr(node, "path", root / path).relative_to(root))
             break

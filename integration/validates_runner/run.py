@@ -74,22 +74,44 @@ def run_suite(
     assert spec is not None
     assert spec.origin is not None
     beam = Path(spec.origin).parent
-    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "pytest.ini")]
-    command += ["--rootdir", str(beam.parent), "-p", "integration.validates_runner.plugin"]
-    command += [f"--conformance-runner={runner}", f"--conformance-log={log}"]
-    command += [f"--timeout={_TEST_TIMEOUT_S}", "--continue-on-collection-errors"]
+    command = pytest_command(Path(sys.executable), beam.parent, runner, log)
     command += ["--conformance-remembers"] if remembers else []
     command += pytest_arguments(SUITES[name], beam, tests) + (["-k", only] if only else [])
-    _note(known, log)
     with _environment(SUITES[name], runner) as environment:
-        return _run_to_the_end(command, environment, log)
+        return run_to_the_end(command, environment, log, known=known)
+
+
+def pytest_command(
+    python: Path, root: Path, runner: str, log: Path, *, timeout_s: int = _TEST_TIMEOUT_S
+) -> list[str]:
+    """Return the command that runs tests on a runner, without what it is to collect.
+
+    Args:
+        python: the interpreter of the environment whose tests they are.
+        root: the folder from which on the ids of tests name their files.
+        runner: of ``runners.RUNNERS``.
+        log: see ``run_to_the_end``.
+        timeout_s: of one test, in seconds; less than ``run_to_the_end`` waits for the log.
+    """
+    return [
+        *(str(python), "-m", "pytest", "-c", str(HERE / "pytest.ini")),
+        *("--rootdir", str(root), "-p", "integration.validates_runner.plugin"),
+        *(f"--conformance-runner={runner}", f"--conformance-log={log}"),
+        *(f"--conformance-root={root}", f"--timeout={timeout_s}"),
+        "--continue-on-collection-errors",
+    ]
+
+
+def with_this_project(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables with which a process finds the modules of this project."""
+    modules = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+    return {**environment, "PYTHONPATH": modules}
 
 
 @contextlib.contextmanager
 def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
     """Yield the environment variables of a suite's processes, with what it and its runner want."""
-    modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": modules}
+    environment = with_this_project(os.environ)
     with contextlib.ExitStack() as resources:
         if runner == SPARK_DOCKER:
             environment |= resources.enter_context(variables_of_containers())
@@ -104,10 +126,25 @@ def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
         yield environment
 
 
-def _run_to_the_end(
-    command: Sequence[str], environment: Mapping[str, str], log: Path
+def run_to_the_end(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    known: Mapping[str, Result] = MappingProxyType({}),
 ) -> dict[str, Result]:
-    """Run pytest until each of its tests has an outcome in the log."""
+    """Run pytest until each of its tests has an outcome in the log.
+
+    Args:
+        command: see ``pytest_command``.
+        environment: the variables of its process.
+        log: lines of JSON; pytest runs in its folder.
+        known: results that need no run.
+
+    Raises:
+        RuntimeError: pytest itself does not work.
+    """
+    _note(known, log)
     while True:
         before = log.read_text() if log.exists() else ""
         with log.with_suffix(".out").open("a") as output:

@@ -112,7 +112,7 @@ def ticking(folder: Path, script: str, *flags: str, **environment: str) -> Progr
     program = Program(
         folder, script, LOCAL, SLOWLY, f"--checkpoint_dir={checkpoints}", *flags, **environment
     )
-    assert program.wait_until(lambda: any(checkpoints.glob("*.manifest")))
+    assert program.wait_until(lambda: any(checkpoints.rglob("*.manifest")))
     return program
 
 

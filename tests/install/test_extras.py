@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from tests.install.test_registration import ROOT
 
 # For those who work on this package, from a checkout.
-OF_DEVELOPERS = {"conformance", "dev", "integration", "page-test", "test"}
+OF_DEVELOPERS = {"conformance", "dev", "integration", "page-test", "test", "yarn-test"}
 
 
 def test_the_table_has_each_extra_with_what_it_installs() -> None:

@@ -23,13 +23,17 @@ class Deaths:
         folder: The folder.
         at: The number of the change, from 0. None: it does not die.
         is_done: Whether this change is made.
+        within: The end of the paths of the folders whose changes count.
 
     Attributes:
         changes: What was changed so far: the name of the method, and its arguments.
     """
 
-    def __init__(self, folder: Path, at: int | None = None, *, is_done: bool = False) -> None:
+    def __init__(
+        self, folder: Path, at: int | None = None, *, is_done: bool = False, within: str = ""
+    ) -> None:
         self._folder, self._at, self._is_done = str(folder), at, is_done
+        self._within = within
         self._lock = threading.Lock()
         self.changes: list[str] = []
 
@@ -48,7 +52,7 @@ class Deaths:
 
     def _watched(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def change(folder: MountedFolder, *arguments: Any, **named: Any) -> Any:
-            if not folder.path.startswith(self._folder):
+            if not (folder.path.startswith(self._folder) and folder.path.endswith(self._within)):
                 return real(folder, *arguments, **named)
             with self._lock:
                 if self.has_died():

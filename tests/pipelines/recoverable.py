@@ -44,6 +44,12 @@ class Job:
             *flags,
         ]
 
+    @property
+    def own(self) -> Path:
+        """The subfolder of the job, once it was submitted."""
+        (own,) = self.folder.glob("job-*")
+        return own
+
     def start(self, *flags: str, build: Build | None = None) -> Any:
         """Run the pipeline, and return its result."""
         options = PipelineOptions([*self._flags, *flags])

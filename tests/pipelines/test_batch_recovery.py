@@ -142,7 +142,7 @@ def failed(spark_session: Any, tmp_path: Path) -> Job:
 
 def records(job: Job) -> list[Path]:
     """Return the finish records of the Spark job that has failed."""
-    return list(max(job.folder.glob("work-*")).glob("*.done"))
+    return list(max(job.own.glob("work-*")).glob("*.done"))
 
 
 def test_a_partition_that_has_finished_does_not_run_again(failed: Job, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_job_that_kills_its_drivers_is_not_started_forever(
     job = Job(spark_session, tmp_path, groups_and_side_input)
 
     def die() -> None:
-        deaths = Deaths(job.folder / "work-000000000001", 2)
+        deaths = Deaths(job.folder, 2, within="/work-000000000001")
         with deaths.striking(), pytest.raises(Died):
             job.start()
 

@@ -15,7 +15,7 @@ from beam_spark_runner.errors import (
     DamagedFileError,
     FencedError,
 )
-from beam_spark_runner.job.files.shard_places import storage_at
+from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import claim
 from beam_spark_runner.savepoint import main
 from tests.harness.processes import wait_for
@@ -46,17 +46,17 @@ class Committed:
         first.cancel()
 
     def newest(self, pattern: str) -> Path | None:
-        return max(self.checkpoints.glob(pattern), default=None)
+        return max(self.checkpoints.rglob(pattern), default=None)
 
     def start(self, *flags: str) -> Any:
         checkpoints = f"--checkpoint_dir={self.checkpoints}"
         return started(self._session, self._build, checkpoints, *flags)
 
     def delete_deltas(self) -> set[str]:
-        deltas = {each.name for each in self.checkpoints.glob("*.delta")}
-        for name in deltas:
-            (self.checkpoints / name).unlink()
-        return deltas
+        deltas = list(self.checkpoints.rglob("*.delta"))
+        for delta in deltas:
+            delta.unlink()
+        return {each.name for each in deltas}
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_driver_that_was_taken_over_says_so_if_its_files_are_gone(committed: C
     before = committed.newest("*.fence")
     second = committed.start()
     wait_for(lambda: committed.newest("*.fence") != before)
-    claim(storage_at(str(committed.checkpoints), "checkpoint_dir"))
+    claim(existing_storage(str(committed.checkpoints), "checkpoint_dir"))
     committed.delete_deltas()
     second.drain()
     with pytest.raises(FencedError, match="another program has taken over"):
@@ -112,7 +112,7 @@ def test_a_damaged_side_input_is_named_and_no_step_is_blamed(
     flag = f"--checkpoint_dir={checkpoints}"
     with pytest.raises(BundleFailedError):
         harvest(spark_session, lambda p: build(p, 2), flag, *flags)
-    views = {each.name: each for each in checkpoints.glob("*.view")}
+    views = {each.name: each for each in checkpoints.rglob("*.view")}
     assert main(["verify", str(checkpoints)]) == 0
     assert "is whole" in capsys.readouterr().out
 

@@ -76,8 +76,8 @@ def test_what_an_earlier_run_has_left_is_drained(spark_session: Any, tmp_path: P
     checkpoints = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
     first = started(spark_session, build, checkpoints)
     wait_for(lambda: len(noted(seen)) == 6)
-    newest = max(tmp_path.glob("checkpoints/*.manifest"), default=None)
-    wait_for(lambda: max(tmp_path.glob("checkpoints/*.manifest"), default=None) != newest)
+    newest = max(tmp_path.rglob("checkpoints/**/*.manifest"), default=None)
+    wait_for(lambda: max(tmp_path.rglob("checkpoints/**/*.manifest"), default=None) != newest)
     first.cancel()
     second = started(spark_session, build, checkpoints, "--drain")
     assert second.wait_until_finish() == "DRAINED"

@@ -63,7 +63,7 @@ def test_claims_that_were_committed_are_not_repeated(spark_session: Any, tmp_pat
 
     with mock.patch.object(MountedFolder, "create", create), pytest.raises(Died):
         job.start()
-    for record in max(job.folder.glob("work-*")).glob("*.done"):
+    for record in max(job.own.glob("work-*")).glob("*.done"):
         record.unlink()  # the driver has died before the tasks had finished
     repeated = notes.read_text().removeprefix(kept).splitlines()
 

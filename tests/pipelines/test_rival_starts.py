@@ -11,7 +11,7 @@ import pytest
 
 from beam_spark_runner.job.run import recovery
 from beam_spark_runner.recovery.batch_start import ENDED, BatchStart
-from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.recovery.manifest import FencedError, fence_name
 from tests.harness.processes import wait_for
 from tests.pipelines.dying_drivers import Deaths
 from tests.pipelines.recoverable import Job, groups_and_side_input
@@ -19,7 +19,9 @@ from tests.pipelines.recoverable import Job, groups_and_side_input
 
 def test_the_older_of_two_starts_stops(spark_session: Any, tmp_path: Path) -> None:
     job = Job(spark_session, tmp_path, groups_and_side_input)
-    newer = tmp_path / "job" / f"{2:012d}.fence"
+
+    def fence_of(start: int) -> Path:
+        return job.own / fence_name(start)
 
     real = Deaths._watched
 
@@ -30,15 +32,15 @@ def test_the_older_of_two_starts_stops(spark_session: Any, tmp_path: Path) -> No
             watched = real(self, change)
 
             def with_rival(folder: Any, *arguments: Any, **named: Any) -> Any:
-                if arguments[:1] == ("batch-000000000002.manifest",) and not newer.exists():
-                    newer.write_text(json.dumps({"commit": 1, "finished": 0}))
+                if arguments[:1] == ("batch-000000000002.manifest",) and not fence_of(2).exists():
+                    fence_of(2).write_text(json.dumps({"commit": 1, "finished": 0}))
                 return watched(folder, *arguments, **named)
 
             return with_rival
 
     with Rival(job.folder).striking(), pytest.raises(FencedError, match="has taken over"):
         job.start()
-    assert newer.exists()
+    assert fence_of(2).exists()
     job.start()
     assert job.names() == []
 
@@ -61,7 +63,7 @@ def test_a_start_that_waits_for_user_code_notices_a_later_one(
 
     def claim() -> None:
         wait_for(started.exists)
-        (job.folder / f"{2:012d}.fence").write_text(json.dumps({"commit": 0, "finished": 0}))
+        (job.own / fence_name(2)).write_text(json.dumps({"commit": 0, "finished": 0}))
 
     rival = threading.Thread(target=claim)
     rival.start()

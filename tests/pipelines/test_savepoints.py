@@ -31,7 +31,7 @@ def folders(folder: Path) -> tuple[Path, Path]:
 
 
 def newest(checkpoints: Path) -> Path | None:
-    return max(checkpoints.glob("*.manifest"), default=None)
+    return max(checkpoints.rglob("*.manifest"), default=None)
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)

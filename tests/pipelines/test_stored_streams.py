@@ -45,7 +45,7 @@ def submit(server: Server, numbers: Numbers, **options: Any) -> ServedJob:
 
 def commits_of(folder: Path) -> int:
     """Return how many manifests are in a checkpoint."""
-    return len(list(folder.glob("*.manifest")))
+    return len(list(folder.rglob("*.manifest")))
 
 
 def begin(server: Server, numbers: Numbers, folder: Path, **options: Any) -> ServedJob:
@@ -182,7 +182,7 @@ def test_a_start_of_an_earlier_server_that_is_late_does_not_end_the_stream(
     with serving(tmp_path) as server:
         job = begin(server, numbers, tmp_path)
         place = place_of(tmp_path, job)
-        highest = max(place.glob("*.fence"))
+        highest = max(place.rglob("*.fence"))
         late = fence_name(int(highest.name.partition(".")[0]) + 1)
         (place / late).write_text(job.job_id)
         numbers.let_through()

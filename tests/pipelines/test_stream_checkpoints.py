@@ -115,7 +115,7 @@ def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> Non
     ):
         with pytest.raises(RuntimeError, match=message):
             harvest(spark_session, build(name), *flags, *more)
-    assert len(list(tmp_path.glob("*.fence"))) == 1
+    assert len(list(tmp_path.rglob("*.fence"))) == 1
 
 
 @pytest.mark.rare
@@ -139,7 +139,7 @@ def test_what_old_epochs_have_written_goes(spark_session: Any, tmp_path: Path) -
         return {"numbers": seen | beam.ParDo(Number())}
 
     assert len(harvest(spark_session, build, *flags)["numbers"]) == 120
-    names = [path.name for path in tmp_path.iterdir()]
+    names = [path.name for path in tmp_path.rglob("*")]
     assert sum(name.endswith(".manifest") for name in names) == 3
     assert sum(name.endswith(".view") for name in names) <= 4
     # Three stages store something, in shards of two levels or three.

@@ -366,7 +366,7 @@ def test_windows_that_are_over_go(spark_session: Any, tmp_path: Path) -> None:
 
     found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
     assert found["seen"] == [(2, [1]), (3, [1]), (12, [11]), (13, [11]), (22, [21])]
-    newest = max(tmp_path.glob("*.manifest"))
+    newest = max(tmp_path.rglob("*.manifest"))
     assert decode(newest.read_bytes(), newest.name).views == {}
 
 
@@ -388,6 +388,6 @@ def test_elements_that_wait_make_nothing_due_until_the_side_input_may_be_ready(
 
     found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
     assert found["seen"] == [(2, [1])]
-    newest = max(tmp_path.glob("*.manifest"))
+    newest = max(tmp_path.rglob("*.manifest"))
     last = decode(newest.read_bytes(), newest.name)
     assert (last.epoch, last.events) == (9, 8)

@@ -1,11 +1,11 @@
-"""Which master Spark takes where a program names none, found before there is a JVM."""
+"""Which master and settings Spark takes where a program names none, before there is a JVM."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from beam_spark_runner.spark.session.chosen_master import chosen_master
+from beam_spark_runner.spark.session.chosen_master import chosen_master, chosen_settings
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +107,27 @@ def test_the_master_of_an_earlier_session_is_that_of_those_that_name_none(
     monkeypatch.setattr("pyspark.SparkContext._jvm", jvm)
     monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", lambda **_: None)
     assert chosen_master() == "spark://a:7077"
+
+
+def test_settings_of_the_command_line_win_over_those_of_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, conf_dir: Path
+) -> None:
+    lines = "spark.a 1\nspark.a 2\nspark.b  -Dx=y -Dz \n# spark.c 4\nspark.e 5\n"
+    (conf_dir / "spark-defaults.conf").write_text(lines)
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS", "--conf spark.a=3 --conf spark.a=4 -c 'spark.d=a=b' pyspark-shell"
+    )
+    assert chosen_settings([f"spark.{each}" for each in "abcd"]) == {
+        "spark.a": "4",
+        "spark.b": "-Dx=y -Dz",
+        "spark.d": "a=b",
+    }
+
+
+def test_settings_of_spark_submit_are_those_of_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(getProperty={"spark.a": "1"}.get)
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=properties)))
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr("beam_spark_runner.spark.pyspark_internals.start_jvm", lambda: None)
+    monkeypatch.setattr("beam_spark_runner.spark.pyspark_internals.jvm", lambda: jvm)
+    assert chosen_settings(["spark.a", "spark.b"]) == {"spark.a": "1"}

@@ -128,7 +128,7 @@ def test_a_deep_pipeline_does_what_a_shallow_one_does(
         ("a", [12]),
         ("b", [3]),
     ]
-    assert not list(tmp_path.glob("*.rows"))
+    assert not list(tmp_path.rglob("*.rows"))
 
 
 class Seen(beam.DoFn):  # type: ignore[misc]
@@ -234,7 +234,7 @@ def test_a_driver_that_is_killed_in_the_midst_of_an_epoch(tmp_path: Path) -> Non
         folder.mkdir()
     first = Program(folders[0], script, *flags, OUT=str(out)).end(240)
     assert first.code == -signal.SIGKILL
-    left = {path.name for path in checkpoints.glob("*.rows")}
+    left = {path.name for path in checkpoints.rglob("*.rows")}
     # Of two partitions, in each of the two borders that the epoch had come to.
     assert len(left) == 4
     assert all(name.startswith("main-000000000003-000000000001-") for name in left)
@@ -243,7 +243,7 @@ def test_a_driver_that_is_killed_in_the_midst_of_an_epoch(tmp_path: Path) -> Non
     assert second.out.splitlines()[-1] == "seen [4, 4, 4]"
     names = {path.name for path in out.iterdir()} - {"killed"}
     assert names == {f"{name}-{n}" for name in ("first", "middle", "last") for n in (1, 3, 7, 15)}
-    assert not list(checkpoints.glob("*.rows"))
+    assert not list(checkpoints.rglob("*.rows"))
 
 
 ON_CONNECT = """

@@ -26,6 +26,15 @@ OTHER_PYTHON = (
     "Spark's workers do not run the Python that has Beam and this runner; "
     "set PYSPARK_PYTHON to that Python (ModuleNotFoundError: No module named 'pyarrow')"
 )
+NOT_STARTED = """org.apache.spark.SparkException: \nError from python worker:
+  some warning
+  no Python of this executor is among: ./py/bin/python
+PYTHONPATH was:
+  /spark/python/lib/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number"""
+NO_PYTHON = (
+    "the executors' Python did not start: no Python of this executor is among: ./py/bin/python"
+)
 CHAINED = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -89,6 +98,26 @@ Extension modules: numpy._core._multiarray_umath, pyarrow.lib (total: 2)
             "words",
             id="py4j",
         ),
+        pytest.param(
+            "An error occurred while calling o1.x.\n: java.io.IOException: \n  words\n\tat a.B(C)",
+            "words",
+            id="after a line break",
+        ),
+        pytest.param(
+            JOB.format("org.apache.spark.SparkException:\n\n  words"), "words", id="two line breaks"
+        ),
+        pytest.param(
+            JOB.format("java.lang.NullPointerException"),
+            "java.lang.NullPointerException",
+            id="a class without words",
+        ),
+        pytest.param(
+            ": java.net.UnknownHostException: namenode.example.com\n\tat a.B(C)",
+            "java.net.UnknownHostException: namenode.example.com",
+            id="only a name",
+        ),
+        pytest.param(JOB.format(NOT_STARTED), NO_PYTHON, id="an interpreter that does not start"),
+        pytest.param(f"(x) {NOT_STARTED}", NO_PYTHON, id="such a one, on Connect"),
         pytest.param(
             "An error occurred while calling o77.collectToPython.\n"
             ': java.lang.NullPointerException: Cannot invoke "DAGScheduler.cleanupQueryJobs(long)" '

@@ -147,7 +147,7 @@ def changes_of(job: TableJob) -> list[str]:
 
 def is_open(job: TableJob) -> bool:
     """Whether rows are in the table, and the last commit says only that the write has begun."""
-    names = sorted(job.folder.glob("batch-*.manifest"))
+    names = sorted(job.own.glob("batch-*.manifest"))
     if not names:
         return False
     return bool(decode(names[-1].read_bytes(), "newest").begun) and NEW[0] in job.ids()
@@ -270,16 +270,18 @@ def test_half_a_commit_of_files_is_not_written_again(spark_session: Any, tmp_pat
 def test_a_driver_that_was_replaced_does_not_write(spark_session: Any, tmp_path: Path) -> None:
     job = TableJob(spark_session, tmp_path, "path", Case("append", True, OLD + NEW))
     real = BatchStart.check_fence
-    newer = job.folder / fence_name(2)
+
+    def newer() -> Path:
+        return job.own / fence_name(2)
 
     def check(start: Any) -> None:
-        if start.manifest.begun and not newer.exists():
-            newer.write_text('{"commit": 3, "finished": 0}')
+        if start.manifest.begun and not newer().exists():
+            newer().write_text('{"commit": 3, "finished": 0}')
         real(start)
 
     with mock.patch.object(BatchStart, "check_fence", check), pytest.raises(FencedError):
         job.start()
-    assert newer.exists()
+    assert newer().exists()
     assert job.ids() == sorted(OLD)
     job.check(job.start())
 
@@ -309,9 +311,9 @@ def test_lost_rows_do_not_write_a_table_again(spark_session: Any, tmp_path: Path
         job.start(build=build)
     assert job.ids() == sorted(OLD + NEW)
     obstacle.unlink()
-    for rows in job.folder.glob("*/*.rows"):
+    for rows in job.own.glob("*/*.rows"):
         rows.unlink()
-    for each in job.folder.glob("work-*/gathered-*"):
+    for each in job.own.glob("work-*/gathered-*"):
         each.unlink()
     job.start(build=build)
     assert job.ids() == sorted(OLD + NEW)
@@ -359,7 +361,7 @@ def test_a_source_that_was_written_is_not_read_again(spark_session: Any, tmp_pat
         job.start(build=build)
     assert job.ids() == [100, 101, 110, 111]
     obstacle.unlink()
-    for rows in job.folder.glob("*/*.rows"):
+    for rows in job.own.glob("*/*.rows"):
         rows.unlink()
     with pytest.raises(TableError, match="an earlier start has begun to write it"):
         job.start(build=build)

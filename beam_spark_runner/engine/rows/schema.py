@@ -110,8 +110,9 @@ def decoded_batches(coded: bytes) -> list[pa.RecordBatch]:
 
 
 def rows_to(dests: Int32Array, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch to some destinations."""
-    return batch.filter(pa.array(np.isin(dests_of(batch), dests)))
+    """Return the rows of a batch to some destinations: the batch itself, if all are."""
+    is_wanted = np.isin(dests_of(batch), dests)
+    return batch if is_wanted.all() else batch.filter(pa.array(is_wanted))
 
 
 def coded_block(batch: pa.RecordBatch) -> memoryview:

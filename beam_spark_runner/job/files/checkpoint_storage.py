@@ -7,10 +7,10 @@ from typing import BinaryIO
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.recovery.job_folders import EXCLUSION_PROBE
+from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.recovery.savepoint_copy import CopyingStorage
 from beam_spark_runner.storage.folder import Folder, UrlFolder
-
-_PROBE = "creates.probe"
 
 
 class CheckpointFolderError(CheckpointStorageError):
@@ -50,8 +50,8 @@ class CheckpointStorage(CopyingStorage):
         self.make_folder()
         if not isinstance(folder, UrlFolder):
             return
-        self.create(_PROBE, b"")
-        if self.create(_PROBE, b""):
+        self.create(EXCLUSION_PROBE, b"")
+        if self.create(EXCLUSION_PROBE, b""):
             raise OptionsError(
                 option,
                 f"the store at {self._place} {folder.two_may_create}, so that two "
@@ -83,6 +83,11 @@ class CheckpointStorage(CopyingStorage):
     def read(self, name: str) -> bytes:
         with self._doing(f"read {name}"):
             return self._folder.read(name)
+
+    def folders(self) -> Sequence[str]:
+        """Return the names of the folders in the folder."""
+        with self._doing("list it"):
+            return self._folder.folders()
 
     def read_if_there(self, name: str) -> bytes:
         """Return the content of a file; nothing if there is none of that name."""
@@ -128,3 +133,42 @@ class CheckpointStorage(CopyingStorage):
             if isinstance(self._folder, UrlFolder):  # its errors say what was done
                 raise CheckpointStorageError(self._place, str(error)) from error
             raise CheckpointFolderError(self._place, f"could not {action}: {error}") from error
+
+
+class Subfolder(CheckpointStorage):
+    """A subfolder, which is removed with all that is in it when it is not needed any more.
+
+    It has no files then, and raises a FencedError if one is created, unless it is one of an object
+    store.
+
+    Args:
+        folder: The subfolder.
+        place: Its path or URL.
+        outer: The folder in which it is.
+    """
+
+    def __init__(self, folder: Folder, place: str, outer: CheckpointStorage) -> None:
+        super().__init__(folder, place)
+        self._outer = outer
+
+    @override
+    def names(self) -> Sequence[str]:
+        try:
+            return super().names()
+        except CheckpointStorageError:
+            if self._was_removed():
+                return ()
+            raise
+
+    @override
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        try:
+            return super().create(name, data, after)
+        except CheckpointStorageError:
+            if self._was_removed():
+                raise FencedError(1, 0) from None
+            raise
+
+    def _was_removed(self) -> bool:
+        """Whether it was removed. If the outer folder is missing, too, that is not mounted."""
+        return self._outer.exists() and not self.exists()

@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage, Subfolder
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.recovery.job_folders import folder_name
 from beam_spark_runner.storage.folder import Folder, Settings
 from beam_spark_runner.storage.folder_at import folder_at, settings_of_tasks
 from beam_spark_runner.storage.urls import is_url
@@ -16,22 +17,38 @@ _READS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class JobFolderAt:
-    """See ``JobFolder``.
+    """See ``JobFolder`` and ``JobFolders``.
 
     All methods raise a ``CheckpointStorageError`` if the folder cannot be read or written.
 
     Attributes:
         root: The path of the folder, or its URL as ``options.values.checkpoint_folder`` returns it.
         settings: Settings of the clients of driver and tasks.
+        outer: The folder of which it is a subfolder; empty: it is none.
     """
 
     root: str
     settings: Settings = ()
+    outer: str = ""
 
     @property
     def storage(self) -> CheckpointStorage:
         """The storage of manifests and fences."""
-        return CheckpointStorage(folder_at(self.root, self.settings), self.root)
+        folder = folder_at(self.root, self.settings)
+        if not self.outer:
+            return CheckpointStorage(folder, self.root)
+        outer = CheckpointStorage(folder_at(self.outer, self.settings), self.outer)
+        return Subfolder(folder, self.root, outer)
+
+    def folders(self) -> Sequence[str]:
+        """See ``JobFolders``."""
+        return self.storage.folders()
+
+    def of_job(self, job: str) -> "JobFolderAt":
+        """See ``JobFolders``."""
+        if not job:
+            return self
+        return JobFolderAt(self.place(folder_name(job)), self.settings, self.root)
 
     def place(self, folder: str) -> str:
         """See ``JobFolder``."""

@@ -3,14 +3,17 @@
 import hashlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
 from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
+from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage, Subfolder
+from beam_spark_runner.job.prepare.continued_streams import has_servers_checkpoint
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.batch_start import SUBMISSION
+from beam_spark_runner.recovery.checkpoint_subfolder import chosen_subfolder, subfolder_in
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.driver_start import Checkpoints
@@ -58,10 +61,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
             "streaming pipeline unless it is set",
         )
     # Without --checkpoint_dir, checkpoints are deleted with the job's folder.
-    if checkpoint_dir is None:
-        deltas = str(Path(str(folder), "checkpoints"))
-    else:
-        deltas = checkpoint_dir if is_url(checkpoint_dir) else str(Path(checkpoint_dir).absolute())
+    deltas = shard_root(config) or str(Path(str(folder), "checkpoints"))
     return ShardLocations(
         lineage=_LINEAGE,
         deltas=deltas,
@@ -74,25 +74,68 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
     )
 
 
+def shard_root(config: RunnerConfig) -> str | None:
+    """Return the path or URL of the ``--checkpoint_dir`` of a streaming job; None: it has none."""
+    given = config.checkpoint_dir
+    return given if given is None or is_url(given) else str(Path(given).absolute())
+
+
+def _always() -> bool:
+    return True
+
+
+def in_subfolder(places: ShardLocations, config: RunnerConfig) -> ShardLocations:
+    """Return where a streaming job stores its state: in the subfolder of its checkpoint.
+
+    It is chosen if the checkpoint is new; see ``checkpoint_subfolder``.
+
+    Args:
+        places: See ``shard_places``.
+        config: The options of the job.
+
+    Raises:
+        CheckpointStorageError: The folder cannot be read or written.
+        OptionsError: The storage does not create files exclusively, or the folder is that of a
+            batch job.
+    """
+    if config.checkpoint_dir is None or has_servers_checkpoint(config):
+        return places
+    root = storage_at(places.deltas, "checkpoint_dir", places.store)
+    if SUBMISSION in root.names():
+        raise OptionsError(
+            "checkpoint_dir", "has a batch job that can be continued; name another folder"
+        )
+    name = chosen_subfolder(root, secrets.token_hex(16))
+    return replace(places, deltas=f"{places.deltas}/{name}") if name else places
+
+
 def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
     """Return where and how a streaming job commits its epochs: in the folder of its deltas.
+
+    Args:
+        places: Where the job stores its state, see ``in_subfolder``.
+        config: The options of the job.
 
     Raises:
         CheckpointStorageError: The folder cannot be read or written, or the state store does not
             answer.
-        OptionsError: The storage does not create files exclusively, the folder is that of a batch
-            job, or the server of the state store loses keys.
+        OptionsError: The storage does not create files exclusively, or the server of the state
+            store loses keys.
     """
-    storage = storage_at(
-        places.deltas,
-        "checkpoint_dir",
-        places.store,
-        outlives_job=config.checkpoint_dir is not None,
-    )
-    if SUBMISSION in storage.names():
-        raise OptionsError(
-            "checkpoint_dir", "has a batch job that can be continued; name another folder"
+    given = shard_root(config)
+    if given is None or given == places.deltas:
+        storage: CopyingStorage = storage_at(
+            places.deltas, "checkpoint_dir", places.store, outlives_job=given is not None
         )
+        is_current = _always
+    else:
+        root = CheckpointStorage(folder_at(given, places.store), given)
+        subfolder = Subfolder(folder_at(places.deltas, places.store), places.deltas, root)
+        subfolder.make_folder()
+        storage = subfolder
+
+        def is_current() -> bool:
+            return f"{given}/{subfolder_in(root)}" == places.deltas
 
     def savepoint() -> Savepoint | None:
         if config.savepoint_path is None:
@@ -112,6 +155,7 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         renamed=dict(config.renamed_steps),
         namespaces=_namespaces(places, config),
         savepoint=savepoint,
+        is_current=is_current,
         owner=b"" if config.server_folder is None else owner_of(config.server_folder),
     )
 
@@ -134,7 +178,10 @@ def _namespaces(places: ShardLocations, config: RunnerConfig) -> Namespaces | No
     )
 
     namespaces = RedisNamespaces(
-        places.state_store, places.deltas, config.job_name or "", places.key_groups
+        places.state_store,
+        shard_root(config) or places.deltas,
+        config.job_name or "",
+        places.key_groups,
     )
     namespaces.check()
     return namespaces
@@ -161,7 +208,7 @@ def storage_at(
 
 
 def existing_storage(folder: str, option: str, settings: Settings = ()) -> CopyingStorage:
-    """Open a folder for reading, which must exist; see ``storage_at`` for the arguments.
+    """Open a checkpoint or savepoint, which must exist; see ``storage_at`` for the arguments.
 
     Raises:
         OptionsError: The folder is missing. This never applies to object stores.
@@ -169,7 +216,9 @@ def existing_storage(folder: str, option: str, settings: Settings = ()) -> Copyi
     """
     storage = CheckpointStorage(folder_at(folder, settings), folder)
     if storage.exists():
-        return storage
+        name = subfolder_in(storage)
+        place = f"{folder}/{name}"
+        return Subfolder(folder_at(place, settings), place, storage) if name else storage
     raise OptionsError(option, f"there is no folder {folder}")
 
 

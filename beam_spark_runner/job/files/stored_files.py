@@ -1,7 +1,7 @@
 """Files of a pipeline's environments in the folder of a job that can be continued, by content."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -12,31 +12,44 @@ from beam_spark_runner.storage.folder import Folder
 _READ_BYTES = 1 << 20
 
 
-def with_stored_files(
-    pipeline: beam_runner_api_pb2.Pipeline, make: Callable[[], Folder]
-) -> beam_runner_api_pb2.Pipeline:
-    """Store the files of a pipeline, and return the pipeline with their names in place of paths.
+def with_names_of_files(
+    pipeline: beam_runner_api_pb2.Pipeline,
+) -> tuple[beam_runner_api_pb2.Pipeline, dict[str, Path]]:
+    """Return a pipeline with the names of its files in place of paths, and the paths by name.
 
     Args:
         pipeline: The pipeline, whose files are on this machine.
-        make: Makes the folder for the files. Is called only if there are any.
 
     Raises:
-        OSError: A file cannot be read, or the folder cannot be written.
+        OSError: A file cannot be read.
     """
+    paths: dict[str, Path] = {}
 
-    def stored(path: str) -> str:
+    def named(path: str) -> str:
         digest = hashlib.sha256()
         with Path(path).open("rb") as content:
             while block := content.read(_READ_BYTES):
                 digest.update(block)
-        name = digest.hexdigest()
-        folder = make()
-        if name not in folder.names():
-            folder.put(name, Path(path))
-        return name
+        paths[digest.hexdigest()] = Path(path)
+        return digest.hexdigest()
 
-    return _with_paths(pipeline, stored)
+    return _with_paths(pipeline, named), paths
+
+
+def store_files(paths: Mapping[str, Path], folder: Folder) -> None:
+    """Store files of this machine, unless the folder has them.
+
+    Args:
+        paths: Their paths, by name; see ``with_names_of_files``.
+        folder: The folder for them.
+
+    Raises:
+        OSError: A file cannot be read, or the folder cannot be written.
+    """
+    there = frozenset(folder.names())
+    for name, path in paths.items():
+        if name not in there:
+            folder.put(name, path)
 
 
 def with_fetched_files(
@@ -45,7 +58,7 @@ def with_fetched_files(
     """Fetch the files of a stored pipeline, and return the pipeline with their paths.
 
     Args:
-        pipeline: A pipeline that ``with_stored_files`` has returned.
+        pipeline: A pipeline that ``with_names_of_files`` has returned.
         folder: The folder of the files.
         target: A folder of this machine, for the copies.
 

@@ -31,6 +31,7 @@ class Submission:
     """What a job runs.
 
     Attributes:
+        job: The name of the job, see ``job_folders``. Empty: an earlier version has stored it.
         pipeline: The pipeline, as the SDK made it.
         options: The user's own options, by name, as far as JSON can represent them.
         main_classes: See ``PreparedJob``.
@@ -38,6 +39,7 @@ class Submission:
         began_s: When the first start began, Unix time.
     """
 
+    job: str
     pipeline: beam_runner_api_pb2.Pipeline
     options: Mapping[str, Any]
     main_classes: CodedClasses
@@ -62,6 +64,7 @@ def versions_of(spark: str) -> Mapping[str, str]:
 def encode(submission: Submission) -> bytes:
     """Encode a submission as a file of two lines: the digest of the second one, which is JSON."""
     fields = {
+        "job": submission.job,
         "pipeline": _base64(submission.pipeline.SerializeToString(deterministic=True)),
         "options": submission.options,
         "main_classes": {

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from beam_spark_runner.core.rendering import first_line_of
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.job.page.drawing import bars_svg, progress_svg, spans_svg, sparkline_svg
 from beam_spark_runner.job.page.page_query import EVERYTHING, PageQuery
@@ -129,7 +130,7 @@ def job_row(facts: JobFacts) -> JobRow:
         spark_svg=sparkline_svg(
             facts.read_per_second, "Elements per second that sources have emitted"
         ),
-        error=next(iter(facts.error.splitlines()), ""),
+        error=first_line_of(facts.error),
     )
 
 

@@ -1,10 +1,13 @@
 """A bounded job of a program that the same command continues: its submission, and its end."""
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -12,28 +15,38 @@ from apache_beam.runners.runner import PipelineState
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.job.files import stored_submission
 from beam_spark_runner.job.files.job_folder import job_folder_of
-from beam_spark_runner.job.files.stored_files import with_fetched_files, with_stored_files
+from beam_spark_runner.job.files.stored_files import (
+    store_files,
+    with_fetched_files,
+    with_names_of_files,
+)
 from beam_spark_runner.job.files.stored_submission import Submission
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.recovery import JobRecovery, RunOutcome
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
+from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import (
-    ENDED,
-    FILES,
-    SUBMISSION,
-    BatchStart,
+from beam_spark_runner.recovery.batch_start import FILES, SUBMISSION, BatchStart
+from beam_spark_runner.recovery.checkpoint_subfolder import SUBFOLDER
+from beam_spark_runner.recovery.job_folders import (
+    Leftovers,
+    ended_job,
+    is_over,
     remove_ended,
-    remove_leftovers,
+    remove_if_empty,
 )
-from beam_spark_runner.recovery.manifest import FencedError
+from beam_spark_runner.recovery.manifest import FencedError, is_manifest
+from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _LOGGER = logging.getLogger(__name__)
+_NEVER_WORKS = (PermissionError, NotADirectoryError, FileExistsError)
+_Result = TypeVar("_Result")
 
 
 class ProgramRecovery(JobRecovery):
@@ -46,6 +59,7 @@ class ProgramRecovery(JobRecovery):
     def __init__(self, config: RunnerConfig) -> None:
         folder = job_folder_of(config)
         assert folder is not None
+        self._root, self._job = folder, ""  # ``submit`` finds or names the job
         self._restart = config.restart
         super().__init__(
             folder,
@@ -78,47 +92,78 @@ class ProgramRecovery(JobRecovery):
         Raises:
             OptionsError: ``--restart`` does not allow it, or the folder is that of a stream.
             IncompatibleCheckpointError: The program has another pipeline, or other options.
-            CheckpointStorageError: The folder cannot be read or written.
+            CheckpointStorageError: The folder cannot be read or written, for two minutes.
         """
-        self._storage.make("checkpoint_dir")
-        names = self._storage.names()
-        if any(name.endswith(".manifest") and commit_in(name) is None for name in names):
-            raise OptionsError(
-                "checkpoint_dir", "has the checkpoint of a streaming pipeline; name another folder"
-            )
-        if ENDED in names:
-            self.done_metrics = remove_ended(self._storage, self._folder)
+        self._outlast(self._make)
+        ended = self._outlast(lambda: ended_job(self._root))
+        if ended is not None:
+            self.done_metrics, job = ended.metrics, ended.job
+            self._outlast(lambda: remove_ended(self._root, job))
             return None
-        is_new = SUBMISSION not in names
-        if not is_new and self._restart == "fresh":
-            raise OptionsError(
-                "restart",
-                "an earlier start has begun this job in --checkpoint_dir; remove the folder, or "
-                "use another one",
-            )
-        if is_new and self._restart == "resume":
-            raise OptionsError("restart", "no job has begun in --checkpoint_dir")
-        if is_new:
-            remove_leftovers(self._storage, self._folder)
-        submission = Submission(
-            pipeline=self._with_stored_files(pipeline) if is_new else pipeline,
+        pipeline, files = _with_names_of_files(pipeline)
+        own = Submission(
+            job=uuid.uuid4().hex,
+            pipeline=pipeline,
             options=users_own_options(options),
             main_classes=prepared.main_classes,
             versions=stored_submission.versions_of(_spark_of(session)),
             began_s=self.began_s,
         )
-        if is_new and self._storage.create(SUBMISSION, stored_submission.encode(submission)):
-            return None  # else another start was faster
-        stored = stored_submission.decode(self._storage.read(SUBMISSION), SUBMISSION)
-        stored_submission.check_alike(stored, submission)
+        leftovers = self._outlast(lambda: Leftovers(self._root))
+        stored = self._outlast(lambda: self._submitted(own))
+        self._job = stored.job
+        self._folder = self._root.of_job(stored.job)
+        self._storage = self._folder.storage
+        self._outlast(lambda: self._store_files(files))
+        if stored.job == own.job:
+            self._outlast(leftovers.remove)
+            return None
         self.began_s = stored.began_s
-        return replace(stored, pipeline=self._with_fetched_files(stored.pipeline, scratch))
+        stored_pipeline = self._outlast(lambda: self._with_fetched_files(stored.pipeline, scratch))
+        return replace(stored, pipeline=stored_pipeline)
 
-    def _with_stored_files(
-        self, pipeline: beam_runner_api_pb2.Pipeline
-    ) -> beam_runner_api_pb2.Pipeline:
+    def _make(self) -> None:
+        """Make the folder, and check that it is of no stream."""
+        storage = self._root.storage
         try:
-            return with_stored_files(pipeline, lambda: self._folder.make(FILES))
+            storage.make("checkpoint_dir")
+        except CheckpointStorageError as error:
+            if isinstance(error.__cause__, _NEVER_WORKS):
+                raise OptionsError("checkpoint_dir", str(error)) from error
+            raise
+        names = storage.names()
+        if SUBFOLDER in names or any(map(_is_of_stream, names)):
+            raise OptionsError(
+                "checkpoint_dir", "has the checkpoint of a streaming pipeline; name another folder"
+            )
+
+    def _submitted(self, own: Submission) -> Submission:
+        """Submit the job, unless one was; return what was submitted."""
+        storage = self._root.storage
+        is_new = SUBMISSION not in storage.names()
+        if is_new and self._restart == "resume":
+            raise OptionsError("restart", "no job has begun in --checkpoint_dir")
+        if is_new and storage.create(SUBMISSION, stored_submission.encode(own)):
+            return own
+        stored = stored_submission.decode(storage.read(SUBMISSION), SUBMISSION)
+        if stored.job == own.job:  # the first answer of the storage was lost
+            return own
+        if self._restart == "fresh":
+            raise OptionsError(
+                "restart",
+                "an earlier start has begun this job in --checkpoint_dir; remove the folder, or "
+                "use another one",
+            )
+        stored_submission.check_alike(stored, own)
+        return stored
+
+    def _store_files(self, files: Mapping[str, Path]) -> None:
+        """Store files that the first start may not have stored any more."""
+        self._storage.make_folder()
+        if not files:
+            return
+        try:
+            store_files(files, self._folder.make(FILES))
         except OSError as error:
             raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
 
@@ -135,29 +180,53 @@ class ProgramRecovery(JobRecovery):
             raise CheckpointStorageError(self._folder.place(FILES), str(error)) from error
 
     @override
+    def begun_writes(self, plan: Plan) -> frozenset[TransformId]:
+        find = super().begun_writes
+        return self._outlast(lambda: find(plan))
+
+    def _outlast(self, work: Callable[[], _Result]) -> _Result:
+        """Do work of the storage that may be repeated; see ``retry_while_unavailable``."""
+        return retry_while_unavailable(work, time.monotonic, _LOGGER.warning, time.sleep)
+
+    @override
     def _check_claimed(self, start: BatchStart) -> None:
-        # An earlier start stores the end before it removes what this one would have found, and
-        # removes the submission before the end.
-        names = self._storage.names()
-        if ENDED in names or SUBMISSION not in names:
+        if is_over(self._root, self._job):
+            start.withdraw()
+            remove_if_empty(self._root, self._job)
             raise FencedError(start.number, start.number + 1)
 
     @override
     def _finish(self, outcome: RunOutcome) -> str:
-        if self.start is None or self.is_fenced:
+        start = self.start
+        if start is None or self.is_fenced:
             return outcome.state
         if outcome.state == PipelineState.DONE:
-            self.start.end()
+            if self._outlast(start.end):
+                self._outlast(lambda: remove_ended(self._root, self._job))
             return outcome.state
-        if outcome.state == PipelineState.CANCELLED or not self.has_run:
-            self.start.stop()
-        else:
-            self.start.rest()
+        with contextlib.suppress(FencedError):  # the job is over
+            if outcome.state == PipelineState.CANCELLED or not self.has_run:
+                start.stop()
+            else:
+                start.rest()
         outcome.warn(
             f"the same command continues after {self.progress}, with the code that the first start "
-            f"has stored in {self._folder.root}"
+            f"has stored in {self._root.root}"
         )
         return outcome.state
+
+
+def _is_of_stream(name: str) -> bool:
+    return is_manifest(name) and commit_in(name) is None
+
+
+def _with_names_of_files(
+    pipeline: beam_runner_api_pb2.Pipeline,
+) -> tuple[beam_runner_api_pb2.Pipeline, Mapping[str, Path]]:
+    try:
+        return with_names_of_files(pipeline)
+    except OSError as error:
+        raise CheckpointStorageError(str(error.filename), str(error)) from error
 
 
 def _spark_of(session: Session) -> str:

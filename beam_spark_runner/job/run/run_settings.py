@@ -14,7 +14,7 @@ from beam_spark_runner.engine.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.session import InProcessSession
 from beam_spark_runner.job.files.job_storage import JobStorage, check_that_nobody_wants_stable_input
-from beam_spark_runner.job.files.shard_places import shard_places
+from beam_spark_runner.job.files.shard_places import in_subfolder, shard_places
 from beam_spark_runner.job.prepare.packages import share_packages
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.telemetry import TaskTelemetry
@@ -151,12 +151,16 @@ def limits_of(
 
 
 def epoch_part_of(prepared: PreparedJob, session: Session, storage: JobStorage) -> EpochPart | None:
-    """Return what all levels of a streaming plan have. None: the plan does not stream."""
+    """Return what all levels of a streaming plan have. None: the plan does not stream.
+
+    See ``shard_places.in_subfolder`` for the errors.
+    """
     if not prepared.plan.is_streaming:
         return None
     config = prepared.config
+    places = shard_places(config, storage.mounted, is_local=session.is_local)
     return EpochPart(
-        shards=shard_places(config, storage.mounted, is_local=session.is_local),
+        shards=in_subfolder(places, config),
         user_timer_batch=config.user_timer_batch,
         in_flight=config.in_flight,
         leaves_requests=config.leaves_requests,

@@ -29,6 +29,7 @@ from beam_spark_runner.options.server_options import (
 )
 from beam_spark_runner.recovery.batch_manifest import commit_in
 from beam_spark_runner.recovery.batch_start import MAX_STARTS, deaths_without_progress
+from beam_spark_runner.recovery.checkpoint_subfolder import subfolder_in
 from beam_spark_runner.recovery.commit import highest_fence, last_owner
 from beam_spark_runner.recovery.manifest import CorruptManifestError, FencedError
 from beam_spark_runner.recovery.savepoint_copy import pins
@@ -202,7 +203,8 @@ class StoredJob:
         checkpoint = CheckpointStorage(folder_at(place), place)
         if not checkpoint.exists():
             return
-        if last_owner(checkpoint) not in (None, owner_of(self.location)):
+        is_own = last_owner(checkpoint) in (None, owner_of(self.location))
+        if not is_own or subfolder_in(checkpoint):
             _LOGGER.warning("%s stays: another job or program has continued from it", place)
         elif pins(checkpoint.names()):
             _LOGGER.warning("%s stays: a pipeline begins with it as with a savepoint", place)

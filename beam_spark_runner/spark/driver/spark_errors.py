@@ -8,7 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.java_errors import text_of_error
+from beam_spark_runner.spark.java_errors import line_of, text_of_error
 
 _FINAL = (
     (r"No space left on device", "a disk is full: Spark's local directory, or the temp folder"),
@@ -108,7 +108,7 @@ def reason_of(error: BaseException) -> str:
     """Return one line for users: Spark's message, after its meaning if that is known."""
     text = text_of_error(error)
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
-        return f"Spark's JVM has ended, or does not answer ({_line(text)})"
+        return f"Spark's JVM has ended, or does not answer ({line_of(text)})"
     crash = _CRASH.search(text)
     if crash is not None:
         frames = _CRASHED_THREAD.search(text, crash.end())
@@ -117,9 +117,9 @@ def reason_of(error: BaseException) -> str:
         )
     for pattern, reason in _FINAL:
         if re.search(pattern, text):
-            line = _line(text)
+            line = line_of(text)
             return reason if line.startswith(_WORKER_EXIT) else f"{reason} ({line})"
-    return _line(text) or type(error).__name__
+    return line_of(text) or type(error).__name__
 
 
 def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
@@ -138,23 +138,3 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
             if int(match[1]) in stages:
                 return len(stages) - 1 - stages.index(int(match[1]))
     return None
-
-
-def _line(text: str) -> str:
-    """Return the line with the original error."""
-    _, is_traceback, traceback = text.rpartition("Traceback (most recent call last):\n")
-    if is_traceback:  # its last line; frames are indented, as are the JVM's after it
-        raised = re.search(r"^[\w.]+(: .*)?$", traceback, re.MULTILINE)
-        if raised is not None:
-            return raised[0]
-    lost_task = re.search(r"most recent failure: Lost task .*?\): (.+)", text)
-    if lost_task is not None:
-        return _without_class(lost_task[1])
-    lines = [line.strip(" :\t") for line in text.splitlines() if line.strip()]
-    # A Py4J error's first line only says that a call failed; the Java exception follows it.
-    java = [line for line in lines if line.startswith(("java.", "org.apache."))]
-    return _without_class((java or lines or [""])[0])
-
-
-def _without_class(line: str) -> str:
-    return re.sub(r"^(?:[a-z]\w*\.)+\w+: ", "", line)

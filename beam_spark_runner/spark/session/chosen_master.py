@@ -1,9 +1,9 @@
-"""Finds the master that Spark takes if a program names none."""
+"""Finds the master and settings that Spark takes if a program names none."""
 
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pyspark
 from beam_spark_runner.spark import pyspark_internals
 
 DEFAULT_MASTER = "local[*]"
-_PROPERTY = re.compile(r"\s*spark\.master\s*[\s=:]\s*(\S+)")
+_PROPERTY = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(\S.*)")
 
 
 def chosen_master() -> str | None:
@@ -43,22 +43,53 @@ def default_master() -> str:
     return next(_choices(), DEFAULT_MASTER)
 
 
+def chosen_settings(names: Iterable[str]) -> Mapping[str, str]:
+    """Return those settings that ``spark-submit`` or Spark's configuration have, of some names.
+
+    Under ``spark-submit``, what its JVM was started with. Else what PYSPARK_SUBMIT_ARGS and
+    ``spark-defaults.conf`` say: PySpark itself starts a JVM with some more.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        words = _words()
+        settings = {**dict([*_properties(words)][::-1]), **dict([*_confs(words)][::-1])}
+        return {name: settings[name] for name in names if name in settings}
+    pyspark_internals.start_jvm()
+    jvm = pyspark_internals.jvm()
+    assert jvm is not None
+    found = {name: jvm.java.lang.System.getProperty(name) for name in names}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
 def _choices() -> Iterator[str]:
-    words: Sequence[str] = ()
-    with suppress(ValueError):  # an open quotation mark, of which Spark's own error says more
-        words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    words = _words()
     yield from _values(words, "--master")
-    for setting in _values(words, "--conf", "-c"):
-        name, _, value = setting.partition("=")
-        if name.strip() == "spark.master":
-            yield value.strip()
-    with suppress(OSError):  # most machines have none
-        lines = _properties_file(words).read_text(errors="replace").splitlines()
-        for line in reversed(lines):  # the last one wins
-            if match := _PROPERTY.match(line):
-                yield match[1]
+    for name, value in (*_confs(words), *_properties(words)):
+        if name == "spark.master":
+            yield value
     if master := os.environ.get("MASTER"):
         yield master
+
+
+def _words() -> Sequence[str]:
+    with suppress(ValueError):  # an open quotation mark, of which Spark's own error says more
+        return shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return ()
+
+
+def _confs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a command line; the last one is first, since it wins."""
+    for setting in _values(words, "--conf", "-c"):
+        name, _, value = setting.partition("=")
+        yield name.strip(), value.strip()
+
+
+def _properties(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of Spark's configuration; the last one is first, since it wins."""
+    with suppress(OSError):  # most machines have none
+        lines = _properties_file(words).read_text(errors="replace").splitlines()
+        for line in reversed(lines):
+            if found := _PROPERTY.match(line):
+                yield found[1], found[2].rstrip()
 
 
 def _values(words: Sequence[str], *options: str) -> Iterator[str]:

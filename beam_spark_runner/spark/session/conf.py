@@ -4,10 +4,16 @@ import contextlib
 import os
 from typing import Any, Protocol
 
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.versions import SparkVersion
 
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 """The Python of the workers of one session."""
+_CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum"
+_FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+_RETRY = f"{_CHECKSUM}.enableFullRetryOnMismatch"
+WISHED = frozenset({_FAULT_HANDLER, f"{_CHECKSUM}.enabled", _RETRY})
+"""Settings of ``session_settings`` that the runner works without, if a user wants it so."""
 
 
 class SparkSettings(Protocol):
@@ -40,11 +46,11 @@ def session_settings(version: SparkVersion) -> dict[str, str]:
     if version.unites_in_place:  # see ``driver/anchor``
         settings["spark.sql.unionOutputPartitioning"] = "true"
     # A worker that crashes prints its Python stack.
-    settings["spark.sql.execution.pyspark.udf.faulthandler.enabled"] = "true"
+    settings[_FAULT_HANDLER] = "true"
     # Spark's own defence against indeterminate stages: it then runs all tasks of their readers
     # again (4.1+; on by default from 4.2).
-    settings["spark.sql.shuffle.orderIndependentChecksum.enabled"] = "true"
-    settings["spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"] = "true"
+    settings[f"{_CHECKSUM}.enabled"] = "true"
+    settings[_RETRY] = "true"
     return settings
 
 
@@ -64,6 +70,16 @@ def is_connect(spark: Any) -> bool:
     """Whether the session is a Spark Connect client."""
     # By the class, not by pyspark's global switch: a process may have sessions of both kinds.
     return any("pyspark.sql.connect" in base.__module__ for base in type(spark).__mro__)
+
+
+def is_of_context(spark: Any, key: str) -> bool:
+    """Whether the application was started with a setting: by ``spark-submit``, for instance.
+
+    False on Spark Connect, where nobody knows.
+    """
+    if is_connect(spark):
+        return False
+    return bool(pyspark_internals.scala_context(spark.sparkContext).conf().contains(key))
 
 
 def get_conf(spark: Any, key: str, default: str | None = None) -> str | None:

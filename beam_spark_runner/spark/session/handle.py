@@ -234,6 +234,13 @@ class SessionHandle:
         if not self.is_connect:
             self.spark.sparkContext.addArchive(f"{path}#{_folder_of(path)}")
 
+    def worker_python(self) -> str | None:
+        """Return the interpreter of this session's workers. None: on Connect, it is not known."""
+        of_session = get_conf(self.spark, WORKER_PYTHON)
+        if of_session or self.is_connect:
+            return of_session
+        return str(self.spark.sparkContext.pythonExec)
+
     def use_archive(self, path: Path) -> None:
         """Let this session's Python workers run ``bin/python`` of an archive that was added."""
         python = f"./{_folder_of(path)}/bin/python"

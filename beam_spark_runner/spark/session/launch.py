@@ -4,14 +4,13 @@ import contextlib
 import logging
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,35 +20,36 @@ from pyspark import SparkConf
 
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.private_folder import private_folder
-from beam_spark_runner.harness.program_folders import import_path
 from beam_spark_runner.spark import pyspark_internals
-from beam_spark_runner.spark.java_errors import text_of_error
-from beam_spark_runner.spark.session.chosen_master import DEFAULT_MASTER, chosen_master
+from beam_spark_runner.spark.java_errors import line_of, text_of_error
+from beam_spark_runner.spark.session.chosen_master import (
+    DEFAULT_MASTER,
+    chosen_master,
+    chosen_settings,
+)
 from beam_spark_runner.spark.session.class_archive import flags_with_archive
+from beam_spark_runner.spark.session.container import python_for_executors
 from beam_spark_runner.spark.session.jvm_process import end_jvm, start_jvm
+from beam_spark_runner.spark.session.start_settings import (
+    add_flags,
+    keep_chosen,
+    settings_of_runner,
+)
 from beam_spark_runner.spark.versions import SparkVersion
 from beam_spark_runner.state.locked_folder import LockedFolder
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
 _LOOPBACK = "127.0.0.1"
-_MAX_SOCKET_FOLDER = 60  # a socket's path has at most 103 bytes on every system
-_LATER_C2 = (
-    "-XX:Tier4InvocationThreshold=25000",
-    "-XX:Tier4MinInvocationThreshold=3000",
-    "-XX:Tier4CompileThreshold=75000",
-    "-XX:Tier4BackEdgeThreshold=200000",
-)
-"""Five times the JVM's defaults: code is hot for longer before it is compiled once more.
-
-A third of the CPU time of a short pipeline is the second compiler, working on
-code that only Spark's start runs. Hot code of a long pipeline is compiled anyway.
-"""
+_DEFAULT_NAME = "beam"
+_DAEMON = "spark.python.daemon.module"
+_NAME = "spark.app.name"
+_PYTHON = "spark.pyspark.python"
 
 
 def start_classic(
     master: str | None,
-    app_name: str,
+    app_name: str | None,
     user_conf: Mapping[str, str],
     *,
     is_for_many: bool = False,
@@ -60,8 +60,10 @@ def start_classic(
     Args:
         master: a Spark master. None: that of ``spark-submit`` or the user's Spark
             configuration, or ``local[*]`` if they name none.
-        app_name: shown in the Spark UI.
-        user_conf: settings of the user, which override the runner's.
+        app_name: shown in the Spark UI. None: that of ``spark-submit`` or the user's Spark
+            configuration, or ``beam`` if they have none.
+        user_conf: settings of the user, which override the runner's, as those of ``spark-submit``
+            and the user's Spark configuration do.
         is_for_many: whether to leave out those of them that each session may have for itself (see
             ``settings_of_start``), so that sessions of later pipelines do not inherit them.
         class_archive: the folder of class archives, for a JVM that is started here. None: none.
@@ -82,16 +84,19 @@ def start_classic(
         _check_reachable(actual_master, "master")
     folder = _jvm_folder() if is_local and launches_jvm else None
     temporary = None if folder is None else str(folder.path)
-    settings = {
-        **_settings(temporary, is_local=is_local, has_fresh_jvm=launches_jvm, user_conf=user_conf),
-        **user_conf,
-    }
+    ours = settings_of_runner(
+        temporary, is_local=is_local, has_fresh_jvm=launches_jvm, given=user_conf
+    )
+    chosen = chosen_settings([*ours, _DAEMON, _NAME, _PYTHON])
+    settings = {**ours, **user_conf}
     if launches_jvm and class_archive is not None:
-        _add_flags(settings, flags_with_archive(class_archive, java, user_conf))
-    python = user_conf.get("spark.pyspark.python", sys.executable)
+        add_flags(settings, flags_with_archive(class_archive, java, user_conf))
+    keep_chosen(settings, chosen, user_conf)
+    python = user_conf.get(_PYTHON) or chosen.get(_PYTHON) or python_for_executors()
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
-    if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has the same packages
-        settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.worker.daemon")
+    has_our_packages = is_local and environment["PYSPARK_PYTHON"] == sys.executable
+    if has_our_packages and _DAEMON not in chosen:
+        settings.setdefault(_DAEMON, "beam_spark_runner.spark.worker.daemon")
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
         # The only way to keep the Spark UI off the network.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
@@ -102,7 +107,9 @@ def start_classic(
     with _environment(environment):
         from pyspark.sql import SparkSession
 
-        builder = SparkSession.builder.appName(app_name)
+        builder = SparkSession.builder
+        if app_name is not None or _NAME not in chosen:
+            builder = builder.appName(app_name or _DEFAULT_NAME)
         if master is not None:
             builder = builder.master(master)
         own_conf = (
@@ -135,17 +142,12 @@ def start_classic(
             if not isinstance(error, Exception):
                 raise
             raise SparkSetupError(
-                f"Spark did not start ({actual_master}): {_first_line(error)}",
+                f"Spark did not start ({actual_master}): {_reason(error)}",
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
                 "the Spark configuration of this machine.",
             ) from error
         _forget_in_jvm(own_conf)
     return session
-
-
-def _add_flags(settings: dict[str, str], flags: Sequence[str]) -> None:
-    name = "spark.driver.defaultJavaOptions"
-    settings[name] = " ".join([settings.get(name, ""), *map(shlex.quote, flags)]).strip()
 
 
 def settings_of_start(conf: Mapping[str, str]) -> dict[str, str]:
@@ -193,7 +195,7 @@ def start_connect(url: str | None, user_conf: Mapping[str, str]) -> Any:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
     except ImportError as error:
         raise SparkSetupError(
-            f"the packages of Spark Connect's client are missing: {_first_line(error)}",
+            f"the packages of Spark Connect's client are missing: {_reason(error)}",
             "Install them: pip install 'pyspark[connect]'",
         ) from error
     session: Any
@@ -210,50 +212,11 @@ def start_connect(url: str | None, user_conf: Mapping[str, str]) -> Any:
     except Exception as error:
         raise SparkSetupError(
             f"the Spark Connect server at {without_token(url)} did not accept a session: "
-            f"{_first_line(error)}",
+            f"{_reason(error)}",
             "Check the address, the token in it, and that server and client are of one "
             f"Spark version (this client: {pyspark.__version__}).",
         ) from error
     return session
-
-
-def _settings(
-    temporary: str | None, *, is_local: bool, has_fresh_jvm: bool, user_conf: Mapping[str, str]
-) -> dict[str, str]:
-    settings = {
-        "spark.ui.showConsoleProgress": "false",
-        # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
-        "spark.python.unix.domain.socket.enabled": "true",
-        # Many tasks read what one task has written: by default all of them run, one after
-        # another, on the host that has it, and the other executors are idle.
-        "spark.shuffle.reduceLocality.enabled": "false",
-        # Spark 3.5 has no setting of the session for it.
-        "spark.python.worker.faulthandler.enabled": "true",
-    }
-    of_sockets = temporary or tempfile.gettempdir()
-    if not is_local or len(of_sockets) > _MAX_SOCKET_FOLDER:
-        # By default they lie in Java's temp folder, which YARN makes longer than a path
-        # of a socket may be.
-        settings["spark.python.unix.domain.socket.dir"] = "/tmp"
-    if is_local:
-        # No port on the network; and no warning about this machine's own host name.
-        settings["spark.driver.host"] = _LOOPBACK
-        settings["spark.driver.bindAddress"] = _LOOPBACK
-        # Python puts the folder of the running script on its import path, but not on that of
-        # its workers. On a cluster the folder may not exist: users pass --py-files there.
-        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(import_path())
-    if has_fresh_jvm:
-        # The "default" options are the one set of JVM flags that neither users nor
-        # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
-        flags = [*_LATER_C2] if is_local else []
-        if temporary is not None:
-            # The default of spark.local.dir: Spark makes folders for its rows that all can read.
-            flags.append(shlex.quote(f"-Djava.io.tmpdir={temporary}"))
-        log_settings = Path(__file__).with_name("log4j2.properties")
-        if log_settings.is_file() and not _has_users_logging(user_conf):
-            flags.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
-        settings["spark.driver.defaultJavaOptions"] = " ".join(flags)
-    return settings
 
 
 def _jvm_folder() -> LockedFolder:
@@ -274,16 +237,6 @@ def _jvm_folder() -> LockedFolder:
             f"Spark's temporary files cannot be in {error.filename}: {error.strerror}.",
             "TMPDIR may name a folder of your own.",
         ) from error
-
-
-def _has_users_logging(user_conf: Mapping[str, str]) -> bool:
-    if any(
-        "log4j" in value for value in (*user_conf.values(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
-    ):
-        return True
-    home = os.environ.get("SPARK_HOME")
-    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
-    return bool(folder) and any(Path(str(folder)).glob("log4j2.*"))
 
 
 def _check_pyspark() -> None:
@@ -367,11 +320,8 @@ def without_token(url: str) -> str:
     return url.partition("/;")[0]
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in text_of_error(error).splitlines() if line.strip()]
-    # A Py4J error's first line only says that a call failed; the Java exception follows it.
-    java = [line for line in lines if line.startswith(("java.", "org.apache."))]
-    return (java or lines or [type(error).__name__])[0]
+def _reason(error: BaseException) -> str:
+    return line_of(text_of_error(error)) or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -11,11 +11,13 @@ from beam_spark_runner.core.errors import OptionsError, SparkSetupError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session import own_spark
 from beam_spark_runner.spark.session.conf import (
+    WISHED,
     WORKER_PYTHON,
     SparkSettings,
     get_conf,
     has_any_python,
     is_connect,
+    is_of_context,
     session_settings,
     set_conf,
 )
@@ -28,8 +30,6 @@ from beam_spark_runner.spark.session.launch import (
     without_token,
 )
 from beam_spark_runner.spark.versions import SparkVersion
-
-_DEFAULT_APP_NAME = "beam"
 
 
 def open_session(config: SparkSettings, given_session: Any = None) -> SessionHandle:
@@ -93,7 +93,7 @@ def _start(config: SparkSettings) -> Any:
         return start_connect(None, user_conf)
     return start_classic(
         master,
-        config.job_name or _DEFAULT_APP_NAME,
+        config.job_name,
         user_conf,
         is_for_many=True,
         class_archive=config.class_archive,
@@ -209,8 +209,10 @@ def _prepare(
         user_conf = dict(config.spark_conf)
         own_conf = session_settings(SparkVersion.parse(spark.version))
         for key, value in own_conf.items():
+            if key in user_conf or (key in WISHED and is_of_context(spark, key)):
+                continue
             # None: this version of Spark has no such setting.
-            if key not in user_conf and (previous := get_conf(spark, key)) not in (None, value):
+            if (previous := get_conf(spark, key)) not in (None, value):
                 spark.conf.set(key, value)
                 previous_values[key] = previous
         if WORKER_PYTHON not in user_conf and has_any_python(spark):

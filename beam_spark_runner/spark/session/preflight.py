@@ -18,7 +18,8 @@ import pyarrow as pa
 from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.core.version import VERSION
-from beam_spark_runner.spark.java_errors import text_of_error
+from beam_spark_runner.spark.java_errors import line_of, text_of_error
+from beam_spark_runner.spark.session.container import path_for_all
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.python_archive import pack_environment
 from beam_spark_runner.storage.urls import is_url
@@ -28,7 +29,10 @@ _INSTALL = (
     "--executor_environment=archive, or set --spark_conf=spark.pyspark.python=… (PYSPARK_PYTHON "
     "for spark-submit) to a Python that has them: see README, 'On a cluster'."
 )
-_SCHEMA = "host string, python string, version string, beam string, runner string, problem string"
+_SCHEMA = (
+    "folder string, host string, python string, version string, beam string, runner string, "
+    "problem string"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Installation:
     """The installation of one executor. The version of a missing package is empty."""
 
     host: str
-    python: str  # the interpreter's path
+    python: str  # the interpreter's path, see ``path_for_all``
     version: str  # of Python, minor
     beam: str
     runner: str
@@ -124,14 +128,21 @@ def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Install
             # A range of as many rows as slots puts one row into each task, and tasks of an
             # idle application go to all its executors.
             frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
-            return sorted(
-                {Installation(*row) for row in frame.collect()}, key=lambda executor: executor.host
-            )
+            return _sorted(frame.collect())
         except Exception as error:
-            problem = _what_spark_says(text_of_error(error))
+            problem = _what_spark_says(text_of_error(error), session.worker_python())
             if problem is None:
                 raise
             raise ExecutorMismatchError(problem, _INSTALL) from error
+
+
+def _sorted(answers: Sequence[Any]) -> Sequence[Installation]:
+    """Return what executors have, each once, by host."""
+    found = {
+        Installation(host, path_for_all(python, folder), *versions)
+        for folder, host, python, *versions in answers
+    }
+    return sorted(found, key=lambda one: one.host)
 
 
 @contextlib.contextmanager
@@ -157,6 +168,7 @@ def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
     def look_around(batches: Any) -> Any:
         import importlib.metadata
+        import os
         import platform
         import sys
 
@@ -182,6 +194,7 @@ def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
             except OSError as error:
                 problem = f"{type(error).__name__}: {error.strerror}"
         row = {
+            "folder": os.getcwd(),
             "host": platform.node(),
             "python": sys.executable,
             "version": "{}.{}".format(*sys.version_info[:2]),
@@ -223,16 +236,24 @@ def _check_versions(installations: Sequence[Installation]) -> None:
         )
 
 
-def _what_spark_says(text: str) -> str | None:
-    """Return the problem that Spark's worker has found before it ran the probe; None: none."""
+def _what_spark_says(text: str, python: str | None) -> str | None:
+    """Return the problem that Spark's worker has found before it ran the probe; None: none.
+
+    Args:
+        text: Spark's error.
+        python: the interpreter of the workers; None: it is not known here.
+    """
+    which = f" ({python})" if python else ""
     if "PYTHON_VERSION_MISMATCH" in text or "different version" in text:
         here = "{}.{}".format(*sys.version_info[:2])
-        return f"executors run another Python than this program ({here})."
+        return f"executors run another Python{which} than this program ({here})."
     missing = re.search(r"No module named '(\w+)", text)
     if missing:
-        return f"the executors' Python has no {missing[1]}."
+        return f"the executors' Python{which} has no {missing[1]}."
     if "PyArrow" in text:
-        return "the executors' Python has no pyarrow."
-    if "Cannot run program" in text:
-        return f"executors cannot start Python: {text[text.index('Cannot run program') :][:200]}"
+        return f"the executors' Python{which} has no pyarrow."
+    if cannot := re.search(r"Cannot run program .*", text):
+        return f"executors cannot start Python: {cannot[0].strip()}"
+    if "Error from python worker:" in text:
+        return f"{line_of(text)}{which}"
     return None

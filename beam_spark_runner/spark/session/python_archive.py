@@ -4,6 +4,9 @@ Executors bring the interpreter, PySpark and pyarrow; all other packages come ou
 in which ``bin/python`` is a script that starts that interpreter with them.
 """
 
+import atexit
+import errno
+import functools
 import hashlib
 import importlib.metadata
 import io
@@ -19,6 +22,10 @@ from pathlib import Path
 
 from beam_spark_runner.core import version
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.rendering import first_line
+from beam_spark_runner.harness.private_folder import private_folder
+from beam_spark_runner.spark.session.container import folder_of_application
+from beam_spark_runner.state.locked_folder import LockedFolder
 
 _LOGGER = logging.getLogger(__name__)
 _OURS = "beam-spark-runner"
@@ -49,12 +56,13 @@ def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
 
     Args:
         pythons: the executors' interpreters: the first one that a machine has is used there.
-        cache: the folder of archives; None: the user's. Archives unused for 30 days are removed.
+        cache: the folder of archives; None: the user's, or if that cannot be written, one that ends
+            with the application. Archives unused for 30 days are removed.
 
     Raises:
-        OptionsError: some package is not installed in a way that can be sent.
+        OptionsError: some package is not installed in a way that can be sent, or the archive cannot
+            be written.
     """
-    cache = cache or _user_cache()
     distributions, digest = _installed(), hashlib.sha256(repr(sorted(pythons)).encode())
     own_files = list(_own_files())
     for package in distributions:
@@ -63,16 +71,23 @@ def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
         )
     for file in own_files:
         digest.update(file.target.encode() + b"\0" + file.source.read_bytes())
-    path = cache / f"environment-{digest.hexdigest()[:32]}.tar.gz"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in cache.glob("environment-*.tar.gz"):
-        if old != path and time.time() - old.stat().st_mtime > _KEPT_S:
-            old.unlink(missing_ok=True)
-    if path.exists():
-        os.utime(path)
-        return path
-    began = time.monotonic()
-    _write(path, [*own_files, *_files(distributions)], pythons)
+    try:
+        cache = _made(cache) if cache else _writable_cache()
+        path = cache / f"environment-{digest.hexdigest()[:32]}.tar.gz"
+        for old in cache.glob("environment-*.tar.gz"):
+            if old != path and time.time() - old.stat().st_mtime > _KEPT_S:
+                old.unlink(missing_ok=True)
+        if path.exists():
+            os.utime(path)
+            return path
+        began = time.monotonic()
+        _write(path, [*own_files, *_files(distributions)], pythons)
+    except OSError as error:
+        raise OptionsError(
+            "executor_environment",
+            f"the packages of this environment cannot be packed: {first_line(error)}. The "
+            "environment variable XDG_CACHE_HOME may name a folder for them, with some hundred MB",
+        ) from error
     _LOGGER.info(
         "packed the packages of this environment in %.0f s: %d MB",
         time.monotonic() - began,
@@ -81,8 +96,41 @@ def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
     return path
 
 
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / _OURS
+def _writable_cache() -> Path:
+    """Return the user's cache folder; if it cannot be written, one that ends with the application.
+
+    Containers of YARN have a home that is not there, unless YARN is set up otherwise.
+
+    Raises:
+        OSError: neither can be written.
+    """
+    try:
+        return _made(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / _OURS)
+    except (OSError, RuntimeError) as error:  # the latter if the user has no home
+        folder = folder_of_application() or _temporary_folder().path
+        _LOGGER.info("the packages are packed in %s: %s", folder, error)
+        return folder
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    return folder
+
+
+@functools.cache
+def _temporary_folder() -> LockedFolder:
+    """Make a folder for this process; if it is killed, the next one that makes one removes it."""
+    root = private_folder(Path(tempfile.gettempdir()) / f"beam-spark-{os.geteuid()}")
+    folder, maker = LockedFolder(root, "archives-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == maker:  # not a forked child, which has inherited the callback
+            folder.remove()
+
+    atexit.register(remove)
+    return folder
 
 
 def _installed() -> list[importlib.metadata.Distribution]:

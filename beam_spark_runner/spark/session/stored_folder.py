@@ -9,6 +9,7 @@ import pyarrow as pa
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.rendering import first_line
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.java_errors import line_of, text_of_error
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.storage.folder import Folder
 
@@ -55,8 +56,8 @@ def _check_spark(session: SessionHandle, url: str) -> None:
     except Exception as error:
         raise OptionsError(
             "temp_location",
-            f"Spark cannot write and read {url}: {first_line(error)}. A missing connector "
-            "of Hadoop's can be added with --spark_conf=spark.jars.packages=…, and "
+            f"Spark cannot write and read {url}: {line_of(text_of_error(error))}. A missing "
+            "connector of Hadoop's can be added with --spark_conf=spark.jars.packages=…, and "
             "credentials with --spark_conf=spark.hadoop.fs.…; or name a folder that is mounted on "
             "this machine and all executors",
         ) from error

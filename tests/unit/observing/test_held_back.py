@@ -104,6 +104,18 @@ EPOCHS = tuple(
             id="something else has failed",
         ),
         pytest.param(
+            facts(state="FAILED", error="Write/Do: \n\nno disk\nTraceback"),
+            Tone.BAD,
+            "It has failed in Write/Do: no disk",
+            id="a message of a step that begins with line breaks",
+        ),
+        pytest.param(
+            facts(state="FAILED", error="\n  \nno disk"),
+            Tone.BAD,
+            "It has failed: no disk",
+            id="a message that begins with line breaks",
+        ),
+        pytest.param(
             facts(state="FAILED", error=""),
             Tone.BAD,
             "It has failed: the reason was not recorded",
@@ -290,6 +302,10 @@ def test_the_states_are_those_of_beam() -> None:
     names = [job_facts.QUEUED, job_facts.STARTING, job_facts.RUNNING, job_facts.DRAINING]
     for name in [*names, *job_facts.ENDED]:
         assert getattr(PipelineState, name) == name
+
+
+def test_an_error_that_begins_with_a_line_break_has_its_first_words_on_the_line() -> None:
+    assert message_line("", ERROR, "\nno disk\nTraceback").text == "no disk"
 
 
 def test_an_error_is_no_warning() -> None:

@@ -12,14 +12,10 @@ from beam_spark_runner.recovery.batch_manifest import (
     work_folder,
 )
 from beam_spark_runner.recovery.batch_start import (
-    ENDED,
-    SUBMISSION,
     BatchStart,
     CrashLoopError,
     SparkClient,
     deaths_without_progress,
-    remove_ended,
-    remove_leftovers,
 )
 from beam_spark_runner.recovery.finishes import Finish
 from beam_spark_runner.recovery.manifest import FencedError, IncompatibleCheckpointError, fence_name
@@ -41,9 +37,7 @@ class Work:
 
 @pytest.fixture
 def files() -> Files:
-    found = Files()
-    found.create(SUBMISSION, b"what runs")
-    return found
+    return Files()
 
 
 @pytest.fixture
@@ -244,66 +238,3 @@ def test_few_fences_are_left(files: Files, work: Work) -> None:
     assert [name for name in files.names() if name.endswith(".fence")] == list(
         map(fence_name, (4, 5, 6, 7))
     )
-
-
-def test_ended_is_the_last_file_to_be_removed(files: Files, work: Work) -> None:
-    start = BatchStart(files, work, "plan")
-    commit(start, done={0: (b"m", b"n")})
-    work.folders = {work_folder(1): [], work_folder(2): []}
-
-    class Dies(Exception):
-        pass
-
-    deleted: list[str] = []
-    real = files.delete
-
-    def delete(names: Iterable[str]) -> None:
-        for name in names:
-            deleted.append(name)
-            if name == SUBMISSION:
-                raise Dies
-            real([name])
-
-    files.delete = delete  # type: ignore[method-assign]
-    with pytest.raises(Dies):
-        start.end()
-    assert set(files.names()) == {SUBMISSION, ENDED}
-    files.delete = real  # type: ignore[method-assign]
-    assert remove_ended(files, work) == (b"m", b"n")
-    assert not files.names()
-    assert not work.folders
-
-
-def test_a_start_that_wakes_up_late_does_not_end_the_next_job(files: Files, work: Work) -> None:
-    late = BatchStart(files, work, "plan", mark="late")
-    second = BatchStart(files, work, "plan", mark="second")
-    before = dict(files.files)
-    late.end()
-    assert files.files == before
-    second.end()
-    assert files.files == {}
-    late.end()
-    assert files.files == {}
-    files.create(SUBMISSION, b"another job")
-    next_ = BatchStart(files, work, "plan", mark="next")
-    assert next_.number == late.number
-    before = dict(files.files)
-    late.end()
-    assert files.files == before
-
-
-def test_what_a_driver_that_slept_has_left_is_removed_before_the_next_job(
-    files: Files, work: Work
-) -> None:
-    start = BatchStart(files, work, "plan")
-    commit(start)
-    start.stop()
-    BatchStart(files, work, "plan", client=client(1)).rest()
-    work.folders[work_folder(2)] = ["rows"]
-    before = dict(files.files)
-    remove_leftovers(files, work)  # another start has just begun the job
-    assert (files.files, len(work.folders)) == (before, 1)
-    files.delete([SUBMISSION])
-    files.create("of-others", b"")
-    remove_leftovers(files, work)
-    assert (list(files.files), work.folders) == (["of-others"], {})

@@ -50,6 +50,10 @@ class Files:
             self.on_deleted(name)
 
 
+def _last_part(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
 class Answers:
     """Storage for one driver, which pauses after each answer.
 
@@ -100,12 +104,12 @@ class Answers:
                 raise StorageError(f"{name} was not created")
             is_new = self._files.create(name, data)
             if is_new:
-                self.fence = fence_in(name) or self.fence
+                self.fence = fence_in(_last_part(name)) or self.fence
             if loss == "after":
                 raise StorageError(f"whether {name} was created is not known")
             return is_new
 
-        self.doing = "start" if fence_in(name) else "commit"
+        self.doing = "start" if fence_in(_last_part(name)) else "commit"
         return self._answer(create)
 
     def delete(self, names: Iterable[str]) -> None:

@@ -34,7 +34,7 @@ def disturb(world: RecoveredWorld, random: Random) -> None:
         case 0 | 1:
             world.kill()
         case 2 | 3 | 4:
-            world.sleep(random.choice((0, 30, 300)), before_commit=random.random() < 0.5)
+            world.sleep(random.choice((0, 30, 300, 1_000)), before_commit=random.random() < 0.5)
         case 5:
             world.lose_answer()
         case 6:
@@ -53,7 +53,8 @@ def disturb(world: RecoveredWorld, random: Random) -> None:
 def run(seed: int) -> tuple[int, int]:
     """Run a pipeline to its end; return how many steps and how many starts it took."""
     random = Random(seed)
-    world = RecoveredWorld(drawn(random), seed, faults=random.choice((0.0, 0.05)))
+    faults, jobs = random.choice((0.0, 0.05)), random.choice((1, 2, 3))
+    world = RecoveredWorld(drawn(random), seed, faults, jobs=jobs)
     rate = random.choice((0.0, 0.01, 0.03))
     try:
         while not world.end and world.steps < _MAX_DISTURBED:
@@ -74,6 +75,54 @@ def test_whatever_happens_to_drivers_an_element_counts_once() -> None:
         took, count = run(seed)
         steps, starts, seed = steps + took, starts + count, seed + 1
     assert starts > 2 * seed
+
+
+def wakes_up_in_the_next_job(seed: int, *, has_subfolders: bool = True) -> str:
+    """A driver sleeps while others end its job, and wakes up while the next job runs.
+
+    Returns:
+        How the last job has ended.
+    """
+    random = Random(seed)
+    plan = planned_in_levels(parse(SHAPES["chain"]))
+    pipeline = BoundedPipeline(plan=plan, partitions=2, shares_storage=True)
+    world = RecoveredWorld(pipeline, seed, 0.0, jobs=2, has_subfolders=has_subfolders)
+    try:
+        falls_asleep, wakes_up = random.randrange(150), random.randrange(150)
+        while world.steps < falls_asleep:
+            world.step()
+        sleeper = world.starts[0]
+        world.sleep(_MAX_DISTURBED, before_commit=random.random() < 0.3)
+        while world.begun < 2 and not world.end:
+            world.step()
+        since = world.steps
+        while world.steps < since + wakes_up and not world.end:
+            world.step()
+        sleeper.wakes_at = 0
+        if random.random() < 0.5 and not world.end:
+            world.step()
+            world.kill()
+        world.finish()
+        return world.end
+    finally:
+        world.close()
+
+
+def test_a_driver_that_wakes_up_in_the_next_job_changes_nothing_of_it() -> None:
+    assert {wakes_up_in_the_next_job(seed) for seed in range(60)} == {"done"}
+
+
+def test_a_job_without_a_subfolder_would_be_changed() -> None:
+    """Otherwise, the previous test would not find it."""
+
+    def is_changed(seed: int) -> bool:
+        try:
+            wakes_up_in_the_next_job(seed, has_subfolders=False)
+        except AssertionError:
+            return True
+        return False
+
+    assert any(map(is_changed, range(60)))
 
 
 def test_a_finished_partition_is_not_run_again() -> None:
@@ -124,11 +173,12 @@ def test_rows_between_two_rounds_are_made_again() -> None:
         running = None
         while running is None:
             world.step()
-            commits_ = (commit_in(name) for name in world.folders.root.content)
-            newest = max(filter(None, commits_), default=0)
+            stored = world.folders.root.content
+            by_commit = {commit_in(name.rpartition("/")[2]): name for name in stored}
+            newest = max(filter(None, by_commit), default=0)
             if newest:
-                name = commits().name_of(newest)
-                running = commits().decode(world.folders.root.content[name], name).running
+                name = by_commit[newest]
+                running = commits().decode(stored[name], name).running
         world.has_lost_rows = True
         for rows in world.folders.rows.values():
             rows.is_lost = True

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from beam_spark_runner.core.errors import SparkSetupError
-from beam_spark_runner.spark.session import launch
+from beam_spark_runner.spark.session import launch, start_settings
+from beam_spark_runner.spark.session.start_settings import settings_of_runner
 
 
 @pytest.fixture
@@ -20,15 +21,15 @@ def test_a_jvm_that_the_runner_starts_has_a_private_folder(temporary: Path) -> N
     assert folder.path.parent == temporary
     for path in (temporary, folder.path):
         assert path.stat().st_mode & 0o777 == 0o700
-    settings = launch._settings(str(folder.path), is_local=True, has_fresh_jvm=True, user_conf={})
+    settings = settings_of_runner(str(folder.path), is_local=True, has_fresh_jvm=True, given={})
     assert f"-Djava.io.tmpdir={folder.path}" in settings["spark.driver.defaultJavaOptions"]
     assert "spark.local.dir" not in settings  # whose default is that folder: users may set it
 
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_sockets_of_long_paths_are_elsewhere(*, is_long: bool) -> None:
-    path = "/" + "t" * (launch._MAX_SOCKET_FOLDER - (0 if is_long else 1))
-    settings = launch._settings(path, is_local=True, has_fresh_jvm=True, user_conf={})
+    path = "/" + "t" * (start_settings._MAX_SOCKET_FOLDER - (0 if is_long else 1))
+    settings = settings_of_runner(path, is_local=True, has_fresh_jvm=True, given={})
     assert ("spark.python.unix.domain.socket.dir" in settings) is is_long
 
 
@@ -41,7 +42,7 @@ def test_a_folder_that_another_user_has_made_is_an_error(temporary: Path, tmp_pa
 
 def test_other_sessions_have_no_such_folder() -> None:
     for is_local, has_fresh_jvm in ((True, False), (False, True)):
-        settings = launch._settings(
-            None, is_local=is_local, has_fresh_jvm=has_fresh_jvm, user_conf={}
+        settings = settings_of_runner(
+            None, is_local=is_local, has_fresh_jvm=has_fresh_jvm, given={}
         )
         assert "java.io.tmpdir" not in settings.get("spark.driver.defaultJavaOptions", "")

@@ -1,0 +1,1 @@
+"""Tests on a real YARN: ``make yarn-test``."""

@@ -1,0 +1,62 @@
+"""A stream with much to do for each file that appears in a folder, and nothing else to do.
+
+It is drained when there is a file that is given as the end.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import VarIntCoder
+from apache_beam.io import fileio
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.userstate import CombiningValueStateSpec
+
+PARTS = 240
+
+
+def slowly(part: tuple[str, int]) -> tuple[str, int]:
+    """Return the part, after some time."""
+    time.sleep(0.1)
+    return part
+
+
+class MarksFiles(beam.DoFn):  # type: ignore[misc]
+    """Leaves a file when all parts of another one have arrived."""
+
+    SEEN = CombiningValueStateSpec("seen", VarIntCoder(), sum)
+
+    def process(
+        self, part: tuple[str, int], seen: Any = beam.DoFn.StateParam(SEEN)
+    ) -> Iterator[str]:
+        seen.add(1)
+        if seen.read() == PARTS:
+            Path(part[0]).with_suffix(".done").touch()
+            yield part[0]
+
+
+def main() -> None:
+    """Run the pipeline until it is to end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--end", type=Path, required=True)
+    mine, rest = parser.parse_known_args(sys.argv[1:])
+    pipeline = beam.Pipeline(options=PipelineOptions([*rest, "--streaming"]))
+    files = pipeline | fileio.MatchContinuously(f"{mine.folder}/*.work", interval=0.5)
+    parts = files | beam.FlatMap(lambda file: [(file.path, part) for part in range(PARTS)])
+    parts = parts | beam.Reshuffle() | beam.Map(slowly).with_output_types(tuple[str, int])
+    _ = parts | beam.ParDo(MarksFiles())
+    result = pipeline.run()
+    while not mine.end.exists():
+        time.sleep(0.1)
+    result.drain()
+    result.wait_until_finish()
+    print("the stream is done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
