@@ -32,12 +32,14 @@ from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined, Step
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
-from beam_spark_runner.harness.values.constants import Kind, is_constant
+from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant
 from beam_spark_runner.harness.values.encoded_keys import Places
 
+_MAX_ATOMS = 512
+"""Of values without parts. A step takes some 20 microseconds for a chunk, whatever its length."""
+
 _MAX_VALUES = 128
-"""In larger chunks, the overhead of a chunk is only a few nanoseconds per value, while many live
-tuples cost time in the garbage collector."""
+"""Of other values: many live tuples and dicts cost more time in the garbage collector."""
 
 _MAX_BYTES = 1 << 20
 _STAMPED = {TimestampedValue}
@@ -111,7 +113,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             return
         self._values, self._origins = [], []
         size, _ = self._input_coder.get_estimated_size_and_observables(origins[-1])
-        self._input_limit = _grown(self._input_limit, size or 0)
+        self._input_limit = _grown(self._input_limit, size or 0, values[-1])
         self.process_chunk(values, origins, Kind.CONSTANT)
 
     def finish(self) -> None:
@@ -159,7 +161,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         step = self._step
         assert step is not None
         _, total, count, _, _ = self._sizes.value()
-        step.limit = _grown(step.limit, total / max(count, 1))
+        step.limit = _grown(step.limit, total / max(count, 1), results[-1])
 
     def _send_special(self, result: Any, origin: WindowedValue) -> None:
         self.send([result], [origin], Kind.OWN, are_values=False)
@@ -306,8 +308,10 @@ def output_handler(
     )
 
 
-def _grown(limit: int, size: float) -> int:
-    return max(1, min(2 * limit, _MAX_VALUES, int(_MAX_BYTES / (size + 1))))
+def _grown(limit: int, size: float, value: object) -> int:
+    """Return the limit of the next chunk, whose values are probably like this one."""
+    max_values = _MAX_ATOMS if type(value) in ATOMS else _MAX_VALUES
+    return max(1, min(2 * limit, max_values, int(_MAX_BYTES / (size + 1))))
 
 
 class WindowInto(beam.DoFn):  # type: ignore[misc]
