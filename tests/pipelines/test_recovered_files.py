@@ -29,7 +29,7 @@ def test_a_later_start_uses_the_files_of_the_first_one(spark_session: Any, tmp_p
     job = Job(spark_session, tmp_path, build, *REUSED_PROCESS, f"--files_to_stage={staged}")
     with pytest.raises(BundleFailedError, match="not now"):
         job.start()
-    assert [name for name in job.names() if name.startswith("files/")]
+    assert list(job.own.glob("files/*"))
     obstacle.unlink()
     staged.write_text("red")
     job.start()
