@@ -152,7 +152,8 @@ class ParallelismRule:
         needed, reason = self._needed_in(window)
         needed = max(self._least, min(needed, self._most))
         self._needed.append((now_s, needed))
-        while self._needed[0][0] < now_s - _LOWER_AFTER_S:
+        # One from before that time stays: windows of long epochs do not end just then.
+        while len(self._needed) > 1 and self._needed[1][0] <= now_s - _LOWER_AFTER_S:
             self._needed.popleft()
         if needed > partitions:
             return Advice(needed, reason)

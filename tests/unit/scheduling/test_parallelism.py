@@ -140,6 +140,23 @@ def test_a_load_that_has_fallen_frees_partitions_after_five_minutes() -> None:
     assert world.directions().endswith("+-")
 
 
+@pytest.mark.parametrize("epoch_s", [0.5, 1.0, 7.0, 90.0])
+def test_a_load_that_has_fallen_frees_partitions_whatever_an_epoch_takes(epoch_s: float) -> None:
+    rule = ParallelismRule(1, _MOST)
+    for number in range(1, round(2_400 / epoch_s)):
+        rule.note(
+            EpochLoad(
+                now_s=number * epoch_s,
+                partitions=8,
+                tasks_us=round(epoch_s * 1e6),
+                was_cut_off=False,
+                elements_per_s=1_000.0,
+                backlog=None,
+            )
+        )
+    assert rule.advice == Advice(2, Reason.UNUSED)
+
+
 def test_a_backlog_that_shrinks_needs_no_more_partitions() -> None:
     world = _World(_constant(3_000), per_partition=1_000, partitions=4, backlog=200_000).run(240)
     assert world.changes == []
