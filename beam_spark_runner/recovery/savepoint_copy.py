@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol, TypeAlias
 from typing_extensions import override
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
+from beam_spark_runner.recovery.checkpoint_subfolder import subfolder_in
 from beam_spark_runner.recovery.commit import DeletingStorage, newest, numbers_in
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
@@ -140,7 +141,8 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
         StoredDataError: A file is damaged.
     """
     source = savepoint.source
-    if numbers_in(savepoint.target, epochs_of(lineage)):
+    # Whoever opens a folder with a subfolder would not look for a savepoint next to it.
+    if subfolder_in(savepoint.target) or numbers_in(savepoint.target, epochs_of(lineage)):
         raise SavepointExistsError
     while True:
         epochs = numbers_in(source, epochs_of(lineage))

@@ -6,6 +6,7 @@ from typing import BinaryIO
 import pytest
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.recovery.checkpoint_subfolder import SUBFOLDER, chosen_subfolder
 from beam_spark_runner.recovery.commit import numbers_in
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import (
@@ -170,6 +171,15 @@ def test_there_is_nothing_or_there_is_something_already() -> None:
         save(Files(), Files())
     with pytest.raises(SavepointExistsError):
         save(files, files)
+
+
+def test_a_savepoint_is_not_made_next_to_the_subfolder_of_a_checkpoint() -> None:
+    files, _ = running(1)
+    target = Files()
+    chosen_subfolder(target, "1")
+    with pytest.raises(SavepointExistsError):
+        save(files, target)
+    assert list(target.names()) == [SUBFOLDER]
 
 
 def test_a_pin_that_was_left_goes_with_the_next_start() -> None:
