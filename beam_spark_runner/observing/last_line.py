@@ -33,15 +33,15 @@ def last_line(outcome: PipelineEnd) -> Sequence[str]:
     """Return the parts of the line that remains after the end of a pipeline.
 
     Example:
-        >>> " · ".join(last_line(Outcome(
+        >>> " · ".join(last_line(PipelineEnd(
         ...     state="DONE", took_s=72, read=330_000, spark_jobs=4,
         ...     files=[("out/joined-*-of-00002", 2)])))
         'DONE in 1:12 · 330,000 elements read · out/joined-*-of-00002 (2 files) · 4 Spark jobs'
-        >>> last_line(Outcome(state="DRAINED", took_s=61, epoch=30, read=7))
+        >>> last_line(PipelineEnd(state="DRAINED", took_s=61, epoch=30, read=7))
         ['DRAINED after epoch 30', '7 elements read']
-        >>> last_line(Outcome(state="CANCELLED", took_s=86))
+        >>> last_line(PipelineEnd(state="CANCELLED", took_s=86))
         ['CANCELLED after 1:26, temporary files are removed']
-        >>> last_line(Outcome(state="FAILED", took_s=86))
+        >>> last_line(PipelineEnd(state="FAILED", took_s=86))
         ['FAILED after 1:26']
     """
     took = time_text(outcome.took_s)

@@ -13,11 +13,11 @@ def fit(parts: Sequence[str], width: int) -> str:
     A second part that is too long is cut, since it says what happens.
 
     Example:
-        >>> fitted(["0:03", "starting Spark", "more"], 23)
+        >>> fit(["0:03", "starting Spark", "more"], 23)
         '0:03 · starting Spark'
-        >>> fitted(["0:03", "starting Spark"], 15)
+        >>> fit(["0:03", "starting Spark"], 15)
         '0:03 · startin…'
-        >>> fitted(["0:03", "starting Spark"], 9)
+        >>> fit(["0:03", "starting Spark"], 9)
         '0:03'
     """
     for count in range(len(parts), 1, -1):
@@ -35,7 +35,7 @@ def shorten(text: str, width: int) -> str:
     """Cut a text that is too long.
 
     Example:
-        >>> shortened("WriteToText", 11), shortened("WriteToText", 6)
+        >>> shorten("WriteToText", 11), shorten("WriteToText", 6)
         ('WriteToText', 'Write…')
     """
     return text if len(text) <= width else f"{text[: width - 1]}…"
@@ -78,7 +78,7 @@ def count_text(number: int, noun: str) -> str:
     """Write a number of things.
 
     Example:
-        >>> counted(1, "file"), counted(1200, "file")
+        >>> count_text(1, "file"), count_text(1200, "file")
         ('1 file', '1,200 files')
     """
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

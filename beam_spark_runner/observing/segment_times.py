@@ -25,11 +25,11 @@ class SegmentTimes:
 
     Example:
         >>> times = SegmentTimes()
-        >>> times.enter(0, 10.0)
-        >>> times.enter(1, 12.5)
-        >>> [(each.segment, each.ended_s) for each in times.until(None)]
+        >>> times.begin_segment(0, 10.0)
+        >>> times.begin_segment(1, 12.5)
+        >>> [(each.segment, each.ended_s) for each in times.times_until(None)]
         [(0, 12.5), (1, None)]
-        >>> [(each.segment, each.ended_s) for each in times.until(20.0)]
+        >>> [(each.segment, each.ended_s) for each in times.times_until(20.0)]
         [(0, 12.5), (1, 20.0)]
     """
 

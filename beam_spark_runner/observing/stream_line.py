@@ -115,7 +115,7 @@ def duration_text(seconds: int) -> str:
     """Format a duration in its two largest units.
 
     Example:
-        >>> [duration(each) for each in (-3, 59, 61, 7322, 200_000)]
+        >>> [duration_text(each) for each in (-3, 59, 61, 7322, 200_000)]
         ['-3 s', '59 s', '1 min 1 s', '2 h 2 min', '2 d 7 h']
     """
     if seconds < 60:

@@ -23,7 +23,7 @@ class DueBudget:
     Example:
         >>> budget = DueBudget(50_000)
         >>> for was_enough in (False, False, True):
-        ...     budget.after(was_enough=was_enough)
+        ...     budget.choose_next(was_enough=was_enough)
         ...     print(budget.us)
         100000
         200000

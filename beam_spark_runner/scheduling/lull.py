@@ -31,7 +31,7 @@ class Lull:
     Example:
         >>> lull = Lull(timeout_us=1_000_000)
         >>> [lull.on(7, now_us) for now_us in (0, 500_000, 900_000, 1_000_000)]
-        [None, Report(lasted_us=500000), None, GiveUp(lasted_us=1000000)]
+        [None, ReportLull(lasted_us=500000), None, EndTask(lasted_us=1000000)]
     """
 
     def __init__(self, timeout_us: int | None) -> None:

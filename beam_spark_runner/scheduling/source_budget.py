@@ -38,7 +38,7 @@ class SourceBudget:
         >>> budget = SourceBudget(500_000)
         >>> for _ in range(6):  # 300 ms, and half a second for each second
         ...     tasks_us = budget.us * 3 // 2
-        ...     budget.after(300_000 + tasks_us, tasks_us, was_enough=False)
+        ...     budget.choose_next(300_000 + tasks_us, tasks_us, was_enough=False)
         >>> budget.us  # nine tenths of an epoch of 3 s are 2.7 s: 1.8 s, and half as much again
         1800000
     """
