@@ -1,6 +1,7 @@
 """Epochs whose partitions are anchored: the same results, and what changes with the anchor."""
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.job.run import clusters
+from beam_spark_runner.job.watching.partition_advice import PartitionAdvice
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.cluster import SparkClusterSettings
 from beam_spark_runner.spark.pyspark_internals import physical_plan
@@ -77,6 +79,22 @@ def test_another_anchor_has_each_segment_planned_once_more(
     first, second = planned.plans.count(1), planned.plans.count(2)
     assert first == second
     assert (first > 1) is is_cut
+    assert _cached(spark_session) <= before
+
+
+@pytest.mark.timeout(180)
+def test_another_number_of_partitions_has_another_anchor(
+    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _cached(spark_session)
+    expected = harvest(spark_session, build, f"--checkpoint_dir={tmp_path / 'anywhere'}")
+    planned = Planned(monkeypatch, outdated_at=0)
+    numbers = itertools.chain([2, 3], itertools.repeat(1))
+    monkeypatch.setattr(PartitionAdvice, "following", lambda self, partitions: next(numbers))
+    flags = "--autoscale=1..4", f"--checkpoint_dir={tmp_path / 'anchored'}"
+    found = harvest(spark_session, build, *flags)
+    assert sorted(found["passed"]) == sorted(expected["passed"])
+    assert planned.plans == [1, 2, 3]
     assert _cached(spark_session) <= before
 
 

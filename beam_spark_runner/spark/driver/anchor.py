@@ -30,6 +30,7 @@ class Anchor:
         partitions: the number of partitions of each exchange.
 
     Attributes:
+        partitions: the number of partitions of each exchange.
         rows: the frame, cached; one row for each partition, with the columns of all rows.
         row: a cached frame of one row in one partition, for a level without an exchange.
         has_effect: whether this Spark unites rows in place, so that the anchor has an effect.
@@ -39,7 +40,7 @@ class Anchor:
     """
 
     def __init__(self, spark: SparkSession, partitions: int) -> None:
-        self._spark, self._partitions = spark, partitions
+        self._spark, self.partitions = spark, partitions
         routes = ", ".join(
             f"{route}L" for route in routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
         )
@@ -85,7 +86,7 @@ class Anchor:
         now = self._executors()
         slots = self._spark.sparkContext.defaultParallelism
         spread = should_spread(
-            self._partitions, slots, self._anchored, self._previous_executors, now
+            self.partitions, slots, self._anchored, self._previous_executors, now
         )
         self._previous_executors = now
         return spread
@@ -101,17 +102,18 @@ class Anchor:
 
 
 class AnchorPolicy:
-    """The anchor of a streaming job, which is replaced when executors have joined.
+    """The anchor of a streaming job.
+
+    It is replaced when executors have joined, or exchanges have another number of partitions.
 
     Threads: one at a time.
 
     Args:
         spark: see ``Anchor``.
-        partitions: the number of partitions of each exchange.
     """
 
-    def __init__(self, spark: SparkSession, partitions: int) -> None:
-        self._spark, self._partitions = spark, partitions
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
         self._current: Anchor | None = None
 
     @property
@@ -119,20 +121,24 @@ class AnchorPolicy:
         """Where tasks are to run; None: anywhere."""
         return self._current if self._current is not None and self._current.has_effect else None
 
-    def refresh(self) -> None:
-        """Create the anchor, or replace it if executors have joined that it does not use.
+    def refresh(self, partitions: int) -> None:
+        """Create the anchor, or replace it if it does not fit any more.
 
         To be called when an epoch begins.
+
+        Args:
+            partitions: the number of partitions of each exchange.
 
         Raises:
             Exception: what Spark raises; see ``spark_errors``.
         """
         if self._current is not None:
-            if not (self._current.has_effect and self._current.is_outdated()):
-                return
-            _LOGGER.info("executors have joined: partitions are redistributed")
+            if self._current.partitions == partitions:
+                if not (self._current.has_effect and self._current.is_outdated()):
+                    return
+                _LOGGER.info("executors have joined: partitions are redistributed")
             self.release()
-        self._current = Anchor(self._spark, self._partitions)
+        self._current = Anchor(self._spark, partitions)
 
     def release(self) -> None:
         """Remove the rows from Spark's cache. Threads: any, after the last Spark job has ended."""

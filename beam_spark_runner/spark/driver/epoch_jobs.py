@@ -117,8 +117,8 @@ class Epochs:
 
     def _refresh_anchor(self, partitions: int) -> None:
         if self._anchoring is None:
-            self._anchoring = AnchorPolicy(self._spark, partitions)
-        self._anchoring.refresh()
+            self._anchoring = AnchorPolicy(self._spark)
+        self._anchoring.refresh(partitions)
 
     @property
     def in_one_task(self) -> bool:
