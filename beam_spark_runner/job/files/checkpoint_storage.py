@@ -155,8 +155,8 @@ class Subfolder(CheckpointStorage):
     def names(self) -> Sequence[str]:
         try:
             return super().names()
-        except CheckpointStorageError:
-            if self._was_removed():
+        except CheckpointStorageError as error:
+            if self._was_removed(error):
                 return ()
             raise
 
@@ -164,11 +164,15 @@ class Subfolder(CheckpointStorage):
     def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         try:
             return super().create(name, data, after)
-        except CheckpointStorageError:
-            if self._was_removed():
+        except CheckpointStorageError as error:
+            if self._was_removed(error):
                 raise FencedError(1, 0) from None
             raise
 
-    def _was_removed(self) -> bool:
-        """Whether it was removed. If the outer folder is missing, too, that is not mounted."""
-        return self._outer.exists() and not self.exists()
+    def _was_removed(self, error: CheckpointStorageError) -> bool:
+        """Whether it was removed, after an error. Another error says nothing of what is there.
+
+        If the outer folder is missing, too, that is not mounted.
+        """
+        is_missing = isinstance(error.__cause__, FileNotFoundError)
+        return is_missing and self._outer.exists() and not self.exists()

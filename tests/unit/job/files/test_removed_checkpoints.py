@@ -1,6 +1,7 @@
 """Users remove a checkpoint while a driver of it sleeps, and start another pipeline there."""
 
 import dataclasses
+import errno
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.job.files.shard_places import (
     checkpoints_in,
@@ -22,6 +23,7 @@ from beam_spark_runner.recovery.batch_start import SUBMISSION
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import FencedError, epochs_of
+from beam_spark_runner.storage.mounted_folder import MountedFolder
 from tests.unit.recovery.drivers import VERSION
 
 
@@ -83,6 +85,28 @@ def test_a_start_that_wakes_up_before_its_claim_does_not_run(tmp_path: Path) -> 
         DriverStart(late, VERSION, 1)
     commit(driver, 10)
     assert clocks(folder) == [10]
+
+
+def test_a_disk_that_does_not_work_is_no_checkpoint_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``os.path.isdir`` is false while a disk does not work."""
+    driver = start(tmp_path)
+    place = str(driver._storage._place)  # type: ignore[attr-defined]
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "no answer", place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MountedFolder, "names", fail)
+        patch.setattr(MountedFolder, "create", fail)
+        patch.setattr(MountedFolder, "exists", lambda folder: folder.path != place)
+        with pytest.raises(CheckpointStorageError, match="no answer"):
+            commit(driver, 1)
+        with pytest.raises(CheckpointStorageError, match="no answer"):
+            driver._storage.create("any", b"")
+    commit(driver, 1)
+    assert clocks(tmp_path) == [1]
 
 
 def test_the_folder_of_a_batch_job_is_refused(tmp_path: Path) -> None:
