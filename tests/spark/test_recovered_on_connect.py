@@ -28,7 +28,7 @@ _WRITES = """
 
     def session():
         spark = SparkSession.builder.create()
-        return SessionHandle(spark, owner=None, changed=None)
+        return SessionHandle(spark, owner=None, users_values=None)
 
     first, second = session(), session()
     schema = first.spark.range(1).schema.json()

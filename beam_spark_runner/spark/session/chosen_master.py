@@ -52,6 +52,8 @@ def chosen_settings(names: Iterable[str]) -> Mapping[str, str]:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         words = _words()
         settings = {**dict([*_properties(words)][::-1]), **dict([*_confs(words)][::-1])}
+        if (app_name := next(_values(words, "--name"), None)) is not None:
+            settings["spark.app.name"] = app_name
         return {name: settings[name] for name in names if name in settings}
     pyspark_internals.start_jvm()
     jvm = pyspark_internals.jvm()

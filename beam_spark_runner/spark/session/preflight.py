@@ -130,7 +130,10 @@ def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Install
             frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
             return _sorted(frame.collect())
         except Exception as error:
-            problem = _what_spark_says(text_of_error(error), session.worker_python())
+            python: str | None = None
+            with contextlib.suppress(Exception):  # Spark may have ended
+                python = session.worker_python()
+            problem = _what_spark_says(text_of_error(error), python)
             if problem is None:
                 raise
             raise ExecutorMismatchError(problem, _INSTALL) from error
