@@ -2,7 +2,9 @@
 
 It has the ``submission`` of the present job, which names the job, and a subfolder for each job: its
 manifests, fences, end and output. No other job has that name. So a driver that sleeps while its job
-ends and the next one begins changes nothing of the next one, whatever it does when it wakes up.
+ends and the next one begins changes nothing in the folder of the next one. Only the submission has
+one name for all jobs: a driver that sleeps between a look at it and its removal removes that of the
+next job, of which a later start then says that its submission is missing.
 
 A subfolder exists only after a submission has named its job, and is removed only when the job is
 over. Jobs of earlier versions have no subfolder: their name is empty.
