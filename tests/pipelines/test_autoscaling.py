@@ -8,33 +8,18 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from apache_beam.utils.timestamp import Duration
+from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.watching.partition_advice import PartitionAdvice
 from beam_spark_runner.scheduling import parallelism
 from tests.harvest import harvest
+from tests.pipelines.counting import Count
 from tests.spark.restrictions import RESTRICTION
 from tests.stateful import Number
 
 NAMES = [f"name {number}" for number in range(8)]
 COUNT = 90
-
-
-class Count(beam.DoFn):  # type: ignore[misc]
-    """Counts for each element, three numbers at a time."""
-
-    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
-    def process(
-        self, element: tuple[str, int], tracker: Any = RESTRICTION
-    ) -> Iterator[TimestampedValue]:
-        begun = tracker.current_restriction().start
-        for number in range(begun, begun + 3):
-            if not tracker.try_claim(number):
-                return
-            yield TimestampedValue((element[0], number), number)
-        tracker.defer_remainder(Duration(0.01))
 
 
 class CountUntil(beam.DoFn):  # type: ignore[misc]

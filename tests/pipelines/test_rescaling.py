@@ -1,23 +1,21 @@
 """Streaming pipelines that continue with another number of partitions."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from apache_beam.utils.timestamp import Duration
+from apache_beam.transforms.window import FixedWindows
 
 from tests.harvest import RARE_HARNESSES, harvest_on
+from tests.pipelines.counting import Count
 from tests.spark.asking import Asking
 from tests.spark.random_streams.comparing import check_dropped, check_same
 from tests.spark.random_streams.model.play import play
 from tests.spark.random_streams.recipes import draw_pack
 from tests.spark.random_streams.running import asking_for, run_pack
 from tests.spark.restarting import Rescaled
-from tests.spark.restrictions import RESTRICTION
 from tests.stateful import Number
 
 PACK = 12
@@ -36,21 +34,6 @@ def test_random_pipelines_give_the_same(spark_session: Any, tmp_path: Path, seed
     model, dropped_by_model = play(pack.script, pack.recipes)
     check_same(ours, model, pack, pack.recipes, "by the model")
     check_dropped(dropped, dropped_by_model, pack)
-
-
-class Count(beam.DoFn):  # type: ignore[misc]
-    """Counts for each element, three numbers at a time."""
-
-    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
-    def process(
-        self, element: tuple[str, int], tracker: Any = RESTRICTION
-    ) -> Iterator[TimestampedValue]:
-        begun = tracker.current_restriction().start
-        for number in range(begun, begun + 3):
-            if not tracker.try_claim(number):
-                return
-            yield TimestampedValue((element[0], number), number)
-        tracker.defer_remainder(Duration(0.1))
 
 
 @pytest.mark.timeout(600)

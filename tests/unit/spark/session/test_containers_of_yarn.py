@@ -37,7 +37,7 @@ def test_containers_with_one_interpreter_in_an_archive_are_the_same() -> None:
         ("/usr/bin/python3", f"{APPLICATION}/container_2", "/usr/bin/python3"),
         (f"{APPLICATION}/container_22/a", f"{APPLICATION}/container_2", None),
         ("/usr/bin/python3", "/", "/usr/bin/python3"),
-        ("/work/env/bin/python", "/work", "./env/bin/python"),
+        ("/container/env/bin/python", "/container", "./env/bin/python"),
     ],
 )
 def test_path_for_all(path: str, folder: str, for_all: str | None) -> None:
