@@ -27,6 +27,11 @@ class PartitionOptions(NamedTuple):
     autoscale: PartitionLimits | None
 
 
+def key_groups_of_stream(max_parallelism: int | None) -> int:
+    """Return the number of key groups of a stream, which is its largest number of partitions."""
+    return max_parallelism or KEY_GROUPS
+
+
 def partition_options(values: Any) -> PartitionOptions:
     """Read the options.
 
@@ -39,7 +44,7 @@ def partition_options(values: Any) -> PartitionOptions:
         raise OptionsError("parallelism", f"{given} is more than --max_parallelism={most}")
     limits = _limits(getattr(values, "autoscale", None))
     if limits is not None:
-        groups = most or KEY_GROUPS
+        groups = key_groups_of_stream(most)
         if limits.most > groups:
             raise OptionsError(
                 "autoscale",

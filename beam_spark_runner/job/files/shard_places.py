@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
-from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage, Subfolder
 from beam_spark_runner.job.prepare.continued_streams import has_servers_checkpoint
 from beam_spark_runner.options.config import RunnerConfig
+from beam_spark_runner.options.partition_options import key_groups_of_stream
 from beam_spark_runner.recovery.batch_start import SUBMISSION
 from beam_spark_runner.recovery.checkpoint_subfolder import chosen_subfolder, subfolder_in
 from beam_spark_runner.recovery.commit import newest
@@ -53,7 +53,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
             "one that is mounted everywhere, or one of an object store or HDFS (s3://, gs://, "
             "abfss://, hdfs://)",
         )
-    groups = config.max_parallelism or KEY_GROUPS
+    groups = key_groups_of_stream(config.max_parallelism)
     if (config.parallelism or 0) > groups:
         raise OptionsError(
             "parallelism",

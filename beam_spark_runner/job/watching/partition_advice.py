@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.observing.epoch_status import EpochStatus
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.options.partition_options import PartitionLimits
+from beam_spark_runner.options.partition_options import PartitionLimits, key_groups_of_stream
 from beam_spark_runner.scheduling.parallelism import Advice, EpochLoad, ParallelismRule
 
 
@@ -21,7 +20,7 @@ class PartitionAdvice:
 
     def __init__(self, config: RunnerConfig, inform: Callable[[str], None]) -> None:
         self.is_followed = config.autoscale is not None
-        most = config.max_parallelism or KEY_GROUPS
+        most = key_groups_of_stream(config.max_parallelism)
         self._limits = config.autoscale or PartitionLimits(1, most)
         self._given = config.parallelism
         self._inform = inform
