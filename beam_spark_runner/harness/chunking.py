@@ -1,5 +1,7 @@
-"""Decides how many elements are pushed into a bundle at a time."""
+"""Chunks of elements: how many are pushed into a bundle at a time, and what they share."""
 
+import itertools
+import operator
 from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
@@ -38,3 +40,8 @@ class Chunks:
 def per_chunk(coded: list[bytes]) -> int:
     """Return the number of values per chunk, from the average size of these encoded ones."""
     return max(1, min(_CHUNK_VALUES, _CHUNK_BYTES * len(coded) // (1 + sum(map(len, coded)))))
+
+
+def have_one_origin(origins: list[WindowedValue]) -> bool:
+    """Return whether all elements of a chunk have the same origin object; there is at least one."""
+    return all(map(operator.is_, origins, itertools.repeat(origins[0])))

@@ -7,10 +7,12 @@ import pyarrow as pa
 
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.joined_keys import key_before, key_end
+from beam_spark_runner.engine.rows.packed_rows import unpacked
 
 
 class RowCursor:
-    """A position in the task's input. It joins long values, and restores long keys.
+    """A position in the task's input. It joins long values, restores long keys, and unpacks
+    rows.
 
     ``forward`` gets the parts of batches that are not for this level's stages.
     """
@@ -26,6 +28,7 @@ class RowCursor:
         self._forward = forward
         self._joiner = schema.PieceJoiner()
         self._long_keys: dict[bytes, bytes] = {}
+        self._blocks: Iterator[schema.RowBatch] = iter(())  # the rest of a batch
         self.block: schema.RowBatch | None = None
         self.position = 0
         self._failure: BaseException | None = None
@@ -42,18 +45,21 @@ class RowCursor:
             raise self._failure
         try:
             while self.block is None or self.position >= len(self.block):
+                if (block := next(self._blocks, None)) is not None:
+                    self._open(block)
+                    continue
                 batch = next(self._batches, None)
                 if batch is None:
                     self._joiner.check_empty()
                     self.block = None
                     return False
-                self._open(batch)
+                self._blocks = self._blocks_of(batch)
         except BaseException as error:
             self._failure = error
             raise
         return True
 
-    def _open(self, batch: pa.RecordBatch) -> None:
+    def _blocks_of(self, batch: pa.RecordBatch) -> Iterator[schema.RowBatch]:
         ids = schema.dests_of(batch)
         mine = np.isin(ids, self._hosted)
         if not mine.all():
@@ -61,6 +67,9 @@ class RowCursor:
             batch = batch.filter(pa.array(mine))
         block = self._joiner.join_block(schema.block_of(batch))
         self._restore_long_keys(block)
+        return unpacked(block)
+
+    def _open(self, block: schema.RowBatch) -> None:
         ids = block.dests & schema.DEST_MASK
         self._ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(block)]
         self._run = 0

@@ -8,6 +8,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.joined_keys import put_before
+from beam_spark_runner.engine.rows.packed_rows import is_worth_packing, packed
 from beam_spark_runner.engine.rows.writing import LONG_KEY_BYTES, Outlet, Writer
 from beam_spark_runner.portable.coders import deterministic_key_coder
 
@@ -31,6 +32,9 @@ class KeyWriter(Writer):
             return
         orders = np.array(self._orders, np.int64) if self._has_orders else None
         self._orders = []
+        if self._may_pack(orders) and is_worth_packing(keys, values):
+            self._flush_packed(keys, values)
+            return
         routes = self._routes(keys)
         if max(map(len, keys)) <= LONG_KEY_BYTES:
             self._emit_rows(0, routes, orders, keys, values)
@@ -50,6 +54,17 @@ class KeyWriter(Writer):
             index = np.array(rows, np.int64)
             some_orders = None if orders is None else orders[index]
             self._emit_rows(flag, routes[index], some_orders, some_keys, some_values)
+
+    def _may_pack(self, orders: routing.Int64Array | None) -> bool:
+        """Whether the order of all rows is the same. In epochs, rows are few."""
+        return not self.edge.key_groups and (orders is None or bool((orders == schema.BARE).all()))
+
+    def _flush_packed(self, keys: list[bytes], values: list[bytes]) -> None:
+        for flag, keys_of_rows, values_of_rows in packed(keys, values):
+            count = len(keys_of_rows)
+            orders = np.full(count, schema.BARE) if self._has_orders else None
+            routes = self._routes(keys_of_rows)
+            self._emit_rows(flag, routes, orders, keys_of_rows, values_of_rows)
 
     def _routes(self, keys: list[bytes]) -> routing.Int64Array:
         count, code, groups = len(keys), self.edge.code, self.edge.key_groups

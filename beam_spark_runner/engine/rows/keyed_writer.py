@@ -11,6 +11,7 @@ from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.key_writer import KeyWriter
 from beam_spark_runner.engine.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
+from beam_spark_runner.harness.chunking import have_one_origin
 
 
 class KeyedWriter(KeyWriter):
@@ -35,31 +36,54 @@ class KeyedWriter(KeyWriter):
 
     @override
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        encode_key, encode_bare = self._encode_key, self._encode_bare
-        is_global, keys, coded_values, orders = (
-            self._is_global,
-            self._keys,
-            self._values,
-            self._orders,
+        first = len(self._values)
+        if self._is_bare(origins[0]) and have_one_origin(origins):
+            self._add_bare(values, origins)
+        else:
+            self._add(values, origins)
+        self._size += (
+            sum(map(len, self._keys[first:])) + sum(map(len, self._values[first:]))
+        ) + 2 * ROW_BYTES * len(values)
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def _is_bare(self, origin: WindowedValue) -> bool:
+        return (
+            self._is_global
+            and origin.timestamp_micros == MIN_US
+            and origin.pane_info is PANE_INFO_UNKNOWN
         )
-        first = len(coded_values)
+
+    def _add_bare(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        encode_key, encode = self._encode_key, self._encode_bare
+        try:
+            keys = [encode_key(key) for key, _ in values]
+            coded_values = [encode(value) for _, value in values]
+        except Exception:
+            self._add(values, origins)  # raises again, with the element
+            return
+        self._keys += keys
+        self._values += coded_values
+        self._orders += [schema.BARE] * len(values)
+
+    def _add(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        encode_key, encode_bare, encode_windowed = (
+            self._encode_key,
+            self._encode_bare,
+            self._encode_windowed,
+        )
         element: Any = None
         try:
             for element, origin in zip(values, origins, strict=True):
                 key, value = element
                 coded_key = encode_key(key)
                 order = origin.timestamp_micros
-                if is_global and order == MIN_US and origin.pane_info is PANE_INFO_UNKNOWN:
+                if self._is_bare(origin):
                     order, coded = schema.BARE, encode_bare(value)
                 else:
-                    coded = self._encode_windowed(origin.with_value(value))
-                keys.append(coded_key)
-                coded_values.append(coded)
-                orders.append(order)
+                    coded = encode_windowed(origin.with_value(value))
+                self._keys.append(coded_key)
+                self._values.append(coded)
+                self._orders.append(order)
         except Exception as error:
             raise self._encoding_error("key or value", element, error) from error
-        self._size += (
-            sum(map(len, keys[first:])) + sum(map(len, coded_values[first:]))
-        ) + 2 * ROW_BYTES * len(values)
-        if self._size > FLUSH_BYTES:
-            self.flush()

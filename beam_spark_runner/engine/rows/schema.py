@@ -44,6 +44,7 @@ REPORT = DEST_MASK  # a TaskReport
 WINDOWED = 1 << DEST_BITS
 PIECE = 1 << (DEST_BITS + 1)
 LONG_KEY = 1 << (DEST_BITS + 2)  # ``key`` is a digest; the key itself precedes the value
+PACKED = 1 << (DEST_BITS + 3)  # the value holds several ones, see ``packed_rows``
 
 BARE = -(1 << 63)  # before every event time
 MAX_VALUE_BYTES = (1 << 31) - (1 << 16)

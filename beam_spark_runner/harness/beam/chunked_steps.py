@@ -2,8 +2,8 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
 from apache_beam import pvalue
@@ -30,6 +30,7 @@ from beam_spark_runner.harness.beam.chunks import (
 )
 from beam_spark_runner.harness.beam.held_open import constants_wait_for, let_pass
 from beam_spark_runner.harness.beam.partition_steps import PartitionParDo, takes_partition
+from beam_spark_runner.harness.beam.step_choice import Arguments
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
 PAR_DO_URN = "beam_spark_runner:par_do:v1"
@@ -225,10 +226,11 @@ def _create_chunked(
     unpickled = Unpickled(data)  # lives as long as the operation, which may be set up again
     fn, *_, windowing = data
 
-    def arguments() -> tuple[Sequence[Any], Mapping[str, Any]]:
+    def arguments() -> Arguments:
         _, args, kwargs, *_ = unpickled.data
-        values = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
-        return cast("tuple[Sequence[Any], Mapping[str, Any]]", values)
+        side_inputs = [view[GlobalWindow()] for view in views]
+        args, kwargs = insert_values_in_args(args, kwargs, side_inputs)
+        return Arguments(args, kwargs, side_inputs)
 
     operation: ChunkedParDo = create(pickler.dumps(unpickled), payload, operation_cls=kind)
     operation.prepare(

@@ -28,7 +28,7 @@ from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
 from beam_spark_runner.harness.beam.element_sizes import KnownSizes
 from beam_spark_runner.harness.beam.result_filter import SPECIAL, SendOne
-from beam_spark_runner.harness.beam.step_choice import step_for
+from beam_spark_runner.harness.beam.step_choice import Arguments, step_for
 from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined, Step
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
@@ -60,7 +60,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def prepare(
         self,
         fn: core.DoFn,
-        arguments: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]],
+        arguments: Callable[[], Arguments],
         windowing: core.Windowing,
         input_coder: coder_impl.CoderImpl,
         output_tags: Sequence[str],
@@ -68,8 +68,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     ) -> None:
         """Set what ``DoOperation`` has in private attributes; called before ``setup``.
 
-        ``arguments``: returns the further arguments of ``process``, with side inputs, which can
-        be read once a bundle has begun.
+        ``arguments``: called once a bundle has begun, when side inputs can be read.
         """
         self._fn = self.users_fn = fn
         self._arguments = arguments
@@ -138,7 +137,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             step: Step = (
                 AssigningWindows(self._fn.window_fn)
                 if isinstance(self._fn, WindowInto)
-                else step_for(self._fn, *self._arguments())
+                else step_for(self._fn, self._arguments())
             )
         self._step = step
         self.process_one = one_by_one(self, step)  # type: ignore[assignment, method-assign]

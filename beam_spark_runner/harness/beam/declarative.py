@@ -165,8 +165,7 @@ class DeclarativeParDo(KeyedParDo):
         call = self._called(key)
         key.value, key.origin = value, origin
         with self.scoped_process_state, ChargedChunk(self.step_name, call.current_element):
-            for _, results in call.results([value], [origin]):
-                self._outputs.handle_process_outputs(origin, results)
+            call.run([value], [origin], self._outputs.handle_process_outputs)
 
     def run_timer(self, key: KeyInFlight, timer: Timer, begun: Begun | None = None) -> None:
         """See ``Step``."""

@@ -95,7 +95,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             state = self._create_state(spec, key, window)
             self._count_added(state, spec)
         if kind is KeyCombined:
-            state.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
+            state.use(self._combine_fns.get(spec) or self._set_up(spec))
         return state
 
     def _count_added(self, state: Any, spec: userstate.StateSpec) -> None:
@@ -336,23 +336,34 @@ class KeyValue(KeyBag):
 class KeyCombined(KeyBag):
     """A bag of at most one accumulator, with a CombineFn that all keys share."""
 
-    combine_fn: core.CombineFn
     _is_extracted = False
+
+    def use(self, combine_fn: core.CombineFn) -> None:
+        """Set the CombineFn, after its ``setup``; called before any other method."""
+        self._combine_fn = combine_fn
+        self._add_input = combine_fn.add_input
 
     @override
     def read(self) -> Any:
         self._is_extracted = True
-        return self.combine_fn.extract_output(self._accumulator())
+        return self._combine_fn.extract_output(self._accumulator())
 
     @override
     def add(self, value: Any) -> None:
+        elements = self._added_elements
+        if self._is_extracted or not elements:
+            elements = self._renewed()
+        elements[0] = self._add_input(elements[0], value)
+
+    def _renewed(self) -> list[Any]:
         accumulator = self._accumulator()
         if self._is_extracted:
             # Some CombineFns sort the accumulator when they extract the output; merging undoes it.
-            new = self.combine_fn.create_accumulator()
-            accumulator = self.combine_fn.merge_accumulators([new, accumulator])
+            new = self._combine_fn.create_accumulator()
+            accumulator = self._combine_fn.merge_accumulators([new, accumulator])
             self._is_extracted = False
-        self._added_elements[0] = self.combine_fn.add_input(accumulator, value)
+            self._added_elements[0] = accumulator
+        return self._added_elements
 
     def clear(self) -> None:
         super().clear()
@@ -361,7 +372,7 @@ class KeyCombined(KeyBag):
     def _accumulator(self) -> Any:
         if not self._added_elements:
             elements: Iterable[Any] = () if self._cleared else super().read()
-            self._added_elements = list(elements) or [self.combine_fn.create_accumulator()]
+            self._added_elements = list(elements) or [self._combine_fn.create_accumulator()]
             self._cleared = True
         return self._added_elements[0]
 

@@ -118,8 +118,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             call = self._call = self._make_call(self._expect_expiry if expires else None)
         handle = self._outputs.handle_process_outputs
         with self.scoped_process_state, ChargedChunk(self.step_name, call.current_element):
-            for origin, results in call.results(values, origins):
-                handle(origin, results)
+            call.run(values, origins, handle)
 
     def _in_time(
         self, values: list[Any], origins: list[WindowedValue]

@@ -4,7 +4,7 @@ Beam's invoker assembles all arguments for each element. Here the arguments that
 window are kept until these change, and likewise those that depend on timestamp and pane.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from apache_beam.internal.util import insert_values_in_args
@@ -131,19 +131,28 @@ class KeyedCall:
         for view in self._views:
             view.reset()
 
-    def results(
-        self, values: list[Any], origins: list[WindowedValue]
-    ) -> Iterator[tuple[WindowedValue, Any]]:
+    def run(
+        self,
+        values: list[Any],
+        origins: list[WindowedValue],
+        handle: Callable[[WindowedValue, Any], None],
+    ) -> None:
         """Call ``process`` for each value of a key in each of its windows.
 
-        Yields:
-            The origin of the value in one window, and the result of ``process``.
+        Args:
+            values: KVs.
+            origins: The timestamp, windows and pane of each.
+            handle: Called with the origin of the value in one window and the result of
+                ``process``, unless that is None.
         """
-        return self._results(self.current_element.iterate(values), origins)
+        self._run(self.current_element.iterate(values), origins, handle)
 
-    def _results(
-        self, values: Iterable[Any], origins: Iterable[WindowedValue]
-    ) -> Iterator[tuple[WindowedValue, Any]]:
+    def _run(
+        self,
+        values: Iterable[Any],
+        origins: Iterable[WindowedValue],
+        handle: Callable[[WindowedValue, Any], None],
+    ) -> None:
         process, places = self._process, self._elements
         for value, origin in zip(values, origins, strict=True):
             if origin is not self._origin:
@@ -151,15 +160,18 @@ class KeyedCall:
                     for window in origin.windows:
                         timestamp, pane = origin.timestamp, origin.pane_info
                         part = WindowedValue(value, timestamp, (window,), pane)
-                        yield from self._results((value,), (part,))
+                        self._run((value,), (part,), handle)
                     continue
                 self._bind(value[0], origin)
             args = self._args
             for place in places:
                 args[place] = value
-            for place in self._windowed_values:
-                args[place] = origin.with_value(value)
-            yield origin, process(*args, **self._kwargs)
+            if self._windowed_values:
+                for place in self._windowed_values:
+                    args[place] = origin.with_value(value)
+            result = process(*args, **self._kwargs)
+            if result is not None:
+                handle(origin, result)
 
     def _bind(self, key: Any, origin: WindowedValue) -> None:
         self._origin = None  # in case that something below raises
@@ -180,9 +192,10 @@ class KeyedCall:
 
     def _bind_window(self, key: Any, window: Any, origin: WindowedValue) -> None:
         self._window = None  # in case that something below raises
-        args, kwargs = insert_values_in_args(
-            self._given_args, self._given_kwargs, [view[window] for view in self._views]
-        )
+        args, kwargs = [*self._given_args], {**self._given_kwargs}
+        if self._views:
+            views = [view[window] for view in self._views]
+            args, kwargs = insert_values_in_args(args, kwargs, views)
         for place in self._keys:
             args[place] = key
         for place in self._windows:

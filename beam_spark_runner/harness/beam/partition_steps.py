@@ -62,7 +62,8 @@ class PartitionParDo(ChunkedParDo):
 
     def _begin(self) -> None:
         if not self._fn.has_begun:
-            self._fn.begin(*self._arguments())
+            args, kwargs, _ = self._arguments()
+            self._fn.begin(args, kwargs)
 
     def _send(self, chunks: Iterable[Chunk]) -> None:
         for results, origins in chunks:

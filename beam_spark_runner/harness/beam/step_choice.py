@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsource import _ReadRange
@@ -19,19 +19,42 @@ from beam_spark_runner.harness.beam.step_loops import (
     Step,
 )
 from beam_spark_runner.harness.values.closed import Closed
-from beam_spark_runner.harness.values.constants import is_plain
+from beam_spark_runner.harness.values.constants import is_plain, is_plain_data
 
 
-def step_for(
-    fn: beam.DoFn, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-) -> Step:
+class Arguments(NamedTuple):
+    """The arguments of ``process`` that follow the element.
+
+    Attributes:
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        side_inputs: Those of the arguments that are side inputs.
+    """
+
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = {}
+    side_inputs: Sequence[Any] = ()
+
+    def are_data(self) -> bool:
+        """Whether all are plain, or side inputs of plain values, which no function may change."""
+        return all(
+            is_plain(argument)
+            or (any(argument is one for one in self.side_inputs) and is_plain_data(argument))
+            for argument in (*self.args, *self.kwargs.values())
+        )
+
+
+_NO_ARGUMENTS = Arguments()
+
+
+def step_for(fn: beam.DoFn, arguments: Arguments = _NO_ARGUMENTS) -> Step:
     """Choose the loop for a DoFn whose ``process`` takes the element and constant arguments.
 
     Beam wraps the function of a ``Map`` in one that returns a list of one result. This wrapper is
     recognised by its code, and the user's function is found in its closure.
     """
     process = fn.process
-    keywords = kwargs or {}
+    args, keywords, _ = arguments
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
     if type(fn) is _ReadRange and not args and not keywords:
@@ -43,8 +66,7 @@ def step_for(
         if loop is not None:
             cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
             function = cells["fn"].cell_contents
-            takes_plain = all(map(is_plain, (*args, *keywords.values())))
-            closed = Closed.of(function) if takes_plain else None
+            closed = Closed.of(function) if arguments.are_data() else None
             if loop is Mapped and not keywords:
                 return Mapped(function, args, closed)
             return loop(_bind(function, args, keywords), closed=closed)

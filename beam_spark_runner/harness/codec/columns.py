@@ -23,6 +23,7 @@ from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder, WindowedVa
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.user_calls import map_all
+from beam_spark_runner.harness.chunking import have_one_origin
 from beam_spark_runner.harness.codec.blocks import (
     BlockReader,
     BlockWriter,
@@ -105,9 +106,8 @@ class ColumnWriter:
             raise InvariantError(f"{len(values)} elements have {len(origins)} origins")
         if not values:
             return
-        first = origins[0]
-        if all(map(operator.is_, origins, itertools.repeat(first))):
-            headers = [self._header.encode(first)]
+        if have_one_origin(origins):
+            headers = [self._header.encode(origins[0])]
         else:
             headers = map_all(self._header.encode, origins)
         sizes = b""

@@ -13,7 +13,7 @@ import enum
 import fractions
 import functools
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,18 @@ def is_plain(value: Any, depth: int = 8) -> bool:
         if type(part) not in ATOMS and not (depth and is_plain(part, depth - 1)):
             return False
     return True
+
+
+def is_plain_data(side_input: Any) -> bool:
+    """Return whether a side input is plain, or a list or dict of plain values."""
+    kind = type(side_input)
+    if kind is dict:
+        return _all_plain(side_input) and _all_plain(side_input.values())
+    return _all_plain(side_input) if kind is list else is_plain(side_input)
+
+
+def _all_plain(values: Collection[Any]) -> bool:
+    return ATOMS.issuperset(map(type, values)) or all(map(is_plain, values))
 
 
 def is_constant(value: Any, depth: int = 8) -> bool:

@@ -22,7 +22,7 @@ from beam_spark_runner.harness.beam.current_element import (
     CurrentElement,
     ElementOfErrors,
 )
-from beam_spark_runner.harness.beam.step_choice import step_for
+from beam_spark_runner.harness.beam.step_choice import Arguments, step_for
 from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined
 from beam_spark_runner.harness.failures import charge, failure_of
 from beam_spark_runner.harness.values.constants import Kind
@@ -65,7 +65,7 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_loops(name: str, limit: int, kind: Kind) -> None:
     transform = STEPS[name]
-    step = step_for(transform.fn, transform.args)
+    step = step_for(transform.fn, Arguments(transform.args))
     step.limit = limit
     values: list[Any] = [1, 3, 5, 6, 7, 8]
     expected = "Element: 6\n"

@@ -9,14 +9,16 @@ from apache_beam.transforms.window import (
     TimestampedValue,
 )
 
-from beam_spark_runner.harness.beam.step_choice import step_for
+from beam_spark_runner.harness.beam.step_choice import Arguments, step_for
 from beam_spark_runner.harness.values.constants import Kind
 from tests.unit.harness.beam.step_outputs import Output, Row, Sent, origin
 
 
-def _sent(transform: Any, values: list[Any], kind: Kind) -> Sent:
+def _sent(transform: Any, values: list[Any], kind: Kind, *, are_side_inputs: bool = False) -> Sent:
     fn = pickler.loads(pickler.dumps(transform.fn))
-    step = step_for(fn, transform.args, transform.kwargs)
+    step = step_for(
+        fn, Arguments(transform.args, transform.kwargs, transform.args if are_side_inputs else ())
+    )
     step.limit = 100
     output = Sent()
     step.run(values, [origin(n) for n in range(len(values))], kind, output)
@@ -53,6 +55,22 @@ def test_a_closed_function_may_return_what_others_have_if_it_gets_it() -> None:
     shared: list[int] = []
     output = _sent(beam.Map(lambda n, more: more, shared), [1, 2], Kind.PLAIN)
     assert (output.chunks, output.alone) == ([], [shared, shared])
+
+
+@pytest.mark.parametrize("table", [{1: "a", 2: (3, None)}, ["", "a", (3, None)]])
+def test_results_of_a_lookup_in_a_side_input_of_plain_values_wait(table: Any) -> None:
+    found = _sent(beam.Map(lambda n, of: of[n], table), [1, 2, 1], Kind.PLAIN, are_side_inputs=True)
+    assert [results for results, _, _ in found.chunks] == [["a", (3, None), "a"]]
+    pairs = _sent(
+        beam.Map(lambda n, of: [n, of[n]], table), [1, 2], Kind.PLAIN, are_side_inputs=True
+    )
+    assert (pairs.chunks, pairs.alone) == ([([[1, "a"], [2, (3, None)]], Kind.NEW, True)], [])
+
+
+@pytest.mark.parametrize("table", [{1: [1]}, {1: {}}, [[1], [1]]])
+def test_results_of_a_lookup_in_a_side_input_that_has_lists_do_not_wait(table: Any) -> None:
+    found = _sent(beam.Map(lambda n, of: of[n], table), [1, 1], Kind.PLAIN, are_side_inputs=True)
+    assert (found.chunks, found.alone) == ([], [table[1], table[1]])
 
 
 @pytest.mark.parametrize(

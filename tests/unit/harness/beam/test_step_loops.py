@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.beam.process_loop import ProcessLoop
-from beam_spark_runner.harness.beam.step_choice import step_for
+from beam_spark_runner.harness.beam.step_choice import Arguments, step_for
 from beam_spark_runner.harness.beam.step_loops import (
     Filtering,
     Mapped,
@@ -113,7 +113,7 @@ def test_arguments_that_are_the_same_for_all_elements(
     ]
     for transform, kind, values, expected in shapes:
         fn = pickler.loads(pickler.dumps(transform.fn))
-        step = step_for(fn, args, kwargs)
+        step = step_for(fn, Arguments(args, kwargs))
         assert type(step) is kind
         assert [result for result, _ in all_of(step, values)] == expected
 
@@ -305,7 +305,7 @@ def test_stop_iteration_is_an_error(transform: Any, limit: int) -> None:
     values: list[Any] = [4] * 100
     if "MapTuple" in transform.label:
         values = [(4,)] * 100
-    step = step_for(transform.fn, transform.args, transform.kwargs)
+    step = step_for(transform.fn, Arguments(transform.args, transform.kwargs))
     step.limit = limit
     with pytest.raises((StopIteration, RuntimeError)):
         step.run(values, [origin(0)] * 100, Kind.OWN, Output())
