@@ -76,8 +76,14 @@ EPOCHS = Formats(
 )
 """Manifests of streaming pipelines, also in savepoints."""
 
-COMMITS = Formats(3, {2: unchanged})
-"""Manifests of bounded pipelines. Since 3, they have the version of this package."""
+COMMITS = Formats(
+    4,
+    {
+        2: unchanged,  # the version of this package is among the fields
+        3: unchanged,  # several values of one key may be in one row
+    },
+)
+"""Manifests of bounded pipelines."""
 
 
 def _without_name(fields: Fields) -> None:

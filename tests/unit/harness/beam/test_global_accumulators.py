@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import pytest
 from apache_beam.transforms.combiners import CountCombineFn, ToListCombineFn
 from apache_beam.transforms.core import NoSideInputsCallableWrapperCombineFn
@@ -52,3 +53,30 @@ def test_all_values_of_the_global_window_are_there_once(
     way = ways.get(type(combine_fn), sum)
     lists = {key: sorted(each) if way is sorted else each for key, each in outputs.items()}
     assert lists == {key: way(values) for key, values in expected.items()}
+
+
+_ATOMS = st.one_of(
+    *(st.integers(), st.floats(), st.booleans(), st.text(max_size=2), st.none()),
+    st.integers(0, 255).map(np.uint8),
+)
+
+
+@given(values=st.lists(_ATOMS, min_size=1, max_size=60), chunk=st.integers(1, 60))
+@pytest.mark.parametrize("function", [sum, min, max, any, all])
+def test_a_global_combiner_makes_of_chunks_what_it_makes_of_single_values(
+    function: Any, values: list[Any], chunk: int
+) -> None:
+    def outcome(at_once: int) -> str:
+        held, emitted = accumulators(NoSideInputsCallableWrapperCombineFn(function), is_global=True)
+        pairs = [(None, value) for value in values]
+        try:
+            with np.errstate(over="ignore"):
+                for start in range(0, len(pairs), at_once):
+                    some = pairs[start : start + at_once]
+                    held.add(some, origins(len(some)))
+                held.drain()
+        except TypeError as error:
+            return repr(error)
+        return repr(emitted[0][0])
+
+    assert outcome(chunk) == outcome(1)
