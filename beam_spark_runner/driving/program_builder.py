@@ -18,6 +18,7 @@ from beam_spark_runner.engine.program import (
     SideInputRows,
 )
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.graph.resources import Resources, merged
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
 from beam_spark_runner.portable.window_merging import is_of_an_sdk
@@ -215,6 +216,14 @@ class ProgramBuilder:
             ),
             epoch=self._epoch and dataclasses.replace(self._epoch, stores_rows=stores_rows),
             passed_on=self._passed_on(segment, index, is_round=is_round),
+            resources=self._resources(segment.levels[index]),
+        )
+
+    def _resources(self, level: Level) -> Resources:
+        return merged(
+            self._plan.graph.transforms[id_].resources
+            for stage in level.stages
+            for id_ in self._plan.stages[stage].transforms
         )
 
     def of_epoch(

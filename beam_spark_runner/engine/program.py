@@ -10,6 +10,7 @@ from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.graph.resources import NO_RESOURCES, Resources
 from beam_spark_runner.plan import storing
 from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
@@ -323,6 +324,7 @@ class LevelProgram:
         epoch: set if it streams.
         passed_on: destinations whose rows a task passes on: for later levels of the segment, or to
             be stored.
+        resources: what its steps ask for by resource hints.
     """
 
     job_id: str
@@ -337,6 +339,7 @@ class LevelProgram:
     batch: BatchPart | None = None
     epoch: EpochPart | None = None
     passed_on: frozenset[int] = frozenset()
+    resources: Resources = NO_RESOURCES
 
     @property
     def shards(self) -> ShardLocations:

@@ -17,6 +17,7 @@ from beam_spark_runner.core.ids import (
     TransformId,
     WindowingId,
 )
+from beam_spark_runner.graph.resources import NO_RESOURCES, Resources
 
 
 class TimestampCombiner(Enum):
@@ -118,6 +119,7 @@ class Transform:
     finalizes_bundles: bool = False
     needs_all_input: bool = False  # a full-window partition, which emits at the end of its input
     takes_partition: bool = False  # its bundle must have all elements of one task
+    resources: Resources = NO_RESOURCES  # what its resource hints ask for
     breaks_fusion: bool = False  # set by ``insert_fusion_breaks`` only
 
     @property

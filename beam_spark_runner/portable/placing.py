@@ -15,6 +15,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import EnvironmentId, WindowingId
 from beam_spark_runner.graph.model import Environment, Graph, Transform, Windowing
+from beam_spark_runner.graph.resources import NO_RESOURCES, resources_of
 from beam_spark_runner.portable.environment_facts import changed_environments, has_remote_code
 
 
@@ -55,8 +56,10 @@ def merge_environments(graph: Graph) -> Graph:
     """Have each step and windowing name the first of the environments in which the same code runs.
 
     An SDK makes one more for each set of resource hints, and so does each expansion
-    of a cross-language transform; that alone must not cut stages.
+    of a cross-language transform; that alone must not cut stages. What the hints ask for becomes
+    part of the steps.
     """
+    graph = _with_resources(graph)
     firsts: dict[tuple[object, ...], EnvironmentId] = {}
     replacements: dict[EnvironmentId | None, EnvironmentId] = {}
     for id_ in sorted(graph.environments):
@@ -85,6 +88,27 @@ def merge_environments(graph: Graph) -> Graph:
             for id_, windowing in graph.windowings.items()
         },
         environments={id_: graph.environments[id_] for id_ in firsts.values()},
+    )
+
+
+def _with_resources(graph: Graph) -> Graph:
+    hints = {
+        id_: dict(beam_runner_api_pb2.Environment.FromString(environment.coded).resource_hints)
+        for id_, environment in graph.environments.items()
+    }
+    if not any(hints.values()):
+        return graph
+    return replace(
+        graph,
+        transforms={
+            id_: replace(
+                transform,
+                resources=NO_RESOURCES
+                if transform.environment is None
+                else resources_of(transform.step, hints.get(transform.environment, {})),
+            )
+            for id_, transform in graph.transforms.items()
+        },
     )
 
 

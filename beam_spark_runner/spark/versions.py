@@ -33,6 +33,11 @@ class SparkVersion(NamedTuple):
         return 17 if self >= (4, 0) else 8
 
     @property
+    def has_profiles_of_frames(self) -> bool:
+        """Whether ``mapInArrow`` takes a resource profile."""
+        return self >= SparkVersion(4, 0)
+
+    @property
     def limits_batches_by_bytes(self) -> bool:
         """Whether the size of Arrow batches for Python can be limited, and not only their rows."""
         return self >= (4, 0)

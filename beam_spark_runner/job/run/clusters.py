@@ -26,6 +26,7 @@ from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, Fi
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
+from beam_spark_runner.spark.session.resource_profiles import ResourceProfiles
 from beam_spark_runner.spark.session.store_preflight import check_executors_reach
 
 
@@ -93,6 +94,7 @@ def cluster_of(
             and session.max_task_attempts == 1
             and plays_test_stream
             and not config.parallel_test_streams,
+            profile_for=ResourceProfiles(session).profile_for,
         )
     )
 

@@ -26,6 +26,7 @@ from beam_spark_runner.engine.rows.reports import reports_of, without_reports
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding
 from beam_spark_runner.engine.task.stored_output import OutputFile, OutputReading
+from beam_spark_runner.graph.resources import merged
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver import spark_errors
@@ -45,6 +46,7 @@ from beam_spark_runner.spark.driver.level_frames import level_frame
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.one_task import collect_values
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier, threads_are_pinned
+from beam_spark_runner.spark.driver.profiled import ProfileFor, no_profile
 from beam_spark_runner.spark.worker.task_functions import (
     NEW_SHARDS,
     first_task_function,
@@ -72,6 +74,7 @@ class SparkClusterSettings:
         tables: that the plan reads and writes.
         is_anchored: each partition of a streaming pipeline stays on its host.
         in_one_task: one Spark task runs many epochs, while their rows are few.
+        profile_for: returns Spark's resource profile of stages that need resources, or None.
     """
 
     spark: SparkSession
@@ -88,6 +91,7 @@ class SparkClusterSettings:
     tables: Tables = field(default_factory=NoTables)
     is_anchored: bool = False
     in_one_task: bool = False
+    profile_for: ProfileFor = no_profile
 
 
 class SparkCluster:
@@ -188,7 +192,9 @@ class SparkCluster:
     def _run_first_task(self, job: LevelsJob, budget_s: float) -> LevelsResult | None:
         """Run the only task of a job. Its rows come to the driver, which saves Spark jobs."""
         function = first_task_function(job.programs, job.title, budget_s)
-        values = collect_values(self._spark, function, job.title)
+        resources = merged(program.resources for program in job.programs)
+        profile = self._settings.profile_for(resources)
+        values = collect_values(self._spark, function, job.title, profile)
         if not values:
             return None
         (coded,) = values
@@ -209,6 +215,7 @@ class SparkCluster:
             exchanges_source=exchanges,
             has_marks=job.has_marks,
             reading=reading,
+            profile_for=self._settings.profile_for,
         )
 
     def _new_epochs(self) -> Epochs:
@@ -223,5 +230,6 @@ class SparkCluster:
             settings.check_cancelled,
             is_anchored=settings.is_anchored,
             in_one_task=settings.in_one_task,
+            profile_for=settings.profile_for,
             job_name=settings.job_name,
         )

@@ -20,6 +20,7 @@ from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor, AnchorPolicy
 from beam_spark_runner.spark.driver.level_frames import level_frame
 from beam_spark_runner.spark.driver.plan_copies import CopiedPlan, PlanCopier
+from beam_spark_runner.spark.driver.profiled import ProfileFor
 from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.worker.task_functions import reading_function
 
@@ -44,6 +45,7 @@ class Epochs:
         is_anchored: whether each partition stays on its host.
         in_one_task: whether one Spark task runs many epochs, as long as the rows between their
             levels fit in memory; see ``ResidentTask``.
+        profile_for: returns the resource profile of a level.
         job_name: the user's name of the pipeline.
     """
 
@@ -56,6 +58,7 @@ class Epochs:
         *,
         is_anchored: bool,
         in_one_task: bool,
+        profile_for: ProfileFor,
         job_name: str | None,
     ) -> None:
         self._spark, self._copier = spark, copier
@@ -63,6 +66,7 @@ class Epochs:
         self._of_job = f" of {job_name}" if job_name else ""
         self._anchoring: AnchorPolicy | None = None
         self._is_anchored = is_anchored
+        self._profile_for = profile_for
         self._in_one_task = in_one_task and copier is not None  # else threads share properties
         self._resident: ResidentTask | None = None
         self._chained: dict[
@@ -166,6 +170,7 @@ class Epochs:
             [first, *later],
             exchanges_source=job.reads_stored and first.has_exchange,
             anchor=self._anchor,
+            profile_for=self._profile_for,
         )
 
     def _row_for_each_task(self, first: LevelProgram) -> DataFrame:

@@ -9,6 +9,7 @@ from beam_spark_runner.engine.task.stored_output import OutputReading
 from beam_spark_runner.spark import frames
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
+from beam_spark_runner.spark.driver.profiled import ProfileFor, map_in_arrow, no_profile
 from beam_spark_runner.spark.worker.task_functions import level_function
 
 
@@ -20,6 +21,7 @@ def level_frame(
     has_marks: bool = False,
     anchor: Anchor | None = None,
     reading: OutputReading | None = None,
+    profile_for: ProfileFor = no_profile,
 ) -> DataFrame:
     """Return the frame that runs levels.
 
@@ -31,6 +33,7 @@ def level_frame(
         has_marks: see ``LevelsJob``.
         anchor: where the tasks after an exchange are to run; None: anywhere.
         reading: what the tasks of the first level read themselves, see ``level_function``.
+        profile_for: returns the resource profile of a level.
     """
     for number, program in enumerate(programs):
         if program.has_exchange if number else exchanges_source:
@@ -44,5 +47,5 @@ def level_frame(
                 anchor=anchor,
             )
         function = level_function(program, None if number else reading)
-        frame = frame.mapInArrow(function, frames.SCHEMA)
+        frame = map_in_arrow(frame, function, frames.SCHEMA, profile_for(program.resources))
     return frame

@@ -4,9 +4,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from pyspark.resource import ResourceProfile
 from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark.driver.frame_rows import one_row
+from beam_spark_runner.spark.driver.profiled import map_in_arrow
 from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect
 from beam_spark_runner.spark.worker.task_functions import ForMapInArrow, values_function
 
@@ -18,19 +20,25 @@ _VARIABLES = {
 _LOCK = threading.Lock()
 
 
-def collect_values(spark: SparkSession, function: ForMapInArrow, title: str) -> list[bytes]:
+def collect_values(
+    spark: SparkSession,
+    function: ForMapInArrow,
+    title: str,
+    profile: ResourceProfile | None = None,
+) -> list[bytes]:
     """Run a function, and return its values.
 
     Args:
         spark: the session.
         function: its input means nothing; its only column is binary.
         title: shown in the Spark UI.
+        profile: the resource profile of the task; None: Spark's own.
 
     Raises:
         Exception: what Spark raises; see ``spark_errors``.
     """
-    if not _may_use_rdd(spark):
-        frame = one_row(spark).mapInArrow(function, "value binary")
+    if profile is not None or not _may_use_rdd(spark):
+        frame = map_in_arrow(one_row(spark), function, "value binary", profile)
         return [bytes(value) for (value,) in frame.collect()]
     rdd = spark.sparkContext.parallelize([0], 1).mapPartitions(values_function(function))
     with _workers_of_plans(spark):
