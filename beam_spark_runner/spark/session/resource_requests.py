@@ -22,7 +22,7 @@ class ExecutorFacts:
     Attributes:
         can_grow: Whether Spark starts executors as stages need them: dynamic allocation.
         cores: The number of cores of an executor; 0: not known.
-        overhead_mib: What each may use in MiB beside its JVM, as Python workers do; 0: Spark's
+        overhead_mib: What each may use in MiB outside its JVM, as Python workers do; 0: Spark's
             default.
         gpus: The number of GPUs that are assigned to each.
     """
@@ -66,7 +66,7 @@ class ResourceRequests:
         task_cpus: The cores of a task.
         task_gpus: The GPUs of a task.
         executor_cores: The cores of an executor, where Spark may start others.
-        overhead_mib: The memory of an executor beside its JVM, in MiB, likewise.
+        overhead_mib: The memory of an executor outside its JVM, in MiB, likewise.
         executor_gpus: The GPUs of an executor, likewise.
         problems: The hints that have no effect, and why.
     """
