@@ -34,6 +34,7 @@ from beam_spark_runner.options.environment import (
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.page_address import PageAddress, page_of_program
 from beam_spark_runner.options.partition_options import PartitionLimits, partition_options
+from beam_spark_runner.options.profiling_options import check_profiling
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
@@ -179,6 +180,7 @@ class RunnerConfig:
         _check_log_levels(values)
         parallelism, max_parallelism, autoscale = partition_options(values)
         environment = environment_kind(values)
+        check_profiling(values, environment)
         job_endpoint = _job_endpoint(values.job_endpoint)
         return cls(
             job_endpoint=job_endpoint,
