@@ -45,7 +45,13 @@ class Runs:
         self.checkpoints = folder / "checkpoints"
         self._count = 0
 
-    def start(self, moment: str = "", nth: int = 0, group: str = "copy") -> Program:
+    def start(
+        self,
+        moment: str = "",
+        nth: int = 0,
+        group: str = "copy",
+        guarantee: str = "exactly_once",
+    ) -> Program:
         self._count += 1
         folder = self._folder / f"run-{self._count}"
         folder.mkdir()
@@ -55,6 +61,7 @@ class Runs:
             f"from integration.kafka_pipelines import copy\ncopy(OPTIONS, *{arguments!r})",
             "--spark_master_url=local[2]",
             "--batch_interval_millis=100",
+            f"--delivery_guarantee={guarantee}",
             f"--parallelism={1 + self._count % 3}",
             f"--checkpoint_dir={self.checkpoints}",
         )
@@ -102,6 +109,32 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
     assert numbers_in(broker.records(sink)) == numbers_to(produced)
     program.send(signal.SIGKILL)
     program.end(300)
+
+
+def test_at_least_once_loses_nothing(broker: Broker, tmp_path: Path) -> None:
+    """Drivers are killed, and the next one has the other guarantee."""
+    source, sink = broker.create("from", 2), broker.create("to", 3)
+    runs = Runs(broker, tmp_path, source, sink)
+    of_turns = [*MOMENTS[:3], *MOMENTS[:2]]
+    produced, in_doubt = 0, set[int]()
+    for turn, moment in enumerate(of_turns):
+        assert moment is not None
+        broker.produce(source, numbers(produced, produced + 500))
+        produced += 500
+        before = {*numbers_in(broker.records(sink))}
+        guarantee = ("at_least_once", "exactly_once")[turn % 2]
+        ended = runs.start(moment.name, 2, guarantee=guarantee).end(300)
+        assert ended.code == -signal.SIGKILL, ended.err
+        if guarantee == "at_least_once":
+            in_doubt |= {*numbers_in(broker.records(sink))} - before
+    program = runs.start()
+    assert program.wait_until(lambda: len({*numbers_in(broker.records(sink))}) >= produced)
+    program.send(signal.SIGKILL)
+    program.end(300)
+    times = Counter(numbers_in(broker.records(sink)))
+    assert sorted(times) == numbers_to(produced)
+    assert max(times.values()) <= 2
+    assert {number for number, count in times.items() if count > 1} <= in_doubt
 
 
 def test_an_older_checkpoint_needs_another_group(broker: Broker, tmp_path: Path) -> None:

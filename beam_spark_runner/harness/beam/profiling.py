@@ -12,9 +12,7 @@ from apache_beam.utils.profiler import Profile
 from beam_spark_runner.harness.beam.job_options import JobOptions
 
 _LOGGER = logging.getLogger(__name__)
-_profiling = (
-    threading.Lock()
-)  # since Python 3.12, one thread of a process can be profiled at a time
+_profiling = threading.Lock()  # Python 3.12 and later profile one thread at a time
 
 
 class Profiling:

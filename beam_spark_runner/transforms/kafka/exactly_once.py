@@ -87,10 +87,15 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
         sink: The target.
         conversion: Converts elements to records.
         is_streaming: Whether to write elements as they arrive, rather than at the end of the input.
+        numbers_new: Whether to write the elements. Otherwise, only those are written that a
+            checkpoint has, and their numbers stay there, so that later runs continue from them.
     """
 
-    def __init__(self, sink: Sink, conversion: Conversion, is_streaming: bool) -> None:
+    def __init__(
+        self, sink: Sink, conversion: Conversion, is_streaming: bool, *, numbers_new: bool
+    ) -> None:
         super().__init__()
+        self._numbers_new = numbers_new
         self._sink, self._conversion, self._streams = sink, conversion, is_streaming
 
     @override
@@ -103,7 +108,9 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
                 trigger=Repeatedly(AfterCount(1)),
                 accumulation_mode=AccumulationMode.DISCARDING,
             )
-        shards = AssignShards(self._conversion, self._sink.once.num_shards)
+        shards: beam.DoFn = Nothing()
+        if self._numbers_new:
+            shards = AssignShards(self._conversion, self._sink.once.num_shards)
         return (
             elements
             | "Window" >> window
@@ -112,6 +119,13 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
             | "Number" >> beam.ParDo(Number()).with_output_types(tuple[int, BATCH_TYPE])
             | "Write" >> StableParDo(WriteBatches(self._sink))
         )
+
+
+class Nothing(beam.DoFn):  # type: ignore[misc]
+    """Emits nothing, in place of ``AssignShards``."""
+
+    def process(self, element: Any) -> None:
+        """Drop an element, which another step writes."""
 
 
 class AssignShards(beam.DoFn):  # type: ignore[misc]

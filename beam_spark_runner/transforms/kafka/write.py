@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 from typing_extensions import override
 
+from beam_spark_runner.core.delivery_guarantee import delivery_guarantee
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
@@ -41,7 +42,8 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
         topic: The topic of elements that name none. None: all elements name one.
         key_serializer: A function that converts keys to bytes. None stays None.
         value_serializer: A function that converts values to bytes. None stays None.
-        exactly_once: Writes each record exactly once, in transactions. None: at least once.
+        exactly_once: Writes each record exactly once, in transactions, unless the pipeline has the
+            option ``--delivery_guarantee=at_least_once``. None: at least once.
 
     Raises:
         KafkaAccessError: The configuration has settings of Java clients, the topic has a name that
@@ -94,11 +96,19 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
     @override
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
         confluent(self._name)
-        if self._sink is None:
-            return elements | "Write" >> beam.ParDo(Send(self._config, self._conversion))
-        options = elements.pipeline.options.view_as(StandardOptions)
-        streams = not elements.is_bounded or bool(options.streaming)
-        return elements | "Exactly once" >> WriteExactlyOnce(self._sink, self._conversion, streams)
+        options = elements.pipeline.options
+        given = options.get_all_options()
+        is_once = delivery_guarantee(given.get("delivery_guarantee")) == "exactly_once"
+        streams = not elements.is_bounded or bool(options.view_as(StandardOptions).streaming)
+        written = None
+        if self._sink is None or not is_once:
+            written = elements | "Write" >> beam.ParDo(Send(self._config, self._conversion))
+        continues = given.get("checkpoint_dir") or given.get("savepoint_path")
+        if self._sink is not None and (is_once or (streams and continues)):
+            once = WriteExactlyOnce(self._sink, self._conversion, streams, numbers_new=is_once)
+            stored = elements | "Exactly once" >> once
+            written = stored if written is None else written
+        return written
 
 
 class Send(beam.DoFn):  # type: ignore[misc]

@@ -234,6 +234,7 @@ def test_reading_twice_gives_the_same() -> None:
         (["--sdk_location=beam.tar.gz"], "sdk_location"),
         (["--spark_submit_uber_jar"], "spark_submit_uber_jar"),
         (["--output_executable_path=x.jar"], "output_executable_path"),
+        (["--delivery_guarantee=twice"], "delivery_guarantee"),
         (["--profile_cpu"], "profile_location"),
         (
             ["--profile_cpu", "--profile_location=f", "--profile_sample_rate=2"],
