@@ -24,6 +24,7 @@ from integration.running import run
 from integration.stream_kills import Driving
 from integration.waiting import newest_epoch, wait_until
 from tests.cli.programs import Program
+from tests.harvest import harvest
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -135,6 +136,23 @@ def test_at_least_once_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     assert sorted(times) == numbers_to(produced)
     assert max(times.values()) <= 2
     assert {number for number, count in times.items() if count > 1} <= in_doubt
+
+
+def test_what_the_broker_refuses_is_a_dead_letter(broker: Broker, tmp_path: Path) -> None:
+    """It refuses a request with all its records; the others are written all the same."""
+    sink = broker.create("small", 1, max_message_bytes=2000)
+    values = [b"%d" % number if number % 50 else b"%d " % number * 1500 for number in range(200)]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        records = p | beam.Create([(None, value) for value in values], reshuffle=False)
+        small = WriteToKafka(broker.config, sink).with_exception_handling()
+        _, bad = records | small
+        return {"bad": bad | beam.Map(lambda pair: pair[0][1])}
+
+    found = harvest(None, build, "--spark_master_url=local[1]")  # type: ignore[arg-type]
+    assert sorted(found["bad"]) == sorted(value for value in values if len(value) > 1000)
+    written = [message.value() for message in broker.records(sink)]
+    assert sorted(written) == sorted(value for value in values if len(value) < 1000)
 
 
 def test_an_older_checkpoint_needs_another_group(broker: Broker, tmp_path: Path) -> None:

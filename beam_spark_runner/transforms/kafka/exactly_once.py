@@ -13,6 +13,12 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import GlobalWindows
 from typing_extensions import override
 
+from beam_spark_runner.transforms.dead_letters import (
+    DEAD_LETTERS,
+    WRITTEN,
+    SinkOutputs,
+    dead_letter,
+)
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, shard_of
 from beam_spark_runner.transforms.kafka.sharing import release, shared
@@ -87,15 +93,22 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
         sink: The target.
         conversion: Converts elements to records.
         is_streaming: Whether to write elements as they arrive, rather than at the end of the input.
+        rejects: Whether elements that no producer takes are dead letters, in place of an error.
         numbers_new: Whether to write the elements. Otherwise, only those are written that a
             checkpoint has, and their numbers stay there, so that later runs continue from them.
     """
 
     def __init__(
-        self, sink: Sink, conversion: Conversion, is_streaming: bool, *, numbers_new: bool
+        self,
+        sink: Sink,
+        conversion: Conversion,
+        is_streaming: bool,
+        *,
+        rejects: bool = False,
+        numbers_new: bool = True,
     ) -> None:
         super().__init__()
-        self._numbers_new = numbers_new
+        self._rejects, self._numbers_new = rejects, numbers_new
         self._sink, self._conversion, self._streams = sink, conversion, is_streaming
 
     @override
@@ -110,15 +123,25 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
             )
         shards: beam.DoFn = Nothing()
         if self._numbers_new:
-            shards = AssignShards(self._conversion, self._sink.once.num_shards)
-        return (
-            elements
-            | "Window" >> window
-            | "AssignShards" >> beam.ParDo(shards).with_output_types(tuple[int, Outgoing])
+            kind = AssignShardsOrReject if self._rejects else AssignShards
+            shards = kind(self._conversion, self._sink.once.num_shards)
+        assign = beam.ParDo(shards)
+        if self._rejects:
+            # In the windows of the elements, which dead letters keep.
+            assigned = elements | "AssignShards" >> assign.with_outputs(DEAD_LETTERS, main=WRITTEN)
+            records, bad = assigned[WRITTEN], assigned[DEAD_LETTERS]
+            records.element_type = tuple[int, Outgoing]
+            records |= "Window" >> window
+        else:
+            records = elements | "Window" >> window
+            records |= "AssignShards" >> assign.with_output_types(tuple[int, Outgoing])
+        good = (
+            records
             | "Group" >> beam.GroupByKey()
             | "Number" >> beam.ParDo(Number()).with_output_types(tuple[int, BATCH_TYPE])
             | "Write" >> StableParDo(WriteBatches(self._sink))
         )
+        return SinkOutputs(good, bad) if self._rejects else good
 
 
 class Nothing(beam.DoFn):  # type: ignore[misc]
@@ -146,6 +169,17 @@ class AssignShards(beam.DoFn):  # type: ignore[misc]
         shard = shard_of(record, self._shards, self._turn)
         self._turn += 1
         return [(shard, record)]
+
+
+class AssignShardsOrReject(AssignShards):
+    """Does so, and emits elements that no producer takes as dead letters."""
+
+    @override
+    def process(self, element: Any) -> list[Any]:
+        try:
+            return super().process(element)
+        except Exception as error:  # of a serializer, too
+            return [dead_letter(element, error)]
 
 
 class Number(beam.DoFn):  # type: ignore[misc]
