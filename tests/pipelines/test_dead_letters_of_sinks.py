@@ -36,6 +36,11 @@ def kafka() -> Iterator[Kafka]:
         yield serving
 
 
+def harvest_here(build: Callable[[beam.Pipeline], Any], *flags: str) -> Any:
+    """Run a pipeline in this process, which has the brokers."""
+    return harvest(None, build, "--spark_master_url=in-process", *flags)  # type: ignore[arg-type]
+
+
 def encoded(value: Any) -> bytes:
     result: bytes = value.encode()
     return result
@@ -76,14 +81,13 @@ def rejecting(
     ],
 )
 def test_what_cannot_be_a_record(
-    spark_session: Any,
     kafka: Kafka,
     once: ExactlyOnce | None,
     guarantee: str,
     streaming: list[str],
 ) -> None:
     flags = [f"--delivery_guarantee={guarantee}", *streaming]
-    found = harvest(spark_session, rejecting(ELEMENTS, once), *flags)
+    found = harvest_here(rejecting(ELEMENTS, once), *flags)
     assert sorted(kafka.values("sink")) == [b"1", b"2", b"5"]
     assert found["good"] == []
     elements = {repr(element): (failure, start) for element, failure, start in found["bad"]}
@@ -98,11 +102,11 @@ def test_what_cannot_be_a_record(
     assert elements["'no pair'"][0][0] is KafkaAccessError
 
 
-def test_what_only_brokers_refuse(spark_session: Any, kafka: Kafka) -> None:
+def test_what_only_brokers_refuse(kafka: Kafka) -> None:
     """They refuse a request with all its records, of which one is too large."""
     kafka.limits["sink"] = 10
     elements = [(b"a", "1"), (b"b", "x" * 20), (b"c", "2")]
-    found = harvest(spark_session, rejecting(elements))
+    found = harvest_here(rejecting(elements))
     assert sorted(kafka.values("sink")) == [b"1", b"2"]
     ((element, (kind, text, _), start),) = found["bad"]
     assert (element, start) == (elements[1], 10)
@@ -110,15 +114,15 @@ def test_what_only_brokers_refuse(spark_session: Any, kafka: Kafka) -> None:
     assert "increase message.max.bytes" in text
 
 
-def test_a_missing_topic_is_an_error_all_the_same(spark_session: Any, kafka: Kafka) -> None:
+def test_a_missing_topic_is_an_error_all_the_same(kafka: Kafka) -> None:
     kafka.missing.add("sink")
     with pytest.raises(BundleFailedError, match="create the topic first"):
-        harvest(spark_session, rejecting([(b"a", "1")]))
+        harvest_here(rejecting([(b"a", "1")]))
 
 
-def test_without_it_the_first_one_is_an_error(spark_session: Any, kafka: Kafka) -> None:
+def test_without_it_the_first_one_is_an_error(kafka: Kafka) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         return {"good": p | beam.Create([(b"a", LARGE.decode())]) | sink()}
 
     with pytest.raises(BundleFailedError, match=r"increase message\.max\.bytes"):
-        harvest(spark_session, build)
+        harvest_here(build)

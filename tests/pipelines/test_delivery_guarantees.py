@@ -63,29 +63,32 @@ def copied(fatal: Sequence[int] = ()) -> Callable[[beam.Pipeline], None]:
     return build
 
 
+def run_here(build: Callable[[beam.Pipeline], None], *flags: str) -> None:
+    """Run a pipeline in this process, which has the brokers."""
+    run(None, build, "--spark_master_url=in-process", *flags)  # type: ignore[arg-type]
+
+
 def written(kafka: Kafka) -> Counter[int]:
     return Counter(int(value) for value in kafka.values("sink"))
 
 
-def test_at_least_once_writes_without_transactions(spark_session: Any, kafka: Kafka) -> None:
-    run(spark_session, copied(), f"--delivery_guarantee={AT_LEAST_ONCE}")
+def test_at_least_once_writes_without_transactions(kafka: Kafka) -> None:
+    run_here(copied(), f"--delivery_guarantee={AT_LEAST_ONCE}")
     assert written(kafka) == Counter(NUMBERS)
     assert {record.by for record in kafka.records} == {""}
 
 
-def test_exactly_once_is_the_default(spark_session: Any, kafka: Kafka) -> None:
-    run(spark_session, copied())
+def test_exactly_once_is_the_default(kafka: Kafka) -> None:
+    run_here(copied())
     assert written(kafka) == Counter(NUMBERS)
     assert {record.by for record in kafka.records} == {f"{GROUP}-0", f"{GROUP}-1"}
 
 
-def test_what_an_epoch_did_not_commit_is_written_again(
-    spark_session: Any, kafka: Kafka, tmp_path: Path
-) -> None:
+def test_what_an_epoch_did_not_commit_is_written_again(kafka: Kafka, tmp_path: Path) -> None:
     flags = f"--delivery_guarantee={AT_LEAST_ONCE}", f"--checkpoint_dir={tmp_path}"
     with pytest.raises(BundleFailedError):
-        run(spark_session, copied(fatal=[5]), *flags)
-    run(spark_session, copied(), *flags)
+        run_here(copied(fatal=[5]), *flags)
+    run_here(copied(), *flags)
     assert set(written(kafka)) == set(NUMBERS)
     doubled = {number for number, times in written(kafka).items() if times > 1}
     assert doubled <= {5}, "those of earlier epochs were committed"
@@ -93,7 +96,7 @@ def test_what_an_epoch_did_not_commit_is_written_again(
 
 @pytest.mark.parametrize("first", [ONCE, AT_LEAST_ONCE])
 def test_a_pipeline_continues_with_the_other_guarantee(
-    spark_session: Any, kafka: Kafka, tmp_path: Path, first: str
+    kafka: Kafka, tmp_path: Path, first: str
 ) -> None:
     """Records that wait in the checkpoint for their transaction are written; numbers continue."""
     second = AT_LEAST_ONCE if first == ONCE else ONCE
@@ -101,9 +104,9 @@ def test_a_pipeline_continues_with_the_other_guarantee(
         flags = f"--checkpoint_dir={tmp_path}", f"--delivery_guarantee={guarantee}"
         if fatal:
             with pytest.raises(BundleFailedError):
-                run(spark_session, copied(fatal), *flags)
+                run_here(copied(fatal), *flags)
         else:
-            run(spark_session, copied(fatal), *flags)
+            run_here(copied(fatal), *flags)
     assert set(written(kafka)) == set(NUMBERS)
     in_doubt = {3 if first == AT_LEAST_ONCE else 8}  # of the epoch that died at least once
     doubled = {number for number, times in written(kafka).items() if times > 1}
@@ -112,7 +115,7 @@ def test_a_pipeline_continues_with_the_other_guarantee(
 
 
 def dies_and_continues(
-    spark_session: Any, kafka: Kafka, folder: Path, at: int | None, guarantees: tuple[str, str]
+    kafka: Kafka, folder: Path, at: int | None, guarantees: tuple[str, str]
 ) -> int:
     """Let a driver die at a change of its checkpoint; check what it and the next one write.
 
@@ -122,8 +125,8 @@ def dies_and_continues(
     deaths = Deaths(folder, at)
     flags = [(f"--checkpoint_dir={folder}", f"--delivery_guarantee={each}") for each in guarantees]
     with deaths.striking(), contextlib.suppress(Died):
-        run(spark_session, copied(), *flags[0])
-    run(spark_session, copied(), *flags[1])
+        run_here(copied(), *flags[0])
+    run_here(copied(), *flags[1])
     times = written(kafka)
     assert set(times) == set(NUMBERS), f"at {at}: something is lost"
     # The epoch that was not committed has one number, and the sink got it.
@@ -141,15 +144,13 @@ def dies_and_continues(
         (0.6, (AT_LEAST_ONCE, ONCE)),
     ],
 )
-def test_a_driver_dies(
-    spark_session: Any, tmp_path: Path, share: float, guarantees: tuple[str, str]
-) -> None:
+def test_a_driver_dies(tmp_path: Path, share: float, guarantees: tuple[str, str]) -> None:
     """One moment of each; the rare test has all."""
     with Kafka().serving() as kafka:
-        changes = dies_and_continues(spark_session, kafka, tmp_path / "all", None, guarantees)
+        changes = dies_and_continues(kafka, tmp_path / "all", None, guarantees)
     with Kafka().serving() as kafka:
         at = int(share * changes)
-        dies_and_continues(spark_session, kafka, tmp_path / f"{at}", at, guarantees)
+        dies_and_continues(kafka, tmp_path / f"{at}", at, guarantees)
 
 
 @pytest.mark.rare
@@ -157,30 +158,26 @@ def test_a_driver_dies(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("first", [ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize("second", [ONCE, AT_LEAST_ONCE])
-def test_a_driver_dies_at_any_moment(
-    spark_session: Any, tmp_path: Path, first: str, second: str
-) -> None:
+def test_a_driver_dies_at_any_moment(tmp_path: Path, first: str, second: str) -> None:
     with Kafka().serving() as kafka:
         both = first, second
-        changes = dies_and_continues(spark_session, kafka, tmp_path / "all", None, both)
+        changes = dies_and_continues(kafka, tmp_path / "all", None, both)
     for at in range(changes):
         with Kafka().serving() as kafka:
-            dies_and_continues(spark_session, kafka, tmp_path / f"{at}", at, both)
+            dies_and_continues(kafka, tmp_path / f"{at}", at, both)
 
 
-def test_a_savepoint_begins_with_the_other_guarantee(
-    spark_session: Any, kafka: Kafka, tmp_path: Path
-) -> None:
+def test_a_savepoint_begins_with_the_other_guarantee(kafka: Kafka, tmp_path: Path) -> None:
     checkpoint, savepoint = tmp_path / "checkpoint", tmp_path / "savepoint"
     with pytest.raises(BundleFailedError):
-        run(spark_session, copied([6]), f"--checkpoint_dir={checkpoint}")
+        run_here(copied([6]), f"--checkpoint_dir={checkpoint}")
     main([f"--checkpoint_dir={checkpoint}", f"--savepoint_path={savepoint}"])
     flags = (
         f"--checkpoint_dir={tmp_path / 'other'}",
         f"--savepoint_path={savepoint}",
         f"--delivery_guarantee={AT_LEAST_ONCE}",
     )
-    run(spark_session, copied(), *flags)
+    run_here(copied(), *flags)
     assert written(kafka) == Counter(NUMBERS)
 
 
