@@ -16,7 +16,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import WriteToKafka
 from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError, error_names
 from beam_spark_runner.transforms.kafka.config import producer_config
-from beam_spark_runner.transforms.kafka.outgoing import Outgoing
+from beam_spark_runner.transforms.kafka.outgoing import Outgoing, size_alone
 from beam_spark_runner.transforms.kafka.transactions import Batch, ShardTakenError, ShardWriter
 from integration.kafka_broker import Broker, start_broker
 from integration.kafka_pipelines import SHARDS, numbers, numbers_in, numbers_to
@@ -138,21 +138,26 @@ def test_at_least_once_loses_nothing(broker: Broker, tmp_path: Path) -> None:
     assert {number for number, count in times.items() if count > 1} <= in_doubt
 
 
-def test_what_the_broker_refuses_is_a_dead_letter(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("once", [None, ExactlyOnce(2, "small")])
+def test_what_the_broker_refuses_is_a_dead_letter(broker: Broker, once: ExactlyOnce | None) -> None:
     """It refuses a request with all its records; the others are written all the same."""
-    sink = broker.create("small", 1, max_message_bytes=2000)
+    limit = 2000
+    sink = broker.create(f"small-{once is None}", 1, max_message_bytes=limit)
+    # At the limit itself, the size of a request of one record decides.
+    largest = b"x" * (limit - size_alone(("", None, None, b"x" * limit, None, [])) + limit)
     values = [b"%d" % number if number % 50 else b"%d " % number * 1500 for number in range(200)]
+    values += [largest, largest + b"x"]
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         records = p | beam.Create([(None, value) for value in values], reshuffle=False)
-        small = WriteToKafka(broker.config, sink).with_exception_handling()
+        small = WriteToKafka(broker.config, sink, exactly_once=once).with_exception_handling()
         _, bad = records | small
         return {"bad": bad | beam.Map(lambda pair: pair[0][1])}
 
     found = harvest(None, build, "--spark_master_url=local[1]")  # type: ignore[arg-type]
-    assert sorted(found["bad"]) == sorted(value for value in values if len(value) > 1000)
+    assert sorted(found["bad"]) == sorted(value for value in values if len(value) > len(largest))
     written = [message.value() for message in broker.records(sink)]
-    assert sorted(written) == sorted(value for value in values if len(value) < 1000)
+    assert sorted(written) == sorted(value for value in values if len(value) <= len(largest))
 
 
 def test_an_older_checkpoint_needs_another_group(broker: Broker, tmp_path: Path) -> None:

@@ -5,11 +5,15 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
+from beam_spark_runner.transforms.kafka.outgoing import size_alone
+
 MAX_BYTES = 1_000_000
+_TOPIC_BYTES = 1_048_588
 
 
 class KafkaException(Exception):
@@ -36,7 +40,7 @@ class Kafka:
 
     Attributes:
         records: What can be read, in the order in which it was committed.
-        limits: The largest values that brokers take, by topic. They refuse a larger one with all
+        limits: ``max.message.bytes`` of topics. Brokers refuse a record that is too large with all
             that are sent together with it.
         missing: Topics that do not exist.
     """
@@ -57,6 +61,9 @@ class Kafka:
     def consumer(self, config: dict[str, Any], logger: Any) -> "Consumer":
         return Consumer(self._offsets[config["group.id"]], config["group.id"])
 
+    def admin(self, config: dict[str, Any]) -> "Admin":
+        return Admin(self)
+
     def commit(self, group: str, offset: TopicPartition) -> None:
         self._offsets[group] = offset
 
@@ -64,16 +71,45 @@ class Kafka:
     def serving(self) -> Iterator["Kafka"]:
         """Take the place of the package in this process."""
         module = types.ModuleType("confluent_kafka")
+        admin = types.ModuleType("confluent_kafka.admin")
+        admin.__dict__.update(AdminClient=self.admin, ConfigResource=ConfigResource)
         module.__dict__.update(
             Producer=self.producer,
             Consumer=self.consumer,
             KafkaException=KafkaException,
             TopicPartition=TopicPartition,
-            admin=types.ModuleType("confluent_kafka.admin"),
+            admin=admin,
         )
         loaded = {"confluent_kafka": module, "confluent_kafka.admin": module.admin}
         with mock.patch.dict(sys.modules, loaded):
             yield self
+
+
+class ConfigResource(NamedTuple):
+    kind: str
+    topic: str
+
+
+ConfigResource.Type = SimpleNamespace(TOPIC="topic")  # type: ignore[attr-defined]
+
+
+class Admin:
+    """Only tells the limits of topics."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+
+    def describe_configs(self, resources: list[ConfigResource]) -> dict[ConfigResource, Any]:
+        return {each: self._done(each) for each in resources}
+
+    def _done(self, resource: ConfigResource) -> "Future[dict[str, Any]]":
+        future: Future[dict[str, Any]] = Future()
+        if resource.topic in self._kafka.missing:
+            future.set_exception(KafkaException(error("UNKNOWN_TOPIC_OR_PART")))
+        else:
+            limit = self._kafka.limits.get(resource.topic, _TOPIC_BYTES)
+            future.set_result({"max.message.bytes": SimpleNamespace(value=str(limit))})
+        return future
 
 
 class Consumer:
@@ -129,8 +165,12 @@ class Producer:
     def _problem(self, topic: str, together: list[Written]) -> Any:
         if topic in self._kafka.missing:
             return error("UNKNOWN_TOPIC_OR_PART")
-        sizes = (len(each.value or b"") for each in together if each.topic == topic)
-        if max(sizes) > self._kafka.limits.get(topic, MAX_BYTES):
+        sizes = (
+            size_alone((topic, None, each.key, each.value, None, []))
+            for each in together
+            if each.topic == topic
+        )
+        if max(sizes) > self._kafka.limits.get(topic, _TOPIC_BYTES):
             return error("MSG_SIZE_TOO_LARGE")
         return None
 

@@ -102,16 +102,17 @@ def test_what_cannot_be_a_record(
     assert elements["'no pair'"][0][0] is KafkaAccessError
 
 
-def test_what_only_brokers_refuse(kafka: Kafka) -> None:
+@pytest.mark.parametrize("once", [None, ExactlyOnce(2, "group")])
+def test_what_only_brokers_refuse(kafka: Kafka, once: ExactlyOnce | None) -> None:
     """They refuse a request with all its records, of which one is too large."""
-    kafka.limits["sink"] = 10
-    elements = [(b"a", "1"), (b"b", "x" * 20), (b"c", "2")]
-    found = harvest_here(rejecting(elements))
+    kafka.limits["sink"] = 80  # with what is in front of the records of a request
+    elements = [(b"a", "1"), (b"b", "x" * 50), (b"c", "2")]
+    found = harvest_here(rejecting(elements, once), "--delivery_guarantee=exactly_once")
     assert sorted(kafka.values("sink")) == [b"1", b"2"]
     ((element, (kind, text, _), start),) = found["bad"]
     assert (element, start) == (elements[1], 10)
     assert kind is KafkaAccessError
-    assert "increase message.max.bytes" in text
+    assert ("increase message.max.bytes" if once is None else "of the topic is 80") in text
 
 
 def test_a_missing_topic_is_an_error_all_the_same(kafka: Kafka) -> None:

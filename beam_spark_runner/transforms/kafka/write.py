@@ -3,6 +3,7 @@
 import copy
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -113,6 +114,8 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
         """
         rejecting = copy.copy(self)
         rejecting._rejects = True
+        if self._sink is not None:
+            rejecting._sink = replace(self._sink, rejects=True)
         return rejecting
 
     def default_label(self) -> str:
