@@ -11,6 +11,7 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.savepoint import main
 from beam_spark_runner.transforms import WriteToKafka
 from beam_spark_runner.transforms.kafka import ExactlyOnce
@@ -176,6 +177,22 @@ def test_a_savepoint_begins_with_the_other_guarantee(kafka: Kafka, tmp_path: Pat
     )
     run_here(copied(), *flags)
     assert written(kafka) == Counter(NUMBERS)
+
+
+def test_a_batch_job_continues_only_as_it_began(kafka: Kafka, tmp_path: Path) -> None:
+    def build(fatal: Sequence[int]) -> Callable[[beam.Pipeline], None]:
+        def build_it(p: beam.Pipeline) -> None:
+            numbers = p | beam.Create([(b"k", b"1")]) | beam.Reshuffle()
+            numbers | WriteToKafka(SERVERS, "sink", exactly_once=ExactlyOnce(2, GROUP))
+            numbers | "Dies" >> beam.ParDo(FailsAt(fatal))
+
+        return build_it
+
+    flags = "--batch_job_recovery", f"--checkpoint_dir={tmp_path}"
+    with pytest.raises(BundleFailedError):
+        run_here(build([1]), *flags)
+    with pytest.raises(IncompatibleCheckpointError, match="Exactly once/Write is missing"):
+        run_here(build([]), *flags, f"--delivery_guarantee={AT_LEAST_ONCE}")
 
 
 def test_other_guarantees_are_refused_where_the_sink_is_applied(kafka: Kafka) -> None:
