@@ -22,6 +22,7 @@ from beam_spark_runner.core.errors import OptionsError, TableError
 from beam_spark_runner.core.table_steps import TableRead
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
+from beam_spark_runner.harness.beam.profiling import Profiling
 from beam_spark_runner.harness.beam.recording import (
     play_what_was_recorded,
     use_runnable_recorders,
@@ -199,9 +200,11 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                     "LOOPBACK runs user code in this process, which executors of a cluster cannot "
                     "reach; leave it out, or use PROCESS",
                 )
-            loopback = LoopbackPool(config.max_cache_memory_usage_mb << 20)
+            own = JobOptions(options_json)
+            cache_bytes = config.max_cache_memory_usage_mb << 20
+            loopback = LoopbackPool(cache_bytes, Profiling(own))
             closing.callback(loopback.stop)
-            use_options(JobOptions(options_json))  # steps that read value providers run here
+            use_options(own)  # steps that read value providers run here
             return loopback.url
 
         if line is not None:

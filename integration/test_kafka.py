@@ -347,7 +347,7 @@ def test_records_that_cannot_be_written_fail_their_step(
 
     with pytest.raises(BundleFailedError, match=rf"a record for topic to_{topic} .*") as raised:
         run(local_session, build)
-    assert raised.value.step == f"WriteToKafka(to_{topic})/Write"
+    assert raised.value.step == f"WriteToKafka(to_{topic})"
     assert "increase message.max.bytes in producer_config, and max.message.bytes" in str(
         raised.value
     )

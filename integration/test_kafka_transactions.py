@@ -16,7 +16,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import WriteToKafka
 from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError, error_names
 from beam_spark_runner.transforms.kafka.config import producer_config
-from beam_spark_runner.transforms.kafka.outgoing import Outgoing
+from beam_spark_runner.transforms.kafka.outgoing import Outgoing, size_alone
 from beam_spark_runner.transforms.kafka.transactions import Batch, ShardTakenError, ShardWriter
 from integration.kafka_broker import Broker, start_broker
 from integration.kafka_pipelines import SHARDS, numbers, numbers_in, numbers_to
@@ -24,6 +24,7 @@ from integration.running import run
 from integration.stream_kills import Driving
 from integration.waiting import newest_epoch, wait_until
 from tests.cli.programs import Program
+from tests.harvest import harvest
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,7 +46,13 @@ class Runs:
         self.checkpoints = folder / "checkpoints"
         self._count = 0
 
-    def start(self, moment: str = "", nth: int = 0, group: str = "copy") -> Program:
+    def start(
+        self,
+        moment: str = "",
+        nth: int = 0,
+        group: str = "copy",
+        guarantee: str = "exactly_once",
+    ) -> Program:
         self._count += 1
         folder = self._folder / f"run-{self._count}"
         folder.mkdir()
@@ -55,6 +62,7 @@ class Runs:
             f"from integration.kafka_pipelines import copy\ncopy(OPTIONS, *{arguments!r})",
             "--spark_master_url=local[2]",
             "--batch_interval_millis=100",
+            f"--delivery_guarantee={guarantee}",
             f"--parallelism={1 + self._count % 3}",
             f"--checkpoint_dir={self.checkpoints}",
         )
@@ -102,6 +110,54 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
     assert numbers_in(broker.records(sink)) == numbers_to(produced)
     program.send(signal.SIGKILL)
     program.end(300)
+
+
+def test_at_least_once_loses_nothing(broker: Broker, tmp_path: Path) -> None:
+    """Drivers are killed, and the next one has the other guarantee."""
+    source, sink = broker.create("from", 2), broker.create("to", 3)
+    runs = Runs(broker, tmp_path, source, sink)
+    of_turns = [*MOMENTS[:3], *MOMENTS[:2]]
+    produced, in_doubt = 0, set[int]()
+    for turn, moment in enumerate(of_turns):
+        assert moment is not None
+        broker.produce(source, numbers(produced, produced + 500))
+        produced += 500
+        before = {*numbers_in(broker.records(sink))}
+        guarantee = ("at_least_once", "exactly_once")[turn % 2]
+        ended = runs.start(moment.name, 2, guarantee=guarantee).end(300)
+        assert ended.code == -signal.SIGKILL, ended.err
+        if guarantee == "at_least_once":
+            in_doubt |= {*numbers_in(broker.records(sink))} - before
+    program = runs.start()
+    assert program.wait_until(lambda: len({*numbers_in(broker.records(sink))}) >= produced)
+    program.send(signal.SIGKILL)
+    program.end(300)
+    times = Counter(numbers_in(broker.records(sink)))
+    assert sorted(times) == numbers_to(produced)
+    assert max(times.values()) <= 2
+    assert {number for number, count in times.items() if count > 1} <= in_doubt
+
+
+@pytest.mark.parametrize("once", [None, ExactlyOnce(2, "small")])
+def test_what_the_broker_refuses_is_a_dead_letter(broker: Broker, once: ExactlyOnce | None) -> None:
+    """It refuses a request with all its records; the others are written all the same."""
+    limit = 2000
+    sink = broker.create(f"small-{once is None}", 1, max_message_bytes=limit)
+    # At the limit itself, the size of a request of one record decides.
+    largest = b"x" * (limit - size_alone(("", None, None, b"x" * limit, None, [])) + limit)
+    values = [b"%d" % number if number % 50 else b"%d " % number * 1500 for number in range(200)]
+    values += [largest, largest + b"x"]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        records = p | beam.Create([(None, value) for value in values], reshuffle=False)
+        small = WriteToKafka(broker.config, sink, exactly_once=once).with_exception_handling()
+        _, bad = records | small
+        return {"bad": bad | beam.Map(lambda pair: pair[0][1])}
+
+    found = harvest(None, build, "--spark_master_url=local[1]")  # type: ignore[arg-type]
+    assert sorted(found["bad"]) == sorted(value for value in values if len(value) > len(largest))
+    written = [message.value() for message in broker.records(sink)]
+    assert sorted(written) == sorted(value for value in values if len(value) <= len(largest))
 
 
 def test_an_older_checkpoint_needs_another_group(broker: Broker, tmp_path: Path) -> None:
@@ -219,7 +275,7 @@ def test_a_batch_is_written_once_and_a_second_run_is_refused(
     assert numbers_in(broker.records(sink)) == numbers_to(5000)
     with pytest.raises(BundleFailedError, match="choose another sink_group_id") as raised:
         run(local_session, build)
-    assert raised.value.step == "WriteToKafka(batch)/Exactly once/Write"
+    assert raised.value.step == "WriteToKafka(batch)"
     assert numbers_in(broker.records(sink)) == numbers_to(5000)
 
 

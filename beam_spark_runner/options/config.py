@@ -10,6 +10,7 @@ from typing import Any, Literal
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.backchannel import BackchannelKind
+from beam_spark_runner.core.delivery_guarantee import DeliveryGuarantee, delivery_guarantee
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
@@ -34,6 +35,7 @@ from beam_spark_runner.options.environment import (
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.page_address import PageAddress, page_of_program
 from beam_spark_runner.options.partition_options import PartitionLimits, partition_options
+from beam_spark_runner.options.profiling_options import check_profiling
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
@@ -56,6 +58,7 @@ from beam_spark_runner.options.values import (
     one_of,
     positive,
     positive_seconds,
+    renamed_steps,
     seconds,
     size,
     spark_conf,
@@ -136,6 +139,7 @@ class RunnerConfig:
     leaves_requests: bool = False  # --unaligned_state_requests
     savepoint_path: str | None = None  # from which a streaming pipeline starts
     savepoint_schedule: SavepointSchedule | None = None  # --savepoint_every. None: makes none
+    delivery_guarantee: DeliveryGuarantee = "exactly_once"  # of sinks
     renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart | Literal["continue"] = "auto"  # "continue": a stream of a job server
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
@@ -179,6 +183,7 @@ class RunnerConfig:
         _check_log_levels(values)
         parallelism, max_parallelism, autoscale = partition_options(values)
         environment = environment_kind(values)
+        check_profiling(values, environment)
         job_endpoint = _job_endpoint(values.job_endpoint)
         return cls(
             job_endpoint=job_endpoint,
@@ -251,6 +256,7 @@ class RunnerConfig:
                 "savepoint_path", getattr(values, "savepoint_path", None)
             ),
             savepoint_schedule=savepoint_schedule(values),
+            delivery_guarantee=delivery_guarantee(getattr(values, "delivery_guarantee", None)),
             batch_interval_s=milliseconds(
                 "batch_interval_millis",
                 getattr(values, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
@@ -262,7 +268,7 @@ class RunnerConfig:
                 getattr(values, "checkpoints_after_tasks_finish", True),
             ),
             stuck_bundle_timeout_s=_stuck_s(getattr(values, "stuck_bundle_timeout", None)),
-            renamed_steps=_renamed_steps(values.transform_name_mapping),
+            renamed_steps=renamed_steps(values.transform_name_mapping),
             restart=one_of("restart", getattr(values, "restart", "auto"), Restart),
             job_name=values.job_name or None,
             show_plan=bool(getattr(values, "show_plan", False)),
@@ -274,17 +280,6 @@ class RunnerConfig:
             page=page_of_program(values, job_endpoint),
             spark_metrics=bool(getattr(values, "spark_metrics", False)),
         )
-
-
-def _renamed_steps(mapping: object) -> tuple[tuple[str, str], ...]:
-    if not mapping:
-        return ()
-    if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping.values()):
-        raise OptionsError(
-            "transform_name_mapping",
-            "must be a JSON object that maps earlier names of steps to new ones",
-        )
-    return tuple(mapping.items())
 
 
 def _user_timer_batch(values: argparse.Namespace) -> int | None:

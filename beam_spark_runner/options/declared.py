@@ -254,6 +254,13 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "all its reads. Those whose callbacks are all declared by name are stored, and made in "
         "the following epochs.",
     },
+    "delivery_guarantee": {
+        "default": "exactly_once",
+        "metavar": "exactly_once|at_least_once",
+        "help": "How sinks write after failures. exactly_once: as their arguments say. "
+        "at_least_once: those that would write in transactions write without, sooner; what no "
+        "epoch has committed when a process dies is written again. Default: exactly_once.",
+    },
     "batch_interval_millis": {
         "default": str(DEFAULT_BATCH_INTERVAL_MS),
         "metavar": "MILLISECONDS",

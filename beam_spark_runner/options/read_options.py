@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import (
     HadoopFileSystemOptions,
     PipelineOptions,
     PortableOptions,
+    ProfilingOptions,
     S3Options,
     SetupOptions,
     StandardOptions,
@@ -35,6 +36,7 @@ _DECLARING = (
     FlinkRunnerOptions,  # where Beam keeps its parallelism options
     GoogleCloudOptions,  # and its temp_location and job_name
     HadoopFileSystemOptions,
+    ProfilingOptions,
     S3Options,
     StandardOptions,
     StreamingOptions,

@@ -171,6 +171,18 @@ def _conf_items(option_value: object) -> Iterator[tuple[str, str]]:
         yield key.strip(), value.strip()
 
 
+def renamed_steps(mapping: object) -> tuple[tuple[str, str], ...]:
+    """Check ``--transform_name_mapping``, and return its pairs of earlier and new names."""
+    if not mapping:
+        return ()
+    if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping.values()):
+        raise OptionsError(
+            "transform_name_mapping",
+            "must be a JSON object that maps earlier names of steps to new ones",
+        )
+    return tuple(mapping.items())
+
+
 def positive(option: str, value: object, most: int) -> int | None:
     """Check a positive number of one of Beam's options, for which -1 means "not given"."""
     if value is None or (value == -1 and not isinstance(value, bool)):

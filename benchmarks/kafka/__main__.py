@@ -1,9 +1,10 @@
 """From Kafka to Kafka: ``python -m benchmarks.kafka rate latency``.
 
-Records are counted per key in windows of a minute of event time. This runner, which writes at
-least once and in transactions, and Spark Structured Streaming take turns on two cores, the broker
-included; each has a process and a session of its own. Every count is checked. Machines are shared
-and noisy: ratios of one run mean something, other figures only on a quiet machine.
+Records are counted per key in windows of a minute of event time. This runner writes at least once,
+in transactions, and without those by ``--delivery_guarantee=at_least_once``. It and Spark
+Structured Streaming take turns on two cores, the broker included; each has a process and a session
+of its own. Every count is checked. Machines are shared and noisy: ratios of one run mean something,
+other figures only on a quiet machine.
 
 rate: a topic is read from its beginning to its end. Seconds are from the first Spark job until
 the last result can be read. The first run of each process is cold, and is shown by itself. CPU time
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from benchmarks.kafka.contender import (
     OURS,
+    OURS_AT_LEAST_ONCE,
     OURS_EXACTLY_ONCE,
     PEER,
     STRUCTURED,
@@ -33,7 +35,7 @@ from benchmarks.kafka.contender import (
 from benchmarks.kafka.load import Flow, Shape, fill
 from integration.kafka_broker import Broker, start_broker
 
-_NAMES = (OURS, OURS_EXACTLY_ONCE, STRUCTURED)
+_NAMES = (OURS, OURS_EXACTLY_ONCE, OURS_AT_LEAST_ONCE, STRUCTURED)
 _CORES = 2
 _WARM_S = 20.0
 

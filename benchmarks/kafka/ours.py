@@ -40,6 +40,8 @@ def start(session: Any, task: dict[str, Any]) -> Callable[[], None]:
     config = {"bootstrap.servers": task["servers"]}
     once = ExactlyOnce(_SHARDS, uuid.uuid4().hex) if task["transactions"] else None
     flags = [f"--checkpoint_dir={task['folder']}"]
+    if "guarantee" in task:
+        flags.append(f"--delivery_guarantee={task['guarantee']}")
     if task["interval_ms"] is not None:
         flags.append(f"--batch_interval_millis={task['interval_ms']}")
     pipeline = beam.Pipeline(runner=SparkPortableRunner(session), options=PipelineOptions(flags))

@@ -13,6 +13,8 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness.beam.job_options import JobOptions
+from beam_spark_runner.harness.beam.profiling import Profiling
 from beam_spark_runner.harness.remote import bundle_messages
 from beam_spark_runner.harness.remote import sdk_harnesses as workers_module
 from beam_spark_runner.harness.remote.remote_stage import RemoteStage
@@ -116,7 +118,7 @@ def beam_pool() -> Iterator[str]:
     """The address of a pool of Beam's own harnesses, in threads of this process."""
     from beam_spark_runner.job.run.loopback import LoopbackPool
 
-    pool = LoopbackPool(100 << 20)
+    pool = LoopbackPool(100 << 20, Profiling(JobOptions("{}")))
     yield pool.url
     sdk_harnesses.stop()
     pool.stop()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from beam_spark_runner.harness.beam.job_options import JobOptions
+from beam_spark_runner.harness.beam.profiling import Profiling
 from beam_spark_runner.job.run.loopback import LoopbackPool
 
 WORKER = """
@@ -30,7 +32,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 )
 def test_a_harness_whose_spark_worker_was_killed_is_freed() -> None:
     """With its state cache and its DoFns, while the job goes on."""
-    pool = LoopbackPool(100 << 20)
+    pool = LoopbackPool(100 << 20, Profiling(JobOptions("{}")))
     root = Path(__file__).parents[2]
     worker = subprocess.run(
         [sys.executable, "-c", WORKER, pool.url], cwd=root, capture_output=True, text=True

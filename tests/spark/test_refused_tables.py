@@ -37,6 +37,19 @@ def write_nothing_much(spark: Any, **arguments: Any) -> None:
     harvest(spark, build)
 
 
+def test_rows_that_do_not_fit_are_dead_letters(spark_session: Any, tmp_path: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | beam.Create([{"amount": 1}, {"amount": None}, {"amount": "much"}, {"amount": 4}])
+        sink = WriteToSpark(path=str(tmp_path / "t"), schema="amount INT NOT NULL")
+        good, bad = rows | sink.with_exception_handling()
+        return {"good": good, "bad": bad}
+
+    found = harvest(spark_session, build)
+    assert [result.rows for result in found["good"]] == [2]
+    assert sorted(pq.read_table(tmp_path / "t")["amount"].to_pylist()) == [1, 4]
+    assert sorted(str(row["amount"]) for row, _ in found["bad"]) == ["None", "much"]
+
+
 @pytest.mark.parametrize(
     ("read", "problem"),
     [

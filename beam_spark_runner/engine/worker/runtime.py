@@ -32,6 +32,7 @@ from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
 from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
+from beam_spark_runner.harness.beam.profiling import Profiling
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.bundle import StageHarness
@@ -73,6 +74,7 @@ class JobRuntime:
         self.idle_since_s = 0.0
         self.packs = PackCache()
         self._options = JobOptions(program.limits.options_json)
+        self._profiling = Profiling(self._options)
         self._classes = DynamicClasses()
         self._main = MainModule(program.limits.main_classes)
         self._harnesses = program.limits.harnesses
@@ -118,6 +120,10 @@ class JobRuntime:
                 here.enter_context(self._within_job())
             if channel is not None:
                 here.enter_context(channel.watching(attempt, look, at_end=program.epoch is None))
+            # SDK harnesses make the profiles of the stages that they run.
+            if not all(stage.description.coded_environment for stage in program.stages):
+                name = f"{self.job_id}-level-{program.level}-attempt-{attempt:x}"
+                here.enter_context(self._profiling.of_task(name))
             yield
 
     @contextlib.contextmanager

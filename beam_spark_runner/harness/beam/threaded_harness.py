@@ -15,6 +15,7 @@ from apache_beam.utils.thread_pool_executor import UnboundedThreadPoolExecutor
 
 from beam_spark_runner.harness.beam.patches import patch_beam
 from beam_spark_runner.harness.beam.plugin.answers import answer
+from beam_spark_runner.harness.beam.profiling import Profiling
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
         cache_bytes: int,
         running: contextvars.ContextVar[Any],
         name: object,
+        profiling: Profiling,
     ) -> None:
         """Create the harness, not yet connected.
 
@@ -48,8 +50,14 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
             cache_bytes: The size of its state cache.
             running: Set to ``name`` in every thread while the harness's code runs there.
             name: The name of the harness. gRPC's threads may keep a reference to it for long.
+            profiling: Makes profiles of bundles.
         """
-        super().__init__(control_url, worker_id=worker_id, state_cache_size=cache_bytes)
+        super().__init__(
+            control_url,
+            worker_id=worker_id,
+            state_cache_size=cache_bytes,
+            profiler_factory=profiling,
+        )
         patch_beam()
         self._worker_thread_pool = _Threads()
         self._running = running

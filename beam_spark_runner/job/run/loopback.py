@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core.rendering import render_error
+from beam_spark_runner.harness.beam.profiling import Profiling
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.threaded_harness import ThreadedHarness
 from beam_spark_runner.harness.fn_api.serving import stop_serving
@@ -75,13 +76,14 @@ class LoopbackPool:
 
     Args:
         cache_bytes: The most bytes in the state cache of each harness.
+        profiling: Makes profiles of their bundles.
 
     Attributes:
         url: Its address, HOST:PORT.
     """
 
-    def __init__(self, cache_bytes: int) -> None:
-        self._cache_bytes = cache_bytes
+    def __init__(self, cache_bytes: int, profiling: Profiling) -> None:
+        self._cache_bytes, self._profiling = cache_bytes, profiling
         self._harnesses: dict[str, ThreadedHarness] = {}
         self._is_stopped = False
         self._lock = threading.Lock()
@@ -112,7 +114,9 @@ class LoopbackPool:
             RuntimeError: ``stop`` was called.
         """
         name = _Name(self, _worker_of(worker_id))
-        harness = ThreadedHarness(control_url, worker_id, self._cache_bytes, _RUNNING, name)
+        harness = ThreadedHarness(
+            control_url, worker_id, self._cache_bytes, _RUNNING, name, self._profiling
+        )
         with self._lock:
             if self._is_stopped:
                 raise RuntimeError("the job has ended")

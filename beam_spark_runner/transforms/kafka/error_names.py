@@ -19,6 +19,11 @@ NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
 NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", UNKNOWN_PARTITION})
 """A topic or partition does not exist."""
 
+OF_RECORDS = frozenset(
+    {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"}
+)
+"""The record itself is refused, or another one of those that were sent together with it."""
+
 PASSING = frozenset(
     {
         "_TRANSPORT",

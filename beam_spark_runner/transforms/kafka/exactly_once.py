@@ -1,7 +1,7 @@
 """Writes records exactly once: the pipeline numbers them, commits the numbers, and writes them."""
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,16 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import GlobalWindows
 from typing_extensions import override
 
+from beam_spark_runner.transforms.dead_letters import (
+    DEAD_LETTERS,
+    WRITTEN,
+    SinkOutputs,
+    dead_letter,
+)
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, shard_of
 from beam_spark_runner.transforms.kafka.sharing import release, shared
+from beam_spark_runner.transforms.kafka.topic_limits import TopicLimits
 from beam_spark_runner.transforms.kafka.transactions import (
     Batch,
     ShardTakenError,
@@ -26,6 +33,7 @@ from beam_spark_runner.transforms.kafka.transactions import (
 _MAX_RECORDS = 1000
 _MAX_BYTES = 1 << 20
 _TRANSACTION_BYTES = 16 << 20
+_BATCH_BYTES = 1_000_000  # of librdkafka's requests, by default
 BATCH_TYPE = tuple[str, str, int, list[Outgoing]]
 """The type hint of ``Batch``es, which are encoded as tuples."""
 
@@ -55,6 +63,8 @@ class Sink:
         topic: The topic for which the groups of shards commit offsets.
         once: The number of shards, and the name of their groups.
         transform: The label of the transform, for errors.
+        rejects: Whether records that are too large for the topic are dead letters. Then requests
+            must not be larger either, since brokers refuse all records of a request together.
     """
 
     id: str
@@ -62,11 +72,21 @@ class Sink:
     topic: str
     once: ExactlyOnce
     transform: str
+    rejects: bool = False
 
     def open(self, shard: int) -> ShardWriter:
         """Open the writer of a shard; see ``ShardWriter`` for errors."""
         name = f"{self.once.sink_group_id}-{shard}"
-        return ShardWriter(self.config, self.transform, self.topic, name)
+        return ShardWriter(self._config_within_limits(), self.transform, self.topic, name)
+
+    def _config_within_limits(self) -> dict[str, Any]:
+        """Return the configuration of producers whose requests the topic's brokers accept."""
+        if not self.rejects or "batch.size" in self.config:
+            return self.config
+        limit = TopicLimits(self.config, self.transform).of(self.topic)
+        if limit is None or limit >= _BATCH_BYTES:
+            return self.config
+        return {**self.config, "batch.size": limit}
 
 
 class StableParDo(beam.ParDo):  # type: ignore[misc]
@@ -87,10 +107,22 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
         sink: The target.
         conversion: Converts elements to records.
         is_streaming: Whether to write elements as they arrive, rather than at the end of the input.
+        rejects: Whether elements that no producer takes are dead letters, in place of an error.
+        numbers_new: Whether to write the elements. Otherwise, only those are written that a
+            checkpoint has, and their numbers stay there, so that later runs continue from them.
     """
 
-    def __init__(self, sink: Sink, conversion: Conversion, is_streaming: bool) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        conversion: Conversion,
+        is_streaming: bool,
+        *,
+        rejects: bool = False,
+        numbers_new: bool = True,
+    ) -> None:
         super().__init__()
+        self._rejects, self._numbers_new = rejects, numbers_new
         self._sink, self._conversion, self._streams = sink, conversion, is_streaming
 
     @override
@@ -103,15 +135,38 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
                 trigger=Repeatedly(AfterCount(1)),
                 accumulation_mode=AccumulationMode.DISCARDING,
             )
-        shards = AssignShards(self._conversion, self._sink.once.num_shards)
-        return (
-            elements
-            | "Window" >> window
-            | "AssignShards" >> beam.ParDo(shards).with_output_types(tuple[int, Outgoing])
+        shards: beam.DoFn = Nothing()
+        if self._numbers_new:
+            number = self._sink.once.num_shards
+            shards = (
+                AssignShardsOrReject(self._conversion, number, self._sink.config)
+                if self._rejects
+                else AssignShards(self._conversion, number)
+            )
+        assign = beam.ParDo(shards)
+        if self._rejects:
+            # In the windows of the elements, which dead letters keep.
+            assigned = elements | "AssignShards" >> assign.with_outputs(DEAD_LETTERS, main=WRITTEN)
+            records, bad = assigned[WRITTEN], assigned[DEAD_LETTERS]
+            records.element_type = tuple[int, Outgoing]
+            records |= "Window" >> window
+        else:
+            records = elements | "Window" >> window
+            records |= "AssignShards" >> assign.with_output_types(tuple[int, Outgoing])
+        good = (
+            records
             | "Group" >> beam.GroupByKey()
             | "Number" >> beam.ParDo(Number()).with_output_types(tuple[int, BATCH_TYPE])
             | "Write" >> StableParDo(WriteBatches(self._sink))
         )
+        return SinkOutputs(good, bad) if self._rejects else good
+
+
+class Nothing(beam.DoFn):  # type: ignore[misc]
+    """Emits nothing, in place of ``AssignShards``."""
+
+    def process(self, element: Any) -> None:
+        """Drop an element, which another step writes."""
 
 
 class AssignShards(beam.DoFn):  # type: ignore[misc]
@@ -132,6 +187,33 @@ class AssignShards(beam.DoFn):  # type: ignore[misc]
         shard = shard_of(record, self._shards, self._turn)
         self._turn += 1
         return [(shard, record)]
+
+
+class AssignShardsOrReject(AssignShards):
+    """Does so, and emits elements that no producer or broker takes as dead letters.
+
+    Args:
+        conversion: Converts elements to records.
+        shards: The number of shards.
+        config: The configuration of producers.
+    """
+
+    def __init__(self, conversion: Conversion, shards: int, config: Mapping[str, Any]) -> None:
+        super().__init__(conversion, shards)
+        self._config = config
+
+    def setup(self) -> None:
+        """Prepare to ask brokers for the limits of topics."""
+        self._limits = TopicLimits(self._config, self._conversion.transform)
+
+    @override
+    def process(self, element: Any) -> list[Any]:
+        try:
+            ((shard, record),) = super().process(element)
+            self._limits.check(record)
+            return [(shard, record)]
+        except Exception as error:  # of a serializer, too
+            return [dead_letter(element, error)]
 
 
 class Number(beam.DoFn):  # type: ignore[misc]

@@ -26,6 +26,7 @@ It is a tuple because the coder of tuples is the same in all versions."""
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _MAX_MS = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
+_OF_EACH_BATCH = 61  # bytes in front of its records
 _OF_EACH_RECORD = 36  # bytes that librdkafka counts in addition to key, value and headers
 
 
@@ -165,6 +166,24 @@ def size_of(record: Outgoing) -> int:
         for part in (name.encode(), content or b""):
             size += len(part) + _size_of_varint(len(part))
     return size
+
+
+def size_alone(record: Outgoing) -> int:
+    """Return the size of a batch of this record alone, which brokers compare with their limit.
+
+    Source: the format of record batches in Kafka's documentation (magic 2), without compression.
+    """
+    _, _, key, value, _, headers = record
+    size = 1 + 2 * _size_of_varint(0)  # attributes, and differences to the first record
+    size += _size_of_varint(len(headers))
+    for part in (key, value):
+        size += _size_of_varint(-1) if part is None else _size_of_varint(len(part)) + len(part)
+    for name, content in headers:
+        coded = name.encode()
+        size += _size_of_varint(len(coded)) + len(coded)
+        size += _size_of_varint(-1) if content is None else _size_of_varint(len(content))
+        size += len(content or b"")
+    return _OF_EACH_BATCH + _size_of_varint(size) + size
 
 
 def _size_of_varint(number: int) -> int:

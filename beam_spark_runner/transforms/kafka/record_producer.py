@@ -10,6 +10,7 @@ from beam_spark_runner.transforms.kafka.outgoing import Outgoing
 
 _SERVE_EVERY = 500  # records
 _WAIT_S = 0.1
+Refused = Callable[[KafkaAccessError], object]
 
 
 class RecordProducer:
@@ -36,12 +37,18 @@ class RecordProducer:
         self.is_clean = True
         self.producer = open_producer(config, transform, self._outages)
 
-    def send(self, record: Outgoing) -> None:
+    def send(self, record: Outgoing, on_refusal: Refused | None = None) -> None:
         """Queue a record; wait while the queue is full.
+
+        Args:
+            record: The record.
+            on_refusal: Is called with the error if the record itself is refused, now or before
+                ``flush`` returns. None: this is an error.
 
         Raises:
             KafkaAccessError: The record cannot be queued, or an earlier one was not delivered.
         """
+        note = self._note if on_refusal is None else self._noting_refusal(on_refusal)
         topic, partition, key, value, timestamp, headers = record
         self.is_clean = False
         more: dict[str, Any] = {}
@@ -53,12 +60,16 @@ class RecordProducer:
             more["headers"] = headers
         while True:
             try:
-                self.producer.produce(topic, value=value, key=key, on_delivery=self._note, **more)
+                self.producer.produce(topic, value=value, key=key, on_delivery=note, **more)
                 break
             except BufferError:
                 self.serve(_WAIT_S)
             except self._module.KafkaException as error:
-                raise self._error(str(topic), error.args[0]) from error
+                problem = self._error(str(topic), error.args[0])
+                if on_refusal is None or error.args[0].name() not in error_names.OF_RECORDS:
+                    raise problem from error
+                on_refusal(problem)
+                return
         self._count += 1
         if self._count % _SERVE_EVERY == 0:
             self.serve()
@@ -117,6 +128,16 @@ class RecordProducer:
             self._outages.worked()
         elif self._failed is None:
             self._failed = message.topic(), error
+
+    def _noting_refusal(self, on_refusal: Refused) -> Callable[[Any, Any], None]:
+        def note(error: Any, message: Any) -> None:
+            if error is not None and error.name() in error_names.OF_RECORDS:
+                self._outages.worked()
+                on_refusal(self._error(message.topic(), error))
+            else:
+                self._note(error, message)
+
+        return note
 
     def _error(self, topic: str, error: Any) -> KafkaAccessError:
         advice = error_names.ADVICE.get(error.name(), "")

@@ -18,6 +18,7 @@ from beam_spark_runner.transforms.kafka.client import LOG, confluent, inquirer
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing
 from beam_spark_runner.transforms.kafka.record_producer import RecordProducer
+from beam_spark_runner.transforms.kafka.topic_limits import of_all_clients
 
 _CONNECT_S = 2.0
 _TIMEOUT_S = 30.0
@@ -25,10 +26,6 @@ _RETRY_S = 300.0
 _PAUSE_S = 0.1
 _IDLE_S = 60.0
 _KEPT_GROUPS = 50
-_OF_ALL_CLIENTS = (
-    *("bootstrap.", "metadata.broker.", "security.", "sasl.", "ssl.", "enable.ssl.", "client."),
-    *("socket.", "broker.", "api.", "reconnect.", "oauth", "plugin.", "debug", "log"),
-)
 
 
 class Batch(NamedTuple):
@@ -170,9 +167,8 @@ class ShardWriter:
             self._delivery.serve()  # a refusal ends it here
         self._call("begin", self._delivery.producer.init_transactions, _TIMEOUT_S)
         self._offset = topic, 0
-        common = {key: config[key] for key in config if key.startswith(_OF_ALL_CLIENTS)}
         # Only now, since ``init_transactions`` has ended the transaction of an earlier producer.
-        with inquirer({**common, "group.id": name}, transform) as asks:
+        with inquirer({**of_all_clients(config), "group.id": name}, transform) as asks:
             self._group = asks.client.consumer_group_metadata()
             partitions = [self._module.TopicPartition(*self._offset)]
             (last,) = asks.ask(

@@ -1,13 +1,25 @@
 """``WriteToKafka``: writes PCollections to topics."""
 
+import copy
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
+from beam_spark_runner.core.delivery_guarantee import delivery_guarantee
+from beam_spark_runner.transforms.dead_letters import (
+    DEAD_LETTERS,
+    WRITTEN,
+    SinkOutputs,
+    dead_letter,
+    late_dead_letter,
+)
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
@@ -17,7 +29,7 @@ from beam_spark_runner.transforms.kafka.exactly_once import (
     WriteExactlyOnce,
     checked,
 )
-from beam_spark_runner.transforms.kafka.outgoing import Conversion
+from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing
 from beam_spark_runner.transforms.kafka.record_producer import RecordProducer
 
 _NOT_HERE = {
@@ -41,7 +53,8 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
         topic: The topic of elements that name none. None: all elements name one.
         key_serializer: A function that converts keys to bytes. None stays None.
         value_serializer: A function that converts values to bytes. None stays None.
-        exactly_once: Writes each record exactly once, in transactions. None: at least once.
+        exactly_once: Writes each record exactly once, in transactions, unless the pipeline has the
+            option ``--delivery_guarantee=at_least_once``. None: at least once.
 
     Raises:
         KafkaAccessError: The configuration has settings of Java clients, the topic has a name that
@@ -76,6 +89,7 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
                     f"{serializer!r} is no function: serializers are functions that return bytes",
                     self._name,
                 )
+        self._rejects = False
         self._config = configs.producer_config(producer_config, self._name)
         most_bytes = None  # with at least once, the producer refuses what is too large
         self._sink = None
@@ -87,18 +101,56 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
             topic, key_serializer, value_serializer, self._name, most_bytes
         )
 
+    def with_exception_handling(self) -> "WriteToKafka":
+        """Return a transform that emits what it cannot write, in place of failing.
+
+        Its result is a pair of collections, as that of ``ParDo.with_exception_handling``. The first
+        one is empty. The second one has the elements that are not valid records, cannot be
+        serialized, or are too large: pairs of element and failure. Missing topics, and brokers
+        that are away or refuse the user, are errors all the same.
+
+        Example:
+            _, bad = totals | WriteToKafka(config, "totals").with_exception_handling()
+        """
+        rejecting = copy.copy(self)
+        rejecting._rejects = True
+        if self._sink is not None:
+            rejecting._sink = replace(self._sink, rejects=True)
+        return rejecting
+
     def default_label(self) -> str:
         """Return a label with the topic."""
         return self._name
 
     @override
-    def expand(self, elements: beam.PCollection) -> beam.PCollection:
+    def expand(self, elements: beam.PCollection) -> Any:
         confluent(self._name)
-        if self._sink is None:
+        options = elements.pipeline.options
+        given = options.get_all_options()
+        is_once = delivery_guarantee(given.get("delivery_guarantee")) == "exactly_once"
+        streams = not elements.is_bounded or bool(options.view_as(StandardOptions).streaming)
+        written = None
+        if self._sink is None or not is_once:
+            written = self._send(elements)
+        continues = given.get("checkpoint_dir") or given.get("savepoint_path")
+        if self._sink is not None and (is_once or (streams and continues)):
+            once = WriteExactlyOnce(
+                self._sink,
+                self._conversion,
+                streams,
+                rejects=self._rejects and is_once,
+                numbers_new=is_once,
+            )
+            stored = elements | "Exactly once" >> once
+            written = stored if written is None else written
+        return written
+
+    def _send(self, elements: beam.PCollection) -> Any:
+        if not self._rejects:
             return elements | "Write" >> beam.ParDo(Send(self._config, self._conversion))
-        options = elements.pipeline.options.view_as(StandardOptions)
-        streams = not elements.is_bounded or bool(options.streaming)
-        return elements | "Exactly once" >> WriteExactlyOnce(self._sink, self._conversion, streams)
+        send = beam.ParDo(SendOrReject(self._config, self._conversion))
+        outputs = elements | "Write" >> send.with_outputs(DEAD_LETTERS, main=WRITTEN)
+        return SinkOutputs(outputs[WRITTEN], outputs[DEAD_LETTERS])
 
 
 class Send(beam.DoFn):  # type: ignore[misc]
@@ -121,10 +173,51 @@ class Send(beam.DoFn):  # type: ignore[misc]
         if not self._delivery.is_clean:
             self.setup()
 
-    def process(self, element: Any) -> None:
+    def process(self, element: Any) -> Any:
         """Queue the record of an element."""
         self._delivery.send(self._conversion(element))
 
-    def finish_bundle(self) -> None:
+    def finish_bundle(self) -> Any:
         """Wait until the brokers have confirmed all records."""
         self._delivery.flush()
+
+
+class SendOrReject(Send):
+    """Writes elements at least once, and emits those that are refused as dead letters."""
+
+    @override
+    def start_bundle(self) -> None:
+        """See ``Send``."""
+        super().start_bundle()
+        self._refused: list[tuple[WindowedValue, Outgoing]] = []
+
+    @override
+    def process(
+        self,
+        element: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[TaggedOutput]:
+        """Queue the record of an element, or emit a dead letter."""
+        try:
+            record = self._conversion(element)
+        except Exception as error:  # of a serializer, too
+            yield dead_letter(element, error)
+            return
+        origin = WindowedValue(element, timestamp, (window,))
+        self._delivery.send(record, lambda _: self._refused.append((origin, record)))
+
+    @override
+    def finish_bundle(self) -> Iterator[TaggedOutput]:
+        """Wait until the brokers have confirmed or refused all records.
+
+        A broker refuses all records of a request together. So each is sent again, alone.
+        """
+        self._delivery.flush()
+        refused, self._refused = self._refused, []
+        for origin, record in refused:
+            problems: list[KafkaAccessError] = []
+            self._delivery.send(record, problems.append)
+            self._delivery.flush()
+            if problems:
+                yield late_dead_letter(origin, problems[0])

@@ -1,7 +1,8 @@
 """``WriteToSpark``: writes rows to a table or to files, by one Spark write."""
 
+import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,14 @@ from typing_extensions import override
 
 from beam_spark_runner.core.table_steps import MODES, WRITE_TABLE, TableWrite
 from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.transforms.dead_letters import (
+    DEAD_LETTERS,
+    WRITTEN,
+    SinkOutputs,
+    dead_letter,
+    in_global_window,
+    late_dead_letter,
+)
 from beam_spark_runner.transforms.spark_tables.asking import (
     RefuseElsewhere,
     format_given,
@@ -82,6 +91,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         schema: Any = None,
     ) -> None:
         super().__init__()
+        self._rejects = False
         if (table and path) or not (table or path or format):
             raise ValueError("WriteToSpark takes a table or a path, or a format with options")
         if mode not in MODES:
@@ -96,12 +106,26 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
             options=options_given(options),
         )
 
+    def with_exception_handling(self) -> "WriteToSpark":
+        """Return a transform that emits rows that do not fit the schema, in place of failing.
+
+        Its result is a pair of collections, as that of ``ParDo.with_exception_handling``: what the
+        transform emits otherwise, and dead letters: pairs of row and failure, in the global
+        window. What Spark or the target refuses is an error all the same.
+
+        Example:
+            written, bad = rows | WriteToSpark(table="totals").with_exception_handling()
+        """
+        rejecting = copy.copy(self)
+        rejecting._rejects = True
+        return rejecting
+
     def default_label(self) -> str:
         """Return a label with the name of the target."""
         return f"WriteToSpark({self._write.table or self._write.path or self._write.format})"
 
     @override
-    def expand(self, rows: beam.PCollection) -> beam.PCollection:
+    def expand(self, rows: beam.PCollection) -> Any:
         schema = self._schema or schema_of_hint(rows.element_type)
         if schema is None:
             raise ValueError(
@@ -116,13 +140,21 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
                 f"{', '.join(names)}"
             )
         write = replace(self._write, schema=schema, has_given_schema=self._schema is not None)
-        return (
-            rows
-            | "Window" >> beam.WindowInto(GlobalWindows())
-            | "Encode" >> beam.ParDo(EncodeBatches(schema)).with_output_types(bytes)
+        rows |= "Window" >> beam.WindowInto(GlobalWindows())
+        bad = None
+        if self._rejects:
+            encode = beam.ParDo(EncodeBatchesOrReject(schema))
+            outputs = rows | "Encode" >> encode.with_outputs(DEAD_LETTERS, main=WRITTEN)
+            coded, bad = outputs[WRITTEN], outputs[DEAD_LETTERS]
+            coded.element_type = bytes
+        else:
+            coded = rows | "Encode" >> beam.ParDo(EncodeBatches(schema)).with_output_types(bytes)
+        good = (
+            coded
             | "Write" >> _WriteTable(write)
             | "Result" >> beam.Map(_result_of).with_output_types(SparkWriteResult)
         )
+        return good if bad is None else SinkOutputs(good, bad)
 
 
 def _result_of(coded: bytes) -> SparkWriteResult:
@@ -169,12 +201,12 @@ class EncodeBatches(beam.DoFn):  # type: ignore[misc]
         """Begin a bundle without rows."""
         self._rows: list[Any] = []
 
-    def process(self, row: Any) -> list[bytes]:
+    def process(self, row: Any) -> Iterable[Any]:
         """Add a row; return the batch if it is large enough."""
         self._rows.append(row)
         return [self._take()] if len(self._rows) >= self._most else []
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[Any]:
         """Emit the rows that are left."""
         if self._rows:
             yield WindowedValue(self._take(), MIN_TIMESTAMP, [GlobalWindow()])
@@ -186,3 +218,41 @@ class EncodeBatches(beam.DoFn):  # type: ignore[misc]
         self._most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // size, 2 * len(self._rows)))
         self._rows = []
         return coded
+
+
+class EncodeBatchesOrReject(EncodeBatches):
+    """Does so, and emits rows that do not fit the schema as dead letters."""
+
+    @override
+    def process(self, row: Any) -> Iterator[Any]:
+        """Add a row; emit the rows so far if they are enough for a batch."""
+        self._rows.append(row)
+        if len(self._rows) >= self._most:
+            coded, refused = self._fitting()
+            yield from coded
+            yield from (dead_letter(row, error) for row, error in refused)
+
+    @override
+    def finish_bundle(self) -> Iterator[Any]:
+        """Emit the rows that are left."""
+        coded, refused = self._fitting()
+        yield from map(in_global_window, coded)
+        yield from (late_dead_letter(in_global_window(row), error) for row, error in refused)
+
+    def _fitting(self) -> tuple[list[bytes], list[tuple[Any, Exception]]]:
+        """Return the batches of the rows that fit, and the other rows."""
+        coded: list[bytes] = []
+        refused: list[tuple[Any, Exception]] = []
+        pending, self._rows = [self._rows] if self._rows else [], []
+        while pending:
+            self._rows = pending.pop()
+            try:
+                coded.append(self._take())
+            except Exception as error:  # of the user's classes, too
+                rows, self._rows = self._rows, []
+                if len(rows) == 1:
+                    refused.append((rows[0], error))
+                else:
+                    middle = len(rows) // 2
+                    pending += [rows[middle:], rows[:middle]]
+        return coded, refused

@@ -20,7 +20,7 @@ from beam_spark_runner.options.values import MAX_BYTES
 UNITS = {"SECONDS", "MILLISECONDS", "BYTES", "MEGABYTES", "SIZE", "TIMERS", "PORT"}
 BEAMS = [
     *("parallelism", "max_parallelism", "max_cache_memory_usage_mb"),
-    *("sdk_worker_parallelism", "environment_cache_millis"),
+    *("sdk_worker_parallelism", "environment_cache_millis", "profile_sample_rate"),
 ]
 NUMERIC = [*BEAMS, *(name for name, each in DECLARED.items() if each.get("metavar") in UNITS)]
 NEEDED: dict[str, dict[str, Any]] = {

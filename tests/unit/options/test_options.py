@@ -234,6 +234,19 @@ def test_reading_twice_gives_the_same() -> None:
         (["--sdk_location=beam.tar.gz"], "sdk_location"),
         (["--spark_submit_uber_jar"], "spark_submit_uber_jar"),
         (["--output_executable_path=x.jar"], "output_executable_path"),
+        (["--delivery_guarantee=twice"], "delivery_guarantee"),
+        (["--profile_cpu"], "profile_location"),
+        (
+            ["--profile_cpu", "--profile_location=f", "--profile_sample_rate=2"],
+            "profile_sample_rate",
+        ),
+        (["--profile_memory", "--profile_location=f"], "profile_memory"),
+        (["--profiler_agent=memray"], "profiler_agent"),
+        (["--profiler_agent=memray", "--environment_type=LOOPBACK"], "profiler_agent"),
+        (
+            ["--profiler_agent=memray", "--environment_type=DOCKER", "--profile_cpu"],
+            "profiler_agent",
+        ),
     ],
 )
 def test_refused(flags: list[str], option: str) -> None:

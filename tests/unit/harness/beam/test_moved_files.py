@@ -69,6 +69,16 @@ def test_names_in_folders_that_do_not_exist_yet(tmp_path: Path) -> None:
     assert not any(Path(move.temporary).iterdir())
 
 
+def test_why_its_input_has_to_be_stable(tmp_path: Path) -> None:
+    """An epoch that renames a committed file and its own, dies, and has another file of its own."""
+    move = Move(str(tmp_path))
+    move.write("bd")
+    move.run("bd")
+    move.write("a")
+    move.run("ab")
+    assert _contents(tmp_path) == ["a", "d"], "b, which was committed, is lost"
+
+
 class Refusing:
     """Takes the place of ``FileSystems.rename``, and renames no file of some name."""
 

@@ -16,7 +16,7 @@ from beam_spark_runner.transforms.kafka import (
     ProducerRecord,
 )
 from beam_spark_runner.transforms.kafka.exactly_once import BATCH_TYPE, AssignShards
-from beam_spark_runner.transforms.kafka.outgoing import Conversion, shard_of
+from beam_spark_runner.transforms.kafka.outgoing import Conversion, shard_of, size_alone
 
 PLAIN = Conversion("t", None, None, "w")
 TEXT = Conversion("t", str.encode, str.encode, "w")
@@ -158,3 +158,14 @@ def test_records_survive_their_coders(record: Any) -> None:
     coder = coders.registry.get_coder(type(record))
     assert coder.decode(coder.encode(record)) == record
     assert type(coder.decode(coder.encode(record))) is type(record)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers", "size"),
+    [(None, b"x" * 100, [], 170), (b"k", None, [("h", b"v"), ("n", None)], 76)],
+)
+def test_the_size_of_a_request_of_one_record(
+    key: bytes | None, value: bytes | None, headers: list[Any], size: int
+) -> None:
+    """What a broker makes of it: integration/test_kafka_transactions.py."""
+    assert size_alone(("t", None, key, value, None, headers)) == size
