@@ -119,7 +119,8 @@ class Transform:
     finalizes_bundles: bool = False
     needs_all_input: bool = False  # a full-window partition, which emits at the end of its input
     takes_partition: bool = False  # its bundle must have all elements of one task
-    resources: Resources = NO_RESOURCES  # what its resource hints ask for
+    # What its resource hints ask for, which changes no result: a job continues with other hints.
+    resources: Resources = field(default=NO_RESOURCES, compare=False)
     breaks_fusion: bool = False  # set by ``insert_fusion_breaks`` only
 
     @property

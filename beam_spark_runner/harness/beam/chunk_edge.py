@@ -36,6 +36,14 @@ class ChunkEdge:
         self._count = receiver.opcounter.element_counter
         self._sample_after = self._until_sample = 1  # elements: the first one is sampled
 
+    def only_reader(self) -> Any:
+        """Return the reader that gets all values in chunks; None: there is none, or are several."""
+        return self._readers[0] if self._takes_chunks and len(self._readers) == 1 else None
+
+    def count(self, elements: int) -> None:
+        """Count values that the only reader has got without this edge."""
+        self._count.update(elements)
+
     def send(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Count the values and pass them to the readers."""
         if len(values) != len(origins):

@@ -12,7 +12,7 @@ bundle is different; Beam does not specify it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam.coders import Coder, coder_impl
@@ -27,9 +27,10 @@ from beam_spark_runner.harness.beam.accumulators import Accumulators
 from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.current_element import ChargedChunk
 from beam_spark_runner.harness.beam.element_sizes import KnownSizes
+from beam_spark_runner.harness.beam.fused_run import FusedRun, closed_of
 from beam_spark_runner.harness.beam.result_filter import SPECIAL, SendOne
 from beam_spark_runner.harness.beam.step_choice import Arguments, step_for
-from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined, Step
+from beam_spark_runner.harness.beam.step_loops import AssigningWindows, Combined, Mapped, Step
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant
@@ -94,6 +95,8 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         )
         self.send_one = self._edge.sender(self._send_special)
         self._step: Step | None = None
+        self._fused: FusedRun | None = None
+        self._has_looked_downstream = False
 
     def process(self, element: WindowedValue) -> None:
         value = element.value
@@ -123,8 +126,33 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
         step = self._step or self._first_step()
+        if self._fused is not None and (done := self._fused.process(values, origins, kind)):
+            values, origins = values[done:], origins[done:]
+            if not values:
+                return
         with self.scoped_process_state, ChargedChunk(self.step_name, step.current_element):
             step.run(values, origins, kind, self)
+        if not self._has_looked_downstream:  # only now have the next steps chosen their loops
+            self._has_looked_downstream = True
+            self._fused = self._run_of_steps()
+
+    def _run_of_steps(self) -> FusedRun | None:
+        """Return the run that begins with this step; None: the next one cannot be part of it."""
+        run: list[ChunkedParDo] = []
+        operation: Any = self
+        while type(operation) is ChunkedParDo and (closed := closed_of(operation._step)):
+            run.append(operation)
+            operation = None if closed.may_stamp else operation._edge.only_reader()
+        if len(run) < 2:
+            return None
+        for each in run[1:]:
+            each._fused = None  # a chunk that takes the first step alone takes all others alone
+        return FusedRun(
+            [cast("Mapped", each._step) for each in run],
+            [each._edge.count for each in run[:-1]],
+            [each.scoped_process_state for each in run],
+            run[-1],
+        )
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """Process a value at once. The first call replaces this method by the step's."""

@@ -49,6 +49,9 @@ class Mapped:
         function: Returns the result of a value and ``args``.
         args: Further arguments, the same for all values.
         closed: Set if the function is closed, so that only its caller refers to its results.
+
+    Attributes:
+        function, args, closed: See above.
     """
 
     _unseen = Kind.PLAIN  # the kind of results that wait without being examined completely
@@ -59,9 +62,9 @@ class Mapped:
         args: Sequence[Any] = (),
         closed: Closed | None = None,
     ) -> None:
-        self._function = function
-        self._args = args
-        self._closed = closed
+        self.function = function
+        self.args = args
+        self.closed = closed
         self.limit = 1
         self.current_element = CurrentElement()
 
@@ -70,7 +73,7 @@ class Mapped:
     ) -> None:
         """See ``Step.run``."""
         limit = self.limit
-        run = self._run_closed if _keeps_none(self._closed, values, kind) else self._run
+        run = self._run_closed if _keeps_none(self.closed, values, kind) else self._run
         if len(values) <= 2 * limit:
             run(values, origins, output)
             return
@@ -79,10 +82,7 @@ class Mapped:
             run(values[start:end], origins[start:end], output)
 
     def _run_closed(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        results = self._results(values)
-        types = set(map(type, results))
-        kind = Kind.PLAIN if types <= ATOMS else Kind.NEW
-        output.send(results, origins, kind, are_values=TimestampedValue not in types)
+        send_results_of_closed(self._results(values), origins, output)
 
     def _run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
         rest = self.current_element.iterate(values)
@@ -98,17 +98,17 @@ class Mapped:
     # Without arguments, a comprehension is faster than ``map``.
 
     def _results(self, values: list[Any]) -> list[Any]:
-        if self._args:
+        if self.args:
             results = list(self._mapped(self.current_element.iterate(values)))
             check_all(results, self._call, values)
             return results
-        function = self._function
+        function = self.function
         return [function(value) for value in self.current_element.iterate(values)]
 
     def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
-        if self._args:
+        if self.args:
             return result_filter.settled(self._mapped(values))
-        function, settle = self._function, result_filter.settle
+        function, settle = self.function, result_filter.settle
         # As ``ResultFilter.settled``.
         return [
             result
@@ -126,14 +126,14 @@ class Mapped:
 
     def _mapped(self, values: Iterable[Any]) -> Iterator[Any]:
         """Yield the results; ends early if the function raises StopIteration."""
-        return map(self._function, values, *map(itertools.repeat, self._args))
+        return map(self.function, values, *map(itertools.repeat, self.args))
 
     def _call(self, value: Any) -> Any:
-        return self._function(value, *self._args)
+        return self.function(value, *self.args)
 
     def one_by_one(self, send_one: SendOne) -> SendOne:
         """See ``Step.one_by_one``."""
-        function, args = self._function, self._args
+        function, args = self.function, self.args
         if not args:
             return lambda value, origin: send_one(function(value), origin)
         return lambda value, origin: send_one(function(value, *args), origin)
@@ -153,21 +153,21 @@ class MappedTuples(Mapped):
 
     @override
     def _results(self, values: list[Any]) -> list[Any]:
-        results = list(itertools.starmap(self._function, self.current_element.iterate(values)))
+        results = list(itertools.starmap(self.function, self.current_element.iterate(values)))
         check_all(results, self._call, values)
         return results
 
     @override
     def _settled(self, values: Iterator[Any], result_filter: ResultFilter) -> list[Any]:
-        return result_filter.settled(itertools.starmap(self._function, values))
+        return result_filter.settled(itertools.starmap(self.function, values))
 
     @override
     def _call(self, value: Any) -> Any:
-        return self._function(*value)
+        return self.function(*value)
 
     @override
     def one_by_one(self, send_one: SendOne) -> SendOne:
-        function = self._function
+        function = self.function
         return lambda value, origin: send_one(function(*value), origin)
 
 
@@ -205,6 +205,15 @@ class Combined(Mapped):
             for key, parts in values
             for result in [apply(parts)]
         ]
+
+
+def send_results_of_closed(
+    results: list[Any], origins: list[WindowedValue], output: Output
+) -> None:
+    """Send results that a closed function has made of values of builtin types."""
+    types = set(map(type, results))
+    kind = Kind.PLAIN if types <= ATOMS else Kind.NEW
+    output.send(results, origins, kind, are_values=TimestampedValue not in types)
 
 
 class Filtering:

@@ -45,9 +45,14 @@ _BINDS_CELL = ("STORE_DEREF", "DELETE_DEREF")
 
 
 class Closed:
-    """A function that is closed as long as the variables that it reads are not bound again."""
+    """A function that is closed as long as the variables that it reads are not bound again.
+
+    Attributes:
+        may_stamp: Whether results may be ``TimestampedValue``s.
+    """
 
     def __init__(self) -> None:
+        self.may_stamp = False
         self._reads: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}
         self._cells: list[tuple[CellType, Any]] = []
         self._functions: set[FunctionType] = set()  # that have been examined
@@ -77,6 +82,7 @@ class Closed:
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _TYPES
         if type(function) is operator.itemgetter or _is_known(function):
+            self.may_stamp |= function is TimestampedValue
             return True
         if type(function) is not FunctionType:
             return False
