@@ -5,7 +5,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import WriteToKafka
@@ -113,6 +113,40 @@ def test_what_only_brokers_refuse(kafka: Kafka, once: ExactlyOnce | None) -> Non
     assert (element, start) == (elements[1], 10)
     assert kind is KafkaAccessError
     assert ("increase message.max.bytes" if once is None else "of the topic is 80") in text
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_an_element_of_several_windows_is_written_once(kafka: Kafka, *, rejects: bool) -> None:
+    """Its dead letter is in all of its windows, whether a producer or a broker refuses it."""
+    kafka.limits["sink"] = 80
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        elements: list[Any] = (
+            [(b"a", "1")] if not rejects else [(b"a", "1"), (b"b", 7), (b"c", "x" * 50)]
+        )
+        timed = (
+            p
+            | beam.Create(elements, reshuffle=False)
+            | beam.Map(lambda element: TimestampedValue(element, 0))
+            | beam.WindowInto(SlidingWindows(20, 10))
+        )
+        if not rejects:
+            return {"good": timed | sink()}
+        good, bad = timed | sink().with_exception_handling()
+        starts = bad | beam.Map(
+            lambda letter, window=beam.DoFn.WindowParam: (letter[0][0], int(window.start))
+        )
+        return {"good": good, "bad": starts}
+
+    found = harvest_here(build)
+    assert kafka.values("sink") == [b"1"]
+    if rejects:
+        assert sorted(found["bad"]) == [(b"b", -10), (b"b", 0), (b"c", -10), (b"c", 0)]
+
+
+def test_beam_understands_the_type_hints(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    beam.Pipeline() | beam.Create(ELEMENTS) | sink().with_exception_handling()
+    assert not [text for text in caplog.messages if "TaggedOutput" in text]
 
 
 def test_a_missing_topic_is_an_error_all_the_same(kafka: Kafka) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
 
@@ -192,23 +191,20 @@ class SendOrReject(Send):
         self._refused: list[tuple[WindowedValue, Outgoing]] = []
 
     @override
-    def process(
-        self,
-        element: Any,
-        timestamp: Any = beam.DoFn.TimestampParam,
-        window: Any = beam.DoFn.WindowParam,
-    ) -> Iterator[TaggedOutput]:
-        """Queue the record of an element, or emit a dead letter."""
+    def process(self, element: Any, origin: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any]:
+        """Queue the record of an element, or emit a dead letter.
+
+        ``WindowParam`` would have an element processed, and so written, once for each window.
+        """
         try:
             record = self._conversion(element)
         except Exception as error:  # of a serializer, too
             yield dead_letter(element, error)
             return
-        origin = WindowedValue(element, timestamp, (window,))
         self._delivery.send(record, lambda _: self._refused.append((origin, record)))
 
     @override
-    def finish_bundle(self) -> Iterator[TaggedOutput]:
+    def finish_bundle(self) -> Iterator[Any]:
         """Wait until the brokers have confirmed or refused all records.
 
         A broker refuses all records of a request together. So each is sent again, alone.
