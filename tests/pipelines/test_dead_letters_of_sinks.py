@@ -115,6 +115,16 @@ def test_what_only_brokers_refuse(kafka: Kafka, once: ExactlyOnce | None) -> Non
     assert ("increase message.max.bytes" if once is None else "of the topic is 80") in text
 
 
+def test_brokers_do_not_tell_the_limit_of_a_topic(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then no element is a dead letter for that."""
+    kafka.tells_limits = False
+    found = harvest_here(rejecting([(b"a", "1")], ExactlyOnce(2, "group")))
+    assert (kafka.values("sink"), found["bad"]) == ([b"1"], [])
+    assert "brokers do not tell max.message.bytes" in caplog.text
+
+
 @pytest.mark.parametrize("rejects", [False, True])
 def test_an_element_of_several_windows_is_written_once(kafka: Kafka, *, rejects: bool) -> None:
     """Its dead letter is in all of its windows, whether a producer or a broker refuses it."""
