@@ -29,6 +29,9 @@ _OF_GPU = f"spark.executor.resource.{GPU}"
 class ResourceProfiles:
     """Makes one profile for each kind of resources. Hints without effect are logged once.
 
+    Spark does not run tasks of one profile in executors of another one, even if both ask for the
+    same: so steps that need the same share a profile.
+
     Args:
         handle: The session of the pipeline.
     """
@@ -36,6 +39,7 @@ class ResourceProfiles:
     def __init__(self, handle: SessionHandle) -> None:
         self._handle = handle
         self._profiles: dict[Resources, ResourceProfile | None] = {}
+        self._by_numbers: dict[tuple[int, ...], ResourceProfile] = {}
 
     def profile_for(self, resources: Resources) -> ResourceProfile | None:
         """Return the profile of stages that need resources; None: Spark's own."""
@@ -58,12 +62,14 @@ class ResourceProfiles:
         _warn(resources, requests.problems)
         if not requests.are_any:
             return None
-        profile = self._built(requests)
+        known = self._by_numbers.get(requests.numbers)
+        profile = known or self._built(requests)
         try:
             number = profile.id  # makes it, on Spark Connect
         except Exception as error:  # a Spark of a vendor may not have any
             _warn(resources, [f"Spark refuses a resource profile: {render_error(error).cause}"])
             return None
+        self._by_numbers[requests.numbers] = profile
         _LOGGER.info("resource profile %d is for %s", number, ", ".join(resources.steps))
         return profile
 
