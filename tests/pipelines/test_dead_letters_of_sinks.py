@@ -9,7 +9,12 @@ from apache_beam.transforms.window import FixedWindows, SlidingWindows, Timestam
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import WriteToKafka
-from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError, ProducerRecord
+from beam_spark_runner.transforms.kafka import (
+    ExactlyOnce,
+    KafkaAccessError,
+    ProducerRecord,
+    write,
+)
 from tests.harvest import harvest
 from tests.pipelines.kafka_in_memory import Kafka
 
@@ -123,6 +128,29 @@ def test_brokers_do_not_tell_the_limit_of_a_topic(
     found = harvest_here(rejecting([(b"a", "1")], ExactlyOnce(2, "group")))
     assert (kafka.values("sink"), found["bad"]) == ([b"1"], [])
     assert "brokers do not tell max.message.bytes" in caplog.text
+
+
+def test_refused_records_do_not_pile_up_in_a_bundle(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are settled while the bundle goes on, and keep their windows."""
+    monkeypatch.setattr(write, "_MAX_REFUSED_BYTES", 10_000)
+    kafka.limits["sink"] = 80
+    count, most_waiting = 3000, 0
+    settled = write.SendOrReject._settled
+
+    def settles(step: write.SendOrReject) -> Iterator[Any]:
+        nonlocal most_waiting
+        most_waiting = max(most_waiting, step._refused_bytes)
+        return settled(step)
+
+    monkeypatch.setattr(write.SendOrReject, "_settled", settles)
+    elements = [(b"%d" % number, "x" * 50) for number in range(count)]
+    found = harvest_here(rejecting([*elements, (b"good", "1")]))
+    assert kafka.values("sink") == [b"1"]
+    starts = {element[0]: start for element, _, start in found["bad"]}
+    assert starts == {b"%d" % number: number * 10 for number in range(count)}
+    assert most_waiting < 100 * (count // 2)
 
 
 @pytest.mark.parametrize("rejects", [False, True])
