@@ -12,9 +12,9 @@ from beam_spark_runner.graph.resources import Resources
 
 GPU = "gpu"
 _MIB = 1 << 20
-_LEAST_OVERHEAD = "spark.executor.minMemoryOverhead"
+_MIN_OVERHEAD = "spark.executor.minMemoryOverhead"
 _FACTORS = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
-_MEMORY_MIB, _LEAST_OVERHEAD_MIB, _FACTOR = 1024, 384, 0.1  # Spark's defaults
+_MEMORY_MIB, _MIN_OVERHEAD_MIB, _FACTOR = 1024, 384, 0.1  # Spark's defaults
 _UNITS_MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1 << 20}
 
 
@@ -52,7 +52,7 @@ FACTS_ARE_IN = (
     "spark.executor.cores",
     "spark.executor.memory",
     "spark.executor.memoryOverhead",
-    *(_LEAST_OVERHEAD, *_FACTORS),
+    *(_MIN_OVERHEAD, *_FACTORS),
     f"spark.executor.resource.{GPU}.amount",
 )
 
@@ -61,7 +61,7 @@ def _overhead_mib(settings: Mapping[str, str | None]) -> int:
     """Return the memory outside the JVM of an executor for which no setting says it."""
     factor = max(float(settings[name] or 0) for name in _FACTORS) or _FACTOR
     memory_mib = _mib(settings["spark.executor.memory"]) or _MEMORY_MIB
-    return max(_mib(settings[_LEAST_OVERHEAD]) or _LEAST_OVERHEAD_MIB, int(memory_mib * factor))
+    return max(_mib(settings[_MIN_OVERHEAD]) or _MIN_OVERHEAD_MIB, int(memory_mib * factor))
 
 
 def _mib(text: str | None) -> int:
