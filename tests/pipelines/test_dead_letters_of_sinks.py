@@ -182,6 +182,24 @@ def test_an_element_of_several_windows_is_written_once(kafka: Kafka, *, rejects:
         assert sorted(found["bad"]) == [(b"b", -10), (b"b", 0), (b"c", -10), (b"c", 0)]
 
 
+@pytest.mark.parametrize("rejects", [False, True])
+def test_in_transactions_it_is_written_once_for_each_window(kafka: Kafka, *, rejects: bool) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        timed = (
+            p
+            | beam.Create([(b"a", "1")], reshuffle=False)
+            | beam.Map(lambda element: TimestampedValue(element, 0))
+            | beam.WindowInto(SlidingWindows(20, 10))
+        )
+        once = sink(ExactlyOnce(1, "group"))
+        if rejects:
+            return {"good": (timed | once.with_exception_handling()).good}
+        return {"good": timed | once}
+
+    harvest_here(build)
+    assert kafka.values("sink") == [b"1"] * 2
+
+
 def test_beam_understands_the_type_hints(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
     beam.Pipeline() | beam.Create(ELEMENTS) | sink().with_exception_handling()
     assert not [text for text in caplog.messages if "TaggedOutput" in text]
