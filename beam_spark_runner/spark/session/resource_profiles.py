@@ -39,6 +39,7 @@ class ResourceProfiles:
     def __init__(self, handle: SessionHandle) -> None:
         self._handle = handle
         self._profiles: dict[Resources, ResourceProfile | None] = {}
+        self._named: dict[str, set[str]] = {}  # the steps of each problem that was logged
         self._by_numbers: dict[tuple[int, ...], ResourceProfile] = {}
 
     def profile_for(self, resources: Resources) -> ResourceProfile | None:
@@ -52,14 +53,16 @@ class ResourceProfiles:
     def _new(self, resources: Resources) -> ResourceProfile | None:
         handle = self._handle
         if handle.is_local:
-            _warn(resources, [f"tasks run in one process on this machine ({handle.master})"])
+            self._warn(resources, [f"tasks run in one process on this machine ({handle.master})"])
             return None
         if not handle.version.has_profiles_of_frames:
-            _warn(resources, [f"Spark {handle.version} has none for DataFrames; Spark 4.0 has"])
+            self._warn(
+                resources, [f"Spark {handle.version} has none for DataFrames; Spark 4.0 has"]
+            )
             return None
         settings = {name: get_conf(handle.spark, name) for name in FACTS_ARE_IN}
         requests = requests_for(resources, ExecutorFacts.of(settings, can_grow=handle.can_grow()))
-        _warn(resources, requests.problems)
+        self._warn(resources, requests.problems)
         if not requests.are_any:
             return None
         known = self._by_numbers.get(requests.numbers)
@@ -67,7 +70,9 @@ class ResourceProfiles:
         try:
             number = profile.id  # makes it, on Spark Connect
         except Exception as error:  # a Spark of a vendor may not have any
-            _warn(resources, [f"Spark refuses a resource profile: {render_error(error).cause}"])
+            self._warn(
+                resources, [f"Spark refuses a resource profile: {render_error(error).cause}"]
+            )
             return None
         self._by_numbers[requests.numbers] = profile
         _LOGGER.info("resource profile %d is for %s", number, ", ".join(resources.steps))
@@ -93,9 +98,13 @@ class ResourceProfiles:
         builder = ResourceProfileBuilder().require(tasks)
         return builder.require(executors).build
 
-
-def _warn(resources: Resources, problems: Iterable[str]) -> None:
-    for problem in problems:
-        _LOGGER.warning(
-            "a resource hint of %s has no effect: %s", ", ".join(resources.steps), problem
-        )
+    def _warn(self, resources: Resources, problems: Iterable[str]) -> None:
+        """Log problems, with the steps that were not named with them before."""
+        for problem in problems:
+            named = self._named.setdefault(problem, set())
+            steps = [step for step in resources.steps if step not in named]
+            named.update(steps)
+            if steps:
+                _LOGGER.warning(
+                    "a resource hint of %s has no effect: %s", ", ".join(steps), problem
+                )

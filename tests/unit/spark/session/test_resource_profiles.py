@@ -1,5 +1,6 @@
 """Which steps with resource hints share a resource profile of Spark."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +47,7 @@ def test_steps_that_need_the_same_share_a_profile(profiles: ResourceProfiles) ->
 def test_a_problem_is_logged_once_for_each_step(
     profiles: ResourceProfiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for step in ("a", "b", "a"):
-        assert profiles.profile_for(Resources(steps=(step,), problems=("min_ram: ?",))) is None
-    assert [text.split()[4] for text in caplog.messages] == ["a", "b"]
+    for steps in (("a",), ("a", "b"), ("c", "d"), ("d",), ("a", "c")):
+        assert profiles.profile_for(Resources(steps=steps, problems=("min_ram: ?",))) is None
+    named = [re.findall(r"of (.*) has no effect: min_ram: \?", text) for text in caplog.messages]
+    assert named == [["a"], ["b"], ["c, d"]]
