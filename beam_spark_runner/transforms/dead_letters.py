@@ -42,7 +42,7 @@ def dead_letter(element: Any, error: BaseException) -> TaggedOutput:
 
 
 def late_dead_letter(origin: WindowedValue, error: BaseException) -> TaggedOutput:
-    """Return the same for ``finish_bundle``.
+    """Return the same for an element that is not the current one, as in ``finish_bundle``.
 
     Args:
         origin: The element with its timestamp and windows.

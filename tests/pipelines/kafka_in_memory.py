@@ -42,6 +42,7 @@ class Kafka:
         records: What can be read, in the order in which it was committed.
         limits: ``max.message.bytes`` of topics. Brokers refuse a record that is too large with all
             that are sent together with it.
+        tells_limits: Whether ``max.message.bytes`` is among the settings of topics that they tell.
         missing: Topics that do not exist.
     """
 
@@ -49,6 +50,7 @@ class Kafka:
         self.records: list[Written] = []
         self.limits: dict[str, int] = {}
         self.missing: set[str] = set()
+        self.tells_limits = True
         self._offsets: defaultdict[str, TopicPartition] = defaultdict(lambda: TopicPartition("", 0))
 
     def values(self, topic: str) -> list[bytes]:
@@ -106,6 +108,8 @@ class Admin:
         future: Future[dict[str, Any]] = Future()
         if resource.topic in self._kafka.missing:
             future.set_exception(KafkaException(error("UNKNOWN_TOPIC_OR_PART")))
+        elif not self._kafka.tells_limits:
+            future.set_result({})
         else:
             limit = self._kafka.limits.get(resource.topic, _TOPIC_BYTES)
             future.set_result({"max.message.bytes": SimpleNamespace(value=str(limit))})

@@ -5,11 +5,16 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import WriteToKafka
-from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError, ProducerRecord
+from beam_spark_runner.transforms.kafka import (
+    ExactlyOnce,
+    KafkaAccessError,
+    ProducerRecord,
+    write,
+)
 from tests.harvest import harvest
 from tests.pipelines.kafka_in_memory import Kafka
 
@@ -113,6 +118,91 @@ def test_what_only_brokers_refuse(kafka: Kafka, once: ExactlyOnce | None) -> Non
     assert (element, start) == (elements[1], 10)
     assert kind is KafkaAccessError
     assert ("increase message.max.bytes" if once is None else "of the topic is 80") in text
+
+
+def test_brokers_do_not_tell_the_limit_of_a_topic(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then no element is a dead letter for that."""
+    kafka.tells_limits = False
+    found = harvest_here(rejecting([(b"a", "1")], ExactlyOnce(2, "group")))
+    assert (kafka.values("sink"), found["bad"]) == ([b"1"], [])
+    assert "brokers do not tell max.message.bytes" in caplog.text
+
+
+def test_refused_records_do_not_pile_up_in_a_bundle(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are settled while the bundle goes on, and keep their windows."""
+    monkeypatch.setattr(write, "_MAX_REFUSED_BYTES", 10_000)
+    kafka.limits["sink"] = 80
+    count, most_waiting = 3000, 0
+    settled = write.SendOrReject._settled
+
+    def settles(step: write.SendOrReject) -> Iterator[Any]:
+        nonlocal most_waiting
+        most_waiting = max(most_waiting, step._refused_bytes)
+        return settled(step)
+
+    monkeypatch.setattr(write.SendOrReject, "_settled", settles)
+    elements = [(b"%d" % number, "x" * 50) for number in range(count)]
+    found = harvest_here(rejecting([*elements, (b"good", "1")]))
+    assert kafka.values("sink") == [b"1"]
+    starts = {element[0]: start for element, _, start in found["bad"]}
+    assert starts == {b"%d" % number: number * 10 for number in range(count)}
+    assert most_waiting < 100 * (count // 2)
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_an_element_of_several_windows_is_written_once(kafka: Kafka, *, rejects: bool) -> None:
+    """Its dead letter is in all of its windows, whether a producer or a broker refuses it."""
+    kafka.limits["sink"] = 80
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        elements: list[Any] = (
+            [(b"a", "1")] if not rejects else [(b"a", "1"), (b"b", 7), (b"c", "x" * 50)]
+        )
+        timed = (
+            p
+            | beam.Create(elements, reshuffle=False)
+            | beam.Map(lambda element: TimestampedValue(element, 0))
+            | beam.WindowInto(SlidingWindows(20, 10))
+        )
+        if not rejects:
+            return {"good": timed | sink()}
+        good, bad = timed | sink().with_exception_handling()
+        starts = bad | beam.Map(
+            lambda letter, window=beam.DoFn.WindowParam: (letter[0][0], int(window.start))
+        )
+        return {"good": good, "bad": starts}
+
+    found = harvest_here(build)
+    assert kafka.values("sink") == [b"1"]
+    if rejects:
+        assert sorted(found["bad"]) == [(b"b", -10), (b"b", 0), (b"c", -10), (b"c", 0)]
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_in_transactions_it_is_written_once_for_each_window(kafka: Kafka, *, rejects: bool) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        timed = (
+            p
+            | beam.Create([(b"a", "1")], reshuffle=False)
+            | beam.Map(lambda element: TimestampedValue(element, 0))
+            | beam.WindowInto(SlidingWindows(20, 10))
+        )
+        once = sink(ExactlyOnce(1, "group"))
+        if rejects:
+            return {"good": (timed | once.with_exception_handling()).good}
+        return {"good": timed | once}
+
+    harvest_here(build)
+    assert kafka.values("sink") == [b"1"] * 2
+
+
+def test_beam_understands_the_type_hints(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    beam.Pipeline() | beam.Create(ELEMENTS) | sink().with_exception_handling()
+    assert not [text for text in caplog.messages if "TaggedOutput" in text]
 
 
 def test_a_missing_topic_is_an_error_all_the_same(kafka: Kafka) -> None:

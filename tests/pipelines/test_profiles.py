@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.utils.profiler import Profile
 
 from tests.harvest import LOOPBACK, REUSED_PROCESS, harvest
 
@@ -82,3 +83,18 @@ def test_a_profile_that_cannot_be_written_fails_nothing(
         flags = "--profile_cpu", f"--profile_location={tmp_path / 'file'}"
         assert sorted(harvest(spark_session, build, *flags)["all"]) == [2, 3]
     assert "could not be written" in caplog.text
+
+
+def test_another_profiler_is_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a program that is run by ``python -m cProfile``, from Python 3.12 on."""
+
+    def refuse(_: Profile) -> None:
+        raise ValueError("Another profiling tool is already active")
+
+    monkeypatch.setattr(Profile, "__enter__", refuse)
+    flags = "--profile_cpu", f"--profile_location={tmp_path}"
+    here = "--spark_master_url=in-process"
+    assert sorted(harvest(None, build, here, *flags)["all"]) == [2, 3]  # type: ignore[arg-type]
+    assert "is not profiled: Another profiling tool is already active" in caplog.text

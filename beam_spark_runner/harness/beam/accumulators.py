@@ -25,7 +25,7 @@ _MAX_VALUES = 128  # of a chunk that is emitted
 _CHUNK_BYTES = 1 << 20
 _GLOBAL = GlobalWindows.windowed_value(None)
 _FOLDS: tuple[Callable[[list[Any]], Any], ...] = (sum, min, max, any, all)
-_NONE_TYPE = {type(None)}  # of the keys of global combiners
+_NONE_TYPE = type(None)  # of the keys of global combiners
 
 Emit = Callable[[list[Any], list[WindowedValue]], None]
 """Takes KVs of key and accumulator, with the origin of each: its timestamp and window."""
@@ -136,13 +136,13 @@ class Accumulators:
         Source: ``NoSideInputsCallableWrapperCombineFn.add_input``, without calling it.
         """
         table = self._tables[None]
-        if function in _FOLDS and values[0][0] is None and len(values) > most:
+        kind, place = self._places.kind(values), self._places.place
+        if kind is _NONE_TYPE and function in _FOLDS and len(values) > most:
             accumulator = _folded(function, table.get(None, []), values)
             if accumulator is not None:
                 table[None] = accumulator
                 self._entries = len(table)
                 return
-        kind, place = self._places.kind(values), self._places.place
         get = table.get
         for key, value in self.current_element.iterate(values):
             if type(key) is not kind:
@@ -304,11 +304,13 @@ def _folded(
 ) -> list[Any] | None:
     """Add all values of a global combiner's KVs by one call; None: they are not that simple.
 
-    The functions of ``_FOLDS`` make the same of all values at once as of a few at a time.
+    The functions of ``_FOLDS`` make the same of all values at once as of a few at a time, except
+    that sums of floats may differ in their last digits: Python 3.12 and later compensate rounding
+    errors within one call.
     """
     try:
         keys, parts = zip(*values, strict=True)
-        if {*map(type, keys)} == _NONE_TYPE and ATOMS.issuperset(map(type, parts)):
+        if {*map(type, keys)} == {_NONE_TYPE} and ATOMS.issuperset(map(type, parts)):
             return [function([*accumulator, *parts])]
     except Exception:  # it is raised again when the element is added that is at fault
         pass

@@ -53,7 +53,9 @@ def _profiled(profile: Profile, profile_id: str) -> Iterator[None]:
         yield
         return
     try:
-        profile.__enter__()
+        if not _begins(profile, profile_id):
+            yield
+            return
         try:
             yield
         finally:
@@ -63,3 +65,12 @@ def _profiled(profile: Profile, profile_id: str) -> Iterator[None]:
                 _LOGGER.warning("the profile of %s could not be written: %s", profile_id, error)
     finally:
         _profiling.release()
+
+
+def _begins(profile: Profile, profile_id: str) -> bool:
+    try:
+        profile.__enter__()
+    except Exception as error:  # another profiler is active, as with ``python -m cProfile``
+        _LOGGER.warning("%s is not profiled: %s", profile_id, error)
+        return False
+    return True

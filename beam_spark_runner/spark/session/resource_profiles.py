@@ -29,6 +29,9 @@ _OF_GPU = f"spark.executor.resource.{GPU}"
 class ResourceProfiles:
     """Makes one profile for each kind of resources. Hints without effect are logged once.
 
+    Spark does not run tasks of one profile in executors of another one, even if both ask for the
+    same: so steps that need the same share a profile.
+
     Args:
         handle: The session of the pipeline.
     """
@@ -36,6 +39,8 @@ class ResourceProfiles:
     def __init__(self, handle: SessionHandle) -> None:
         self._handle = handle
         self._profiles: dict[Resources, ResourceProfile | None] = {}
+        self._named: dict[str, set[str]] = {}  # the steps of each problem that was logged
+        self._by_numbers: dict[tuple[int, ...], ResourceProfile] = {}
 
     def profile_for(self, resources: Resources) -> ResourceProfile | None:
         """Return the profile of stages that need resources; None: Spark's own."""
@@ -48,22 +53,28 @@ class ResourceProfiles:
     def _new(self, resources: Resources) -> ResourceProfile | None:
         handle = self._handle
         if handle.is_local:
-            _warn(resources, [f"tasks run in one process on this machine ({handle.master})"])
+            self._warn(resources, [f"tasks run in one process on this machine ({handle.master})"])
             return None
         if not handle.version.has_profiles_of_frames:
-            _warn(resources, [f"Spark {handle.version} has none for DataFrames; Spark 4.0 has"])
+            self._warn(
+                resources, [f"Spark {handle.version} has none for DataFrames; Spark 4.0 has"]
+            )
             return None
         settings = {name: get_conf(handle.spark, name) for name in FACTS_ARE_IN}
         requests = requests_for(resources, ExecutorFacts.of(settings, can_grow=handle.can_grow()))
-        _warn(resources, requests.problems)
+        self._warn(resources, requests.problems)
         if not requests.are_any:
             return None
-        profile = self._built(requests)
+        known = self._by_numbers.get(requests.numbers)
+        profile = known or self._built(requests)
         try:
             number = profile.id  # makes it, on Spark Connect
         except Exception as error:  # a Spark of a vendor may not have any
-            _warn(resources, [f"Spark refuses a resource profile: {render_error(error).cause}"])
+            self._warn(
+                resources, [f"Spark refuses a resource profile: {render_error(error).cause}"]
+            )
             return None
+        self._by_numbers[requests.numbers] = profile
         _LOGGER.info("resource profile %d is for %s", number, ", ".join(resources.steps))
         return profile
 
@@ -87,9 +98,13 @@ class ResourceProfiles:
         builder = ResourceProfileBuilder().require(tasks)
         return builder.require(executors).build
 
-
-def _warn(resources: Resources, problems: Iterable[str]) -> None:
-    for problem in problems:
-        _LOGGER.warning(
-            "a resource hint of %s has no effect: %s", ", ".join(resources.steps), problem
-        )
+    def _warn(self, resources: Resources, problems: Iterable[str]) -> None:
+        """Log problems, with the steps that were not named with them before."""
+        for problem in problems:
+            named = self._named.setdefault(problem, set())
+            steps = [step for step in resources.steps if step not in named]
+            named.update(steps)
+            if steps:
+                _LOGGER.warning(
+                    "a resource hint of %s has no effect: %s", ", ".join(steps), problem
+                )

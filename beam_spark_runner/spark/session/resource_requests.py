@@ -12,6 +12,9 @@ from beam_spark_runner.graph.resources import Resources
 
 GPU = "gpu"
 _MIB = 1 << 20
+_MIN_OVERHEAD = "spark.executor.minMemoryOverhead"
+_FACTORS = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
+_MEMORY_MIB, _MIN_OVERHEAD_MIB, _FACTOR = 1024, 384, 0.1  # Spark's defaults
 _UNITS_MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1 << 20}
 
 
@@ -22,8 +25,7 @@ class ExecutorFacts:
     Attributes:
         can_grow: Whether Spark starts executors as stages need them: dynamic allocation.
         cores: The number of cores of an executor; 0: not known.
-        overhead_mib: What each may use in MiB outside its JVM, as Python workers do; 0: Spark's
-            default.
+        overhead_mib: What each may use in MiB outside its JVM, as Python workers do.
         gpus: The number of GPUs that are assigned to each.
     """
 
@@ -40,7 +42,7 @@ class ExecutorFacts:
         return cls(
             can_grow=can_grow,
             cores=int(cores or 0),
-            overhead_mib=_mib(settings["spark.executor.memoryOverhead"] or ""),
+            overhead_mib=_mib(settings["spark.executor.memoryOverhead"]) or _overhead_mib(settings),
             gpus=int(settings[f"spark.executor.resource.{GPU}.amount"] or 0),
         )
 
@@ -48,13 +50,22 @@ class ExecutorFacts:
 FACTS_ARE_IN = (
     "spark.master",
     "spark.executor.cores",
+    "spark.executor.memory",
     "spark.executor.memoryOverhead",
+    *(_MIN_OVERHEAD, *_FACTORS),
     f"spark.executor.resource.{GPU}.amount",
 )
 
 
-def _mib(text: str) -> int:
-    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+def _overhead_mib(settings: Mapping[str, str | None]) -> int:
+    """Return the memory outside the JVM of an executor for which no setting says it."""
+    factor = max(float(settings[name] or 0) for name in _FACTORS) or _FACTOR
+    memory_mib = _mib(settings["spark.executor.memory"]) or _MEMORY_MIB
+    return max(_mib(settings[_MIN_OVERHEAD]) or _MIN_OVERHEAD_MIB, int(memory_mib * factor))
+
+
+def _mib(text: str | None) -> int:
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", (text or "").strip().lower())
     return round(int(match[1]) * _UNITS_MIB[match[2] or "m"]) if match else 0
 
 
@@ -79,9 +90,15 @@ class ResourceRequests:
     problems: list[str] = field(default_factory=list)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that it asks for, which is equal for equal profiles."""
+        of_tasks = self.task_cpus, self.task_gpus
+        return *of_tasks, self.executor_cores, self.overhead_mib, self.executor_gpus
+
+    @property
     def are_any(self) -> bool:
         """Whether the stage asks for anything."""
-        return bool(self.task_cpus or self.task_gpus or self.executor_cores or self.overhead_mib)
+        return any(self.numbers)
 
 
 def requests_for(resources: Resources, facts: ExecutorFacts) -> ResourceRequests:

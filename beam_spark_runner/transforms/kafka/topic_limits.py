@@ -9,6 +9,7 @@ from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing, size_alone
 
 _TIMEOUT_S = 30.0
+_SETTING = "max.message.bytes"
 _OF_ALL_CLIENTS = (
     *("bootstrap.", "metadata.broker.", "security.", "sasl.", "ssl.", "enable.ssl.", "client."),
     *("socket.", "broker.", "api.", "reconnect.", "oauth", "plugin.", "debug", "log"),
@@ -46,8 +47,8 @@ class TopicLimits:
         limit, size = self.of(topic), size_alone(record)
         if limit is not None and size > limit:
             raise KafkaAccessError(
-                f"a record for topic {topic}: it has {size} bytes, but max.message.bytes of the "
-                f"topic is {limit}",
+                f"a record for topic {topic}: it has {size} bytes, but {_SETTING} of the topic is "
+                f"{limit}",
                 self._transform,
             )
 
@@ -68,12 +69,19 @@ class TopicLimits:
         try:
             client = admin.AdminClient(settings)  # its requests end with it
             found = client.describe_configs([resource])[resource].result(_TIMEOUT_S)
-            return int(found["max.message.bytes"].value)
         except (module.KafkaException, concurrent.futures.TimeoutError) as error:
-            LOG.warning(
-                "%s: the limit of topic %s is not known, so that larger records fail the step: %s",
-                self._transform,
-                topic,
-                error or outages.latest,
-            )
+            self._warn(topic, str(error) or outages.latest)
             return None
+        entry = found.get(_SETTING)
+        if entry is None or not str(entry.value).isdigit():  # a service that is like Kafka
+            self._warn(topic, f"brokers do not tell {_SETTING}")
+            return None
+        return int(entry.value)
+
+    def _warn(self, topic: str, reason: str) -> None:
+        LOG.warning(
+            "%s: the limit of topic %s is not known, so that larger records fail the step: %s",
+            self._transform,
+            topic,
+            reason,
+        )

@@ -29,9 +29,10 @@ from beam_spark_runner.transforms.kafka.exactly_once import (
     WriteExactlyOnce,
     checked,
 )
-from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing
+from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, size_of
 from beam_spark_runner.transforms.kafka.record_producer import RecordProducer
 
+_MAX_REFUSED_BYTES = 16 << 20  # that wait to be sent again
 _NOT_HERE = {
     "with_headers": "use ProducerRecord elements, which have headers",
     "expansion_service": "leave it out, no Java is needed",
@@ -190,31 +191,40 @@ class SendOrReject(Send):
         """See ``Send``."""
         super().start_bundle()
         self._refused: list[tuple[WindowedValue, Outgoing]] = []
+        self._refused_bytes = 0
 
     @override
-    def process(
-        self,
-        element: Any,
-        timestamp: Any = beam.DoFn.TimestampParam,
-        window: Any = beam.DoFn.WindowParam,
-    ) -> Iterator[TaggedOutput]:
-        """Queue the record of an element, or emit a dead letter."""
+    def process(self, element: Any, origin: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any]:
+        """Queue the record of an element, or emit a dead letter.
+
+        ``WindowParam`` would have an element processed, and so written, once for each window.
+        """
+        # Beam multiplies the windows of a result by the number of those of the current element.
+        if self._refused_bytes > _MAX_REFUSED_BYTES and len(origin.windows) == 1:
+            yield from self._settled()
         try:
             record = self._conversion(element)
         except Exception as error:  # of a serializer, too
             yield dead_letter(element, error)
             return
-        origin = WindowedValue(element, timestamp, (window,))
-        self._delivery.send(record, lambda _: self._refused.append((origin, record)))
+        self._delivery.send(record, lambda _: self._refuse(origin, record))
 
     @override
-    def finish_bundle(self) -> Iterator[TaggedOutput]:
-        """Wait until the brokers have confirmed or refused all records.
+    def finish_bundle(self) -> Iterator[Any]:
+        """Wait until the brokers have confirmed or refused all records."""
+        yield from self._settled()
+
+    def _refuse(self, origin: WindowedValue, record: Outgoing) -> None:
+        self._refused.append((origin, record))
+        self._refused_bytes += size_of(record)
+
+    def _settled(self) -> Iterator[TaggedOutput]:
+        """Wait for all records; send those that were refused again, and yield dead letters.
 
         A broker refuses all records of a request together. So each is sent again, alone.
         """
         self._delivery.flush()
-        refused, self._refused = self._refused, []
+        refused, self._refused, self._refused_bytes = self._refused, [], 0
         for origin, record in refused:
             problems: list[KafkaAccessError] = []
             self._delivery.send(record, problems.append)

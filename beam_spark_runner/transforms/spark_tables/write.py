@@ -242,17 +242,29 @@ class EncodeBatchesOrReject(EncodeBatches):
     def _fitting(self) -> tuple[list[bytes], list[tuple[Any, Exception]]]:
         """Return the batches of the rows that fit, and the other rows."""
         coded: list[bytes] = []
+        fitting: list[Any] = []
         refused: list[tuple[Any, Exception]] = []
         pending, self._rows = [self._rows] if self._rows else [], []
         while pending:
-            self._rows = pending.pop()
+            rows = self._rows = pending.pop()
             try:
                 coded.append(self._take())
+                fitting += rows
             except Exception as error:  # of the user's classes, too
-                rows, self._rows = self._rows, []
+                self._rows = []
                 if len(rows) == 1:
                     refused.append((rows[0], error))
                 else:
                     middle = len(rows) // 2
                     pending += [rows[middle:], rows[:middle]]
-        return coded, refused
+        return self._in_one_batch(fitting, coded), refused
+
+    def _in_one_batch(self, rows: list[Any], coded: list[bytes]) -> list[bytes]:
+        """Encode rows together that were encoded in parts, since others were among them."""
+        if len(coded) > 1:
+            self._rows = rows
+            try:
+                return [self._take()]
+            except Exception:  # rows of several classes may fit only apart
+                self._rows = []
+        return coded

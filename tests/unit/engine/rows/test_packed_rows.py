@@ -1,11 +1,21 @@
 """Rows that carry several values of one key."""
 
+from typing import Any
+
 import numpy as np
+import pytest
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.coders.coders import GlobalWindowCoder
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.packed_rows import is_worth_packing, packed, unpacked
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.plan.model import Delivery
+from tests.unit.engine.rows.written_rows import GLOBAL, PAIRS, edge_of, written
 
 _KEYS = st.sampled_from([b"", b"a", b"b", b"long key"])
 _ROWS = st.lists(st.tuples(_KEYS, st.binary(max_size=300)), min_size=1, max_size=200)
@@ -36,7 +46,7 @@ def test_each_key_has_the_same_values_in_the_same_order(rows: list[tuple[bytes, 
     assert found == {key: [value for its_key, value in rows if its_key == key] for key in {*keys}}
 
 
-def test_rows_of_one_key_have_one_route_and_are_few() -> None:
+def test_the_rows_of_one_key_are_few_and_short() -> None:
     values = [b"%d" % n for n in range(5000)]
     rows = [*packed([b"a"] * 5000, values)]
     assert sum(len(keys) for _, keys, _ in rows) < 10
@@ -56,3 +66,33 @@ def test_rows_are_packed_if_keys_have_several_values_that_are_short() -> None:
     assert not is_worth_packing([b"a", b"b"], [b"1", b"2"])
     assert not is_worth_packing([b"a", b"a"], [b"1" * 3000, b"2"])
     assert not is_worth_packing([b"a" * 10_000] * 2, [b"1", b"2"])
+
+
+@pytest.mark.parametrize(
+    ("delivery", "timestamp", "options", "are_packed"),
+    [
+        pytest.param(Delivery.GROUP_BY_KEY, Timestamp(5), {}, True, id="groups"),
+        pytest.param(Delivery.BY_KEY, MIN_TIMESTAMP, {}, True, id="keyed"),
+        pytest.param(Delivery.GROUP_BY_KEY, Timestamp(5), {"key_groups": 8}, False, id="epochs"),
+        pytest.param(Delivery.BY_KEY, MIN_TIMESTAMP, {"key_groups": 8}, False, id="keyed, epochs"),
+        pytest.param(Delivery.BY_KEY, Timestamp(5), {}, False, id="keyed, timestamps"),
+        pytest.param(
+            Delivery.GROUP_BY_KEY,
+            Timestamp(5),
+            {"combiner": TimestampCombiner.EARLIEST},
+            False,
+            id="groups, sorted",
+        ),
+    ],
+)
+def test_which_writers_pack(
+    delivery: Delivery, timestamp: Timestamp, options: dict[str, Any], *, are_packed: bool
+) -> None:
+    edge = edge_of(delivery, is_keyed=delivery is Delivery.BY_KEY, **options)
+    pairs = [(b"%d" % (n % 3), b"value") for n in range(100)]
+    elements = [WindowedValue(pair, timestamp, (GLOBAL,)) for pair in pairs]
+    coder = WindowedValueCoder(PAIRS, GlobalWindowCoder())
+    batches = written(edge, coder, elements, limit=1 << 20)
+    flags = {flag for batch in batches for flag in schema.block_of(batch).dests.tolist()}
+    assert flags == {edge.dest | (schema.PACKED if are_packed else 0)}
+    assert sum(batch.num_rows for batch in batches) == (3 if are_packed else 100)

@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.runners.worker import data_sampler
+from apache_beam.transforms.core import NoSideInputsCallableWrapperCombineFn
 from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -117,6 +118,25 @@ def test_accumulators(way: str) -> None:
     pairs = [("a", 1), ("b", 2), ("c", 3)]
     shown = failed(lambda: accumulators.add(pairs, origins), accumulators.current_element)
     assert shown == "Element: ('b', 2)\n"
+
+
+@pytest.mark.parametrize("element", [7, (None, "three"), (None, 1, 2)])
+@pytest.mark.parametrize("place", [0, 15])
+def test_accumulators_of_functions(element: Any, place: int) -> None:
+    """Elements that cannot be added together are added one by one, so that one is at fault."""
+    accumulators = Accumulators(
+        NoSideInputsCallableWrapperCombineFn(sum, buffer_size=0),
+        lambda _: 10,
+        lambda values, origins: None,
+        Places(FastPrimitivesCoder()),
+        is_global=True,
+    )
+    accumulators.add([(None, 0)], [origin(0)])
+    values: list[Any] = [(None, 1)] * 20
+    values[place] = element
+    origins = [origin(0)] * len(values)
+    shown = failed(lambda: accumulators.add(values, origins), accumulators.current_element)
+    assert shown == f"Element: {element!r}\n"
 
 
 def test_errors_of_later_work_show_no_element() -> None:

@@ -78,3 +78,21 @@ def test_facts_of_settings(master: str, cores: int) -> None:
     assert ExecutorFacts.of(settings, can_grow=True) == ExecutorFacts(
         can_grow=True, cores=cores, overhead_mib=2048
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "overhead_mib"),
+    [
+        ({}, 384),
+        ({"spark.executor.memory": "20g"}, 2048),
+        ({"spark.executor.memory": "20g", "spark.executor.memoryOverheadFactor": "0.5"}, 10240),
+        ({"spark.executor.memory": "20g", "spark.kubernetes.memoryOverheadFactor": "0.4"}, 8192),
+        ({"spark.executor.minMemoryOverhead": "1g"}, 1024),
+        ({"spark.executor.memory": "20g", "spark.executor.memoryOverhead": "100"}, 100),
+    ],
+)
+def test_hints_do_not_take_memory_from_executors(given: dict[str, str], overhead_mib: int) -> None:
+    """Also where Spark derives how much they have outside the JVM."""
+    settings: dict[str, str | None] = dict.fromkeys(FACTS_ARE_IN)
+    facts = ExecutorFacts.of(settings | given, can_grow=True)
+    assert requests_for(Resources(ram_bytes=1 << 20), facts).overhead_mib == overhead_mib

@@ -49,6 +49,24 @@ def test_all_others_are_encoded_in_their_order(most: int | None) -> None:
     assert "column n: a row does not have it" in bad[repr(rows[6])]
 
 
+def test_rows_around_one_that_is_refused_are_in_one_batch() -> None:
+    step = EncodeBatchesOrReject(SCHEMA)
+    step.setup()
+    step.start_bundle()
+    rows = [row(None if number % 50 == 7 else number) for number in range(2000)]
+    outputs = [output for each in rows for output in step.process(each)]
+    outputs += step.finish_bundle()
+    batches = [output for output in outputs if not isinstance(output, beam.pvalue.TaggedOutput)]
+    assert len(batches) < 10
+
+
+def test_rows_of_several_classes_are_written_apart() -> None:
+    rows = [row(1), beam.Row(n=2, word="w"), row(None), beam.Row(n=3, word="w"), row(4)]
+    good, bad = encoded(rows)
+    assert good == [row(number) for number in (1, 2, 3, 4)]
+    assert bad.keys() == {repr(row(None))}
+
+
 def test_nothing_is_refused_or_nothing_is_left() -> None:
     assert encoded([row(1)]) == ([row(1)], {})
     assert encoded([row(None)])[0] == []
