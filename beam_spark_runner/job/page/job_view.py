@@ -24,7 +24,6 @@ from beam_spark_runner.observing.message_lines import ERROR, LEVELS, WARNING, Me
 MAX_LINES = 200
 """The log lines that are shown; a download has all."""
 _WORDS = {job_facts.QUEUED: "waiting"}  # Beam has no word for a queue
-_MAX_DRAWN = 1_500  # nodes that a browser still draws quickly
 PARTS = tuple(part.value.lower() for part in EpochPart)
 """Classes of the style sheet for the parts of an epoch."""
 
@@ -72,9 +71,10 @@ class JobView:
         spark_svg: The throughput.
         progress_svg: How much of a batch pipeline is complete. "": not known.
         warnings: The runner's warnings, the newest first.
-        graph_svg: The steps. "": not known.
+        graph_svg: The steps. "": not known, or too many.
         panel: The chosen step. None: none.
-        rows: All steps.
+        rows: The steps, at most ``MAX_DRAWN``.
+        steps: How many there are.
         bars_svg: The latest epochs. "": none.
         longest: What the highest of their bars is.
         bar_parts: The names and mean times of their parts.
@@ -100,6 +100,7 @@ class JobView:
     graph_svg: str
     panel: StepPanel | None
     rows: Sequence[StepRow]
+    steps: int
     bars_svg: str
     longest: str
     bar_parts: Sequence[tuple[str, str, str]]
@@ -137,7 +138,6 @@ def job_row(facts: JobFacts) -> JobRow:
 def job_view(facts: JobFacts, query: PageQuery) -> JobView:
     """Return a job as the page shows it."""
     sentence = held_back(facts)
-    is_drawn = 0 < len(facts.graph.nodes) <= _MAX_DRAWN or not query.unfolded
     return JobView(
         query=query,
         name=facts.name or "unnamed",
@@ -152,9 +152,10 @@ def job_view(facts: JobFacts, query: PageQuery) -> JobView:
         ),
         progress_svg=_progress(facts),
         warnings=_warnings(facts, query),
-        graph_svg=drawn_graph(facts, query) if facts.graph.nodes and is_drawn else "",
+        graph_svg=drawn_graph(facts, query),
         panel=step_panel(facts, query),
         rows=step_rows(facts, query),
+        steps=len(facts.graph.nodes),
         bars_svg=_bars(facts),
         longest=_longest(facts),
         bar_parts=_bar_parts(facts),

@@ -121,7 +121,13 @@ def openapi(version: str) -> dict[str, Any]:
                 "get": {
                     "summary": "The steps of a job as a picture",
                     "parameters": [_JOB, _UNFOLDED],
-                    "responses": _answers("The picture.", {"type": "string"}, "image/svg+xml"),
+                    "responses": {
+                        **_answers("The picture.", {"type": "string"}, "image/svg+xml"),
+                        "422": {
+                            "description": "There are no steps, or too many for a picture.",
+                            "content": {"application/json": {"schema": _ERROR}},
+                        },
+                    },
                 }
             },
             "/api/v1/jobs/{job_id}/cancel": _action("Cancel the job.", {}),

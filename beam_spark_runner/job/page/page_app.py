@@ -37,7 +37,7 @@ from beam_spark_runner.job.page.page_guard import Guard, set_cookie
 from beam_spark_runner.job.page.page_protocol import SILENT_FOR_S
 from beam_spark_runner.job.page.page_query import PageQuery
 from beam_spark_runner.job.page.shown_job import ShownJob
-from beam_spark_runner.job.page.step_view import drawn_graph
+from beam_spark_runner.job.page.step_view import MAX_DRAWN, drawn_graph
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_BODY = 64 << 10
@@ -237,9 +237,12 @@ class PageApp:
         if facts is None:
             return _no_job()
         query = PageQuery.from_pairs(facts.job_id, request.query_params.multi_items())
-        svg = drawn_graph(facts, query).replace(
-            "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1
-        )
+        svg = drawn_graph(facts, query)
+        if not svg:
+            count = len(facts.graph.nodes)
+            error = f"{count:,} steps are no picture: {MAX_DRAWN:,} nodes are the most"
+            return JSONResponse({"error": error}, 422)
+        svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         return Response(_STYLED + svg, media_type="image/svg+xml")
 
     def _openapi(self, request: Request) -> Response:

@@ -11,7 +11,8 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.job.page import job_view, page_app
 from beam_spark_runner.job.page.page_access import PageAccess
 from beam_spark_runner.job.page.page_app import PageApp
-from tests.unit.job.page.observed import EVIL, FixedJobs, failed, stream
+from beam_spark_runner.observing.step_graph import StepGraph
+from tests.unit.job.page.observed import EVIL, FixedJobs, failed, node, stream
 
 TOKEN = "a token of some length"
 HOST = "http://127.0.0.1:8080"
@@ -293,6 +294,20 @@ def test_the_api_describes_jobs_as_json() -> None:
     assert client().get("/api/v1/jobs/8").status_code == 404
     graph = client().get("/api/v1/jobs/7/graph.svg?open=*")
     assert graph.headers["content-type"].startswith("image/svg+xml")
+
+
+def test_a_picture_has_not_too_many_steps() -> None:
+    nodes = tuple(node(f"Part {number // 10}/Step {number}", "c") for number in range(20_000))
+    pages = client(FixedJobs(stream(graph=StepGraph(nodes), status=None)))
+    for path in ("/api/v1/jobs/7/graph.svg", "/api/v1/jobs/7/graph.svg?open=*"):
+        refused = pages.get(path)
+        assert (refused.status_code, refused.json()) == (
+            422,
+            {"error": "20,000 steps are no picture: 1,500 nodes are the most"},
+        )
+    page = pages.get("/jobs/7?find=Step 19999").text
+    assert "20000 steps are too many for a picture" in page
+    assert "Part 1999/Step 19999" in page
 
 
 def test_openapi_describes_every_address() -> None:
