@@ -6,17 +6,21 @@ the time. The first one that applies is the sentence.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 
 from beam_spark_runner.core.rendering import first_line_of
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.observing import job_facts
+from beam_spark_runner.observing.disturbances import (
+    has_lost_executors,
+    lacks_storage,
+    was_restarted,
+)
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason, StepStatus
 from beam_spark_runner.observing.job_facts import JobFacts
 from beam_spark_runner.observing.line_parts import count_text
 from beam_spark_runner.observing.message_lines import WARNING
+from beam_spark_runner.observing.sentence import Sentence, Tone
 from beam_spark_runner.observing.stream_line import duration_text
 
 _NO_TASK_AFTER_S = 15.0
@@ -28,32 +32,6 @@ _LATEST_EPOCHS = 5
 _SHARE_FROM = 0.4  # of the busy time of all steps, to be named as the slowest one
 _BUSY_FROM = 0.5  # cores that steps keep busy, if one of them is what takes the time
 _WARNED_WITHIN_S = 120.0
-
-
-class Tone(Enum):
-    """How a sentence is meant."""
-
-    GOOD = "good"  # nothing to do
-    BUSY = "busy"  # it works, and this is where its time goes
-    HELD = "held"  # something holds it back
-    BAD = "bad"  # it has failed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sentence:
-    """What holds a job back.
-
-    Attributes:
-        text: The sentence.
-        tone: How it is meant.
-        remedy: What to do. "": nothing.
-        step: The full name of the step that the sentence is about. "": none.
-    """
-
-    text: str
-    tone: Tone
-    remedy: str = ""
-    step: str = ""
 
 
 def held_back(facts: JobFacts) -> Sentence:
@@ -301,7 +279,8 @@ def _keeps_up(facts: JobFacts) -> Sentence | None:
 
 
 RULES: tuple[Callable[[JobFacts], Sentence | None], ...] = (
-    *(_has_ended, _waits_for_its_turn, _waits_for_executors, _starts, _commits_nothing),
+    *(_has_ended, _waits_for_its_turn, lacks_storage, has_lost_executors, _waits_for_executors),
+    *(_starts, was_restarted, _commits_nothing),
     *(_waits_for_side_inputs, _holds_the_watermark, _leaves_reads, _has_slow_epochs),
     *(_was_warned, _has_a_slow_step, _keeps_up),
 )

@@ -8,6 +8,7 @@ from beam_spark_runner.observing.epoch_status import EpochStatus, StepStatus
 from beam_spark_runner.observing.message_lines import MessageLine
 from beam_spark_runner.observing.segment_times import SegmentTime
 from beam_spark_runner.observing.step_graph import StepGraph
+from beam_spark_runner.observing.troubles import LostExecutor, Trouble
 
 QUEUED, STARTING, RUNNING, DRAINING = "STOPPED", "STARTING", "RUNNING", "DRAINING"
 DONE, DRAINED, FAILED, CANCELLED = "DONE", "DRAINED", "FAILED", "CANCELLED"
@@ -66,6 +67,8 @@ class JobFacts:
         busy_cores: How many cores the code of steps has kept busy since the previous look.
         has_tasks: Whether a task of the running Spark job has reported. None: not known.
         tasks_seen_s: When tasks have last reported, Unix time. None: never.
+        troubles: What goes wrong now, or went wrong lately.
+        lost_executors: The executors that Spark has lost.
         messages: Its latest messages, the newest last.
         error: Why it has failed. "": it has not.
         plan_text: The plan as text. "": not known.
@@ -95,6 +98,8 @@ class JobFacts:
     busy_cores: float = 0.0
     has_tasks: bool | None = None
     tasks_seen_s: float | None = None
+    troubles: tuple[Trouble, ...] = ()
+    lost_executors: tuple[LostExecutor, ...] = ()
     messages: tuple[MessageLine, ...] = ()
     error: str = ""
     plan_text: str = ""

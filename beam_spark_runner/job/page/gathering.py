@@ -131,6 +131,8 @@ class Gatherer:
             busy_cores=self._busy_cores,
             has_tasks=job.live.has_any() if job.live.can_be_reported else None,
             tasks_seen_s=self._tasks_seen_s,
+            troubles=job.watch.troubles.latest(),
+            lost_executors=() if common.has_ended else job.session.lost_executors(),
             plan_text=self._plan_text,
             options=options_of(job.config),
         )

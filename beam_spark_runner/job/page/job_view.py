@@ -17,9 +17,10 @@ from beam_spark_runner.job.page.step_view import (
 from beam_spark_runner.job.page.texts import lag_text, rate_text, seconds_text
 from beam_spark_runner.observing import job_facts
 from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
-from beam_spark_runner.observing.held_back import Sentence, held_back
+from beam_spark_runner.observing.held_back import held_back
 from beam_spark_runner.observing.job_facts import JobFacts
 from beam_spark_runner.observing.message_lines import ERROR, LEVELS, WARNING, MessageLine
+from beam_spark_runner.observing.sentence import Sentence
 
 MAX_LINES = 200
 """The log lines that are shown; a download has all."""
