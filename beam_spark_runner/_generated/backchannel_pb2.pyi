@@ -42,7 +42,7 @@ class OfferedRows(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., level: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class TaskProgress(_message.Message):
-    __slots__ = ("attempt", "run", "monitoring_infos", "deferred")
+    __slots__ = ("attempt", "run", "monitoring_infos", "deferred", "work")
     class DeferredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -54,11 +54,13 @@ class TaskProgress(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     MONITORING_INFOS_FIELD_NUMBER: _ClassVar[int]
     DEFERRED_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     run: int
     monitoring_infos: _containers.RepeatedScalarFieldContainer[bytes]
     deferred: _containers.MessageMap[str, Deferred]
-    def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., deferred: _Optional[_Mapping[str, Deferred]] = ...) -> None: ...
+    work: bytes
+    def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., deferred: _Optional[_Mapping[str, Deferred]] = ..., work: _Optional[bytes] = ...) -> None: ...
 
 class Deferred(_message.Message):
     __slots__ = ("count", "hold_us")

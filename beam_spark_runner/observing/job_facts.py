@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from beam_spark_runner.observing.epoch_history import PastEpoch
 from beam_spark_runner.observing.epoch_status import EpochStatus, StepStatus
+from beam_spark_runner.observing.level_works import LevelWork
 from beam_spark_runner.observing.message_lines import MessageLine
 from beam_spark_runner.observing.segment_times import SegmentTime
 from beam_spark_runner.observing.step_graph import StepGraph
@@ -67,6 +68,7 @@ class JobFacts:
         busy_cores: How many cores the code of steps has kept busy since the previous look.
         has_tasks: Whether a task of the running Spark job has reported. None: not known.
         tasks_seen_s: When tasks have last reported, Unix time. None: never.
+        level_works: The slowest tasks of each level; in a stream, of the last epoch.
         troubles: What goes wrong now, or went wrong lately.
         lost_executors: The executors that Spark has lost.
         messages: Its latest messages, the newest last.
@@ -98,6 +100,7 @@ class JobFacts:
     busy_cores: float = 0.0
     has_tasks: bool | None = None
     tasks_seen_s: float | None = None
+    level_works: tuple[LevelWork, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     lost_executors: tuple[LostExecutor, ...] = ()
     messages: tuple[MessageLine, ...] = ()

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner import SparkPortableRunner
 from integration.cluster import local_cluster, wait_for_executors
 from integration.page import page_server
 from integration.page.conftest import Opened
-from integration.page.shown_pipelines import orders, sleeping, started
+from integration.page.shown_pipelines import orders, skewed, sleeping, started
 from integration.ports import free_ports
 
 SOON_MS = 60_000
@@ -56,6 +55,24 @@ def test_storage_that_is_gone_for_a_while(opened: Opened, tmp_path: Path) -> Non
     finally:
         if away.exists():
             away.rename(folder)
+        result.cancel()
+
+
+def test_a_key_that_most_elements_have(opened: Opened) -> None:
+    result = started(skewed(), "--job_page_port=0")
+    try:
+        page = opened(result.page_url)
+        text = await_sentence(page, "have the key")
+        assert re.fullmatch(
+            r"Group has waited \d+ s for partition \d: \d\d% of its [\d,]+ elements have the key "
+            r"'Bonn'\.",
+            text,
+        )
+        assert "CombinePerKey" in remedy(page)
+        page.get_by_text("Show this step").click()
+        page.locator("aside h3", has_text="Group").wait_for(timeout=SOON_MS)
+        assert "'Bonn'" in page.locator("#tasks").inner_text()
+    finally:
         result.cancel()
 
 

@@ -16,6 +16,7 @@ from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.opening import open_stage
 from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.due_partitions import Partitions
+from beam_spark_runner.engine.task.work_of_task import WorkOfTask
 from beam_spark_runner.engine.worker.runtime import JobRuntime
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.sdf.splittable import run_to_end
@@ -70,6 +71,7 @@ class OpenStages:
         self.partitions = Partitions(level)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[DestinationId, Residuals] = {}  # set by ``finish``
+        self.work = WorkOfTask(level.level, partition)
 
     def __getitem__(self, id_: StageId) -> Stage:
         """See ``StagesOfTask``."""
@@ -157,7 +159,23 @@ class OpenStages:
                 if deferred.count:
                     progress.deferred[stage.rounds.step].CopyFrom(deferred)
         progress.monitoring_infos.extend(merge(infos))
+        progress.work = self.work.proto(*self._large_key()).SerializeToString()
         return progress
+
+    def end_reading(self) -> None:
+        """Note that all rows are read: the stages that know their keys are about to finish."""
+        self.work.end(*self._large_key())
+
+    def _large_key(self) -> tuple[str, str]:
+        """Return the step and the text of a key that has a great part of the rows."""
+        largest = self.work.largest()
+        if largest is None:
+            return "", ""
+        for id_, program in self._programs.items():
+            stage, edge = self._open.get(id_), program.input
+            if int(edge.dest) == largest.dest and edge.is_grouped and stage is not None:
+                return edge.name, stage.text_of_key(largest.key)
+        return "", ""
 
     def abort(self) -> None:
         """Abort all bundles, and tear down the stages that ran them."""

@@ -206,6 +206,7 @@ class LevelTask:
             if report.poisoned or report.HasField("failure"):
                 task_input.drain()
             self._complete(report, task_input)
+            report.work.CopyFrom(stages.work.proto())
             if not (IS_KEPT or self._program.limits.in_program):  # it gets no other task
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
@@ -283,10 +284,18 @@ class LevelTask:
     def _run_stages(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
         cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit_rows)
+        has_begun = False
         while cursor.load():
+            if not has_begun:
+                stages.work.begin(cursor)
+                has_begun = True
             stages[stage_of[cursor.dest]].read(cursor)
         stages.partitions.arrived = self._arrived_partitions(task_input)
-        return stages.finish()
+        stages.end_reading()
+        try:
+            return stages.finish()
+        finally:
+            stages.work.finish()
 
     def _arrived_partitions(self, task_input: TaskInput) -> frozenset[int]:
         """Return the destinations of which the task got a partition, maybe without rows.

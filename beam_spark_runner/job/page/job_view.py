@@ -21,9 +21,12 @@ from beam_spark_runner.observing.held_back import held_back
 from beam_spark_runner.observing.job_facts import JobFacts
 from beam_spark_runner.observing.message_lines import ERROR, LEVELS, WARNING, MessageLine
 from beam_spark_runner.observing.sentence import Sentence
+from beam_spark_runner.observing.skew import key_text
 
 MAX_LINES = 200
 """The log lines that are shown; a download has all."""
+_SLOW_FROM_S = 1.0
+_MAX_TASKS = 10
 _WORDS = {job_facts.QUEUED: "waiting"}  # Beam has no word for a queue
 PARTS = tuple(part.value.lower() for part in EpochPart)
 """Classes of the style sheet for the parts of an epoch."""
@@ -58,6 +61,19 @@ class WarningRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A slow task, with what is usual in its level."""
+
+    steps: str
+    partition: str
+    state: str
+    spent: str
+    usual: str
+    rows: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job. What ends with ``svg`` is HTML, all else is text.
 
@@ -80,6 +96,7 @@ class JobView:
         longest: What the highest of their bars is.
         bar_parts: The names and mean times of their parts.
         spans_svg: The segments that have begun. "": none.
+        tasks: The slowest tasks, the slowest first.
         errors: Errors and what user code has logged as errors, the newest first.
         lines: Log lines, the newest last.
         levels: The levels of log lines, with the addresses that choose them.
@@ -106,6 +123,7 @@ class JobView:
     longest: str
     bar_parts: Sequence[tuple[str, str, str]]
     spans_svg: str
+    tasks: Sequence[TaskRow]
     errors: Sequence[MessageLine]
     lines: Sequence[MessageLine]
     levels: Sequence[tuple[str, str, bool]]
@@ -161,6 +179,7 @@ def job_view(facts: JobFacts, query: PageQuery) -> JobView:
         longest=_longest(facts),
         bar_parts=_bar_parts(facts),
         spans_svg=_spans(facts),
+        tasks=_slow_tasks(facts),
         errors=[
             line
             for line in reversed(facts.messages)
@@ -314,3 +333,26 @@ def _spans(facts: JobFacts) -> str:
             name = "failed" if facts.has_ended else "running"
         spans.append((text, name, (run.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s))
     return spans_svg(spans)
+
+
+def _slow_tasks(facts: JobFacts) -> list[TaskRow]:
+    """Return the slowest tasks; a level has several only if they are no usual ones."""
+    found = [
+        (task, work)
+        for work in facts.level_works
+        for number, task in enumerate(work.slowest)
+        if task.spent_s >= _SLOW_FROM_S and (number == 0 or task.spent_s >= 2 * work.median_s)
+    ]
+    found.sort(key=lambda pair: -pair[0].spent_s)
+    return [
+        TaskRow(
+            steps=work.steps,
+            partition=f"{task.partition:,}",
+            state="done" if task.is_done or facts.has_ended else "running",
+            spent=seconds_text(task.spent_s),
+            usual=f"{seconds_text(work.median_s)} of {work.tasks:,}",
+            rows=f"{task.rows:,}",
+            key="" if task.largest is None else key_text(task, task.largest),
+        )
+        for task, work in found[:_MAX_TASKS]
+    ]

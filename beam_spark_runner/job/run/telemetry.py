@@ -8,14 +8,17 @@ from typing import NamedTuple
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner._generated.reports_pb2 import TaskWork
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.log_lines import was_shown
 from beam_spark_runner.backchannel.offers import Offer, Offers
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.session import Session
+from beam_spark_runner.engine.rows.reports import work_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.observing.level_works import LevelWork, LevelWorks
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
 
@@ -46,6 +49,7 @@ class LiveTasks:
         self._runs: set[int] = set()
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
         self._stored_residuals: Mapping[TransformId, Deferrals] = {}
+        self._works = LevelWorks()
         self.can_be_reported = True
 
     def begin(self, run: int, *, is_additional: bool = False) -> None:
@@ -85,6 +89,16 @@ class LiveTasks:
         infos = (info for task in tasks for info in task.monitoring_infos)
         # Metrics that are dropped are named when the tasks have ended.
         return merge(infos, dropped=lambda info, problem: None)
+
+    def note_ended(self, reports: Iterable[Report]) -> None:
+        """Note the work of the tasks of a Spark job that has ended."""
+        self._works.note(report.work for report in reports if report.work is not None)
+
+    def level_works(self) -> tuple[LevelWork, ...]:
+        """Return the slowest tasks of the levels that run, or have run."""
+        with self._lock:
+            coded = [task.work for task in self._tasks.values() if task.work]
+        return self._works.with_running([work_of(TaskWork.FromString(each)) for each in coded])
 
     def has_any(self) -> bool:
         """Whether a task of the running Spark job has reported progress."""
@@ -161,6 +175,7 @@ class TaskTelemetry:
     def reported(self, reports: Sequence[Report]) -> None:
         """See ``Observer.reported``."""
         self._live.begin(0)
+        self._live.note_ended(reports)
         for report in reports:
             if report.worker:
                 self._server.expect(report.worker, report.messages_sent)

@@ -1,100 +1,30 @@
 """The one sentence: what holds a job back."""
 
 from dataclasses import replace
-from datetime import datetime, timezone
-from typing import Any
 
 import pytest
 
-from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.observing import job_facts
-from beam_spark_runner.observing.epoch_history import PastEpoch
 from beam_spark_runner.observing.epoch_status import (
     Blocked,
-    EpochPart,
-    EpochStatus,
-    Hold,
     HoldReason,
     StepStatus,
 )
 from beam_spark_runner.observing.held_back import RULES, held_back
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
-from beam_spark_runner.observing.message_lines import ERROR, INFO, WARNING, message_line
+from beam_spark_runner.observing.message_lines import ERROR, message_line
 from beam_spark_runner.observing.segment_times import SegmentTime
 from beam_spark_runner.observing.sentence import Tone
-from beam_spark_runner.observing.step_graph import StepGraph, StepNode
-from beam_spark_runner.observing.troubles import LostExecutor, Trouble, TroubleKind
-
-NOW_S = 10_000.0
-NOW_US = 10_000_000_000
-GRAPH = StepGraph(
-    tuple(
-        StepNode(id=name, name=name, kind="ParDo", segment=0, outputs=())
-        for name in ("Read/Process", "Sum", "Write/Do", "Write/Do/Part")
-    )
-)
-
-
-def facts(**fields: Any) -> JobFacts:
-    given = {
-        "states": (("STARTING", NOW_S - 100), (fields.get("state", "RUNNING"), NOW_S - 90)),
-        "graph": GRAPH,
-        "now_s": NOW_S,
-        **fields,
-    }
-    return JobFacts(job_id="1", **given)
-
-
-def streaming(*, status: EpochStatus | None = None, **fields: Any) -> JobFacts:
-    status = status or epoch()
-    return facts(
-        **{
-            "is_streaming": True,
-            "interval_us": 1_000_000,
-            "status": status,
-            "committed_s": NOW_S - 1,
-            **fields,
-        }
-    )
-
-
-def epoch(**steps: StepStatus) -> EpochStatus:
-    return EpochStatus(
-        epoch=7,
-        clock_us=NOW_US,
-        took_us=4_000_000,
-        parts_us={EpochPart.TASKS: 3_000_000, EpochPart.COMMIT: 1_000_000},
-        slowest=("Sum", 2_500_000),
-        steps={name.replace("_", "/"): step for name, step in steps.items()},
-    )
-
-
-def step(lag_s: float, hold: HoldReason | None = None, **fields: Any) -> StepStatus:
-    output_us = NOW_US - round(lag_s * 1e6)
-    return StepStatus(
-        input_us=fields.pop("input_us", MAX_US),
-        output_us=output_us,
-        hold=None if hold is None else Hold(hold, output_us),
-        **fields,
-    )
-
-
-def trouble(kind: TroubleKind, text: str, ago_s: float = 10) -> Trouble:
-    return Trouble(kind=kind, text=text, since_s=NOW_S - ago_s - 30, at_s=NOW_S - ago_s)
-
-
-def lost(executor: str, ago_s: float, reason: str) -> LostExecutor:
-    return LostExecutor(executor=executor, at_s=NOW_S - ago_s, reason=reason)
-
-
-def warned(text: str, ago_s: float = 10) -> Any:
-    at = datetime.fromtimestamp(NOW_S - ago_s, timezone.utc).isoformat()
-    return (message_line(at, WARNING, text), message_line(at, INFO, "later"))
-
-
-EPOCHS = tuple(
-    PastEpoch(epoch=number, clock_us=0, parts_us=(0, 3_000_000, 0, 1_000_000))
-    for number in range(5)
+from tests.unit.observing.seen_jobs import (
+    EPOCHS,
+    NOW_S,
+    NOW_US,
+    epoch,
+    facts,
+    step,
+    streaming,
+    warned,
 )
 
 
@@ -225,67 +155,6 @@ EPOCHS = tuple(
             Tone.HELD,
             "Epochs take 4.0 s, which should take 1.0 s: 75% of it is tasks, in Sum.",
             id="slow epochs",
-        ),
-        pytest.param(
-            streaming(
-                status=epoch(Sum=step(200, HoldReason.RESTRICTION)),
-                troubles=(trouble(TroubleKind.STORAGE, "no folder /c; trying again in 4 s"),),
-            ),
-            Tone.HELD,
-            "Its storage has not worked for 40 s: no folder /c.",
-            id="storage that is gone, which is why the watermark is held",
-        ),
-        pytest.param(
-            streaming(
-                status=epoch(Sum=step(2)),
-                troubles=(trouble(TroubleKind.STORAGE, "no folder /c", ago_s=400),),
-            ),
-            Tone.GOOD,
-            "It keeps up: the watermark is 2 s behind.",
-            id="storage that was gone",
-        ),
-        pytest.param(
-            facts(
-                has_tasks=False,
-                segment_times=(SegmentTime(segment=0, began_s=NOW_S - 40),),
-                lost_executors=(lost("1", 300, "old"), lost("2", 12, "exit code 137")),
-                troubles=(trouble(TroubleKind.REPEATED, "Sum runs again: lost"),),
-            ),
-            Tone.HELD,
-            "Executor 2 was lost 12 s ago (exit code 137): what ran there runs again.",
-            id="an executor was lost, and there is no other one",
-        ),
-        pytest.param(
-            facts(lost_executors=(lost("1", 60, "old"), lost("2", 12, "exit code 137"))),
-            Tone.HELD,
-            "2 executors were lost 12 s ago (exit code 137): what ran there runs again.",
-            id="executors were lost",
-        ),
-        pytest.param(
-            facts(troubles=(trouble(TroubleKind.REPEATED, "Sum runs again: lost"),)),
-            Tone.HELD,
-            "Sum runs again: lost",
-            id="a segment runs again",
-        ),
-        pytest.param(
-            facts(
-                states=(
-                    *(("STARTING", NOW_S - 900), ("RUNNING", NOW_S - 890)),
-                    *(("STARTING", NOW_S - 30), ("RUNNING", NOW_S - 25)),
-                ),
-                is_streaming=False,
-                messages=(
-                    message_line(
-                        "",
-                        INFO,
-                        "start 2 of the job continues after 3 of 7 Spark jobs",
-                    ),
-                ),
-            ),
-            Tone.HELD,
-            "Its job server, or Spark, had ended: the job was started again 30 s ago, and "
-            "continues, after 3 of 7 Spark jobs.",
-            id="a job that another server continues",
         ),
         pytest.param(
             streaming(committed_s=NOW_S - 70, messages=warned("the folder cannot be written")),

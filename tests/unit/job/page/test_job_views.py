@@ -55,6 +55,15 @@ def test_pictures_have_no_styles_which_the_page_forbids() -> None:
         assert "style" not in svg
 
 
+def test_the_slowest_tasks() -> None:
+    (task,) = job_view(stream(), QUERY).tasks
+    assert (task.partition, task.state, task.spent) == ("3", "running", "12.5 s")
+    assert task.usual == "500 ms of 4"
+    assert task.key == f"90% of its 1,000 elements have the key '{EVIL}'"
+    (level,) = job_details(stream())["levels"]
+    assert level["slowest"][0]["largest_key"]["elements"] == 900
+
+
 def test_the_panel_of_a_step() -> None:
     panel = job_view(stream(), QUERY.with_step("Read/Process")).panel
     assert panel is not None
