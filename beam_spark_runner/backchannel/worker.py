@@ -64,8 +64,14 @@ class Backchannel:
         self._talk = Conversation(time.monotonic(), LOOK_EVERY_S)
         if route.address is None and route.folder is None:
             self._talk.lost(time.monotonic(), "there is no way to the driver")
+        self._statuses: dict[int, Callable[[], str]] = {}  # by running attempt
         self._threads = Threads(
-            self._talk, lambda: connect(route, self.worker), on_end, within, self.handler
+            self._talk,
+            lambda: connect(route, self.worker),
+            on_end,
+            within,
+            self.handler,
+            self._stacks,
         )
 
     def messages_sent(self) -> tuple[str, int]:
@@ -89,7 +95,14 @@ class Backchannel:
             STDERR.leave_out(lines)
 
     @contextlib.contextmanager
-    def watching(self, attempt: int, look: Look, *, at_end: bool = True) -> Iterator[None]:
+    def watching(
+        self,
+        attempt: int,
+        look: Look,
+        *,
+        at_end: bool = True,
+        status: Callable[[], str] = str,
+    ) -> Iterator[None]:
         """Send the progress of a task attempt at intervals, for as long as the context lasts.
 
         Args:
@@ -97,15 +110,22 @@ class Backchannel:
             look: Returns the progress; called from another thread. Its errors are ignored.
             at_end: Whether to send the progress at the end, too. This is not needed if the Spark
                 job ends soon, since the task's report has the same.
+            status: Returns what the task does, with its stack; called from another thread.
         """
+        self._statuses[attempt] = status
         self._threads.report(self._talk.begin_task, attempt, look)
         try:
             yield
         finally:
+            del self._statuses[attempt]
             with self._threads.changed:
                 is_long = self._talk.end_task(time.monotonic(), attempt)
         if at_end and is_long:  # a quicker task has sent no progress so far
             self._threads.send_progress([(attempt, look)])
+
+    def _stacks(self) -> str:
+        """Return what the running tasks do. Threads: any."""
+        return "\n\n".join(status() for status in list(self._statuses.values()))
 
     def offer(self, rows: OfferedRows) -> None:
         """Offer rows to the driver that a task will not read."""

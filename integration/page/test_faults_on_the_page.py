@@ -77,7 +77,7 @@ def test_a_key_that_most_elements_have(opened: Opened) -> None:
 
 
 def test_an_executor_that_is_lost(opened: Opened) -> None:
-    cluster = local_cluster(workers=2, slots=1)
+    cluster = local_cluster()
     with cluster.session("page") as session:
         wait_for_executors(session)
         runner = SparkPortableRunner(spark=session)

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,37 @@ def test_a_stream_whose_source_holds_the_watermark(spark_session: Any) -> None:
     assert steps["Read/Process"]["held_by"] == "restriction"
     assert steps["Group"]["watermarks"]["output_s"] == 100.0
     assert job["epochs"]
+
+
+def test_the_stack_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -> None:
+    def wait_for_nothing(element: int) -> int:
+        while not (tmp_path / "continues").exists():
+            time.sleep(0.01)
+        return element
+
+    def build(p: beam.Pipeline) -> None:
+        _ = p | beam.Create([1]) | "Look up" >> beam.Map(wait_for_nothing)
+
+    result = run(spark_session, build)
+    browser = Browser(result.page_url)
+    token = result.page_url.partition("token=")[2]
+    address = result.page_url.partition("?")[0].replace("/jobs/", "/api/v1/jobs/")
+
+    def stacks() -> str:
+        asked = urllib.request.Request(f"{address}/stacks", b"{}", method="POST")
+        asked.add_header("content-type", "application/json")
+        asked.add_header("authorization", f"Bearer {token}")
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return str(json.load(answer)["stacks"])
+
+    try:
+        wait_for(lambda: "wait_for_nothing" in stacks())
+        assert "in Look up:" in stacks()
+    finally:
+        (tmp_path / "continues").touch()
+    result.wait_until_finish()
+    assert browser.job()["state"] == "done"
+    assert stacks() == ""
 
 
 def test_one_page_shows_all_pipelines_of_a_program(spark_session: Any) -> None:

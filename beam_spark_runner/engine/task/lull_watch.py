@@ -83,6 +83,12 @@ class LullWatch:
             case EndTask(lasted_us):
                 self._give_up(activity.step, lasted_us, bundle)
 
+    def describe(self) -> str:
+        """Return the step whose code runs now, and its stack. Threads: any."""
+        stages = self._stages()
+        activity, bundle = (IDLE, None) if stages is None else _at(stages)
+        return f"{activity.step or 'no step'}:\n{self._status(bundle)}"
+
     def _give_up(self, step: str, lasted_us: int, bundle: Bundle | None) -> None:
         stack = self._status(bundle)
         _LOGGER.error("%s: its code is interrupted. Its stack:\n%s", step, stack)

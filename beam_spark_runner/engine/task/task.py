@@ -106,6 +106,10 @@ class LevelTask:
             program.limits.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
+    def _status(self) -> str:
+        level, step = self._program.level, self._lull_watch.describe()
+        return f"partition {self._partition} of level {level}, in {step}"
+
     def opening_s(self) -> float:
         """Return the time that opening stages has taken so far: see ``OpenStages``."""
         return 0.0 if self._stages is None else self._stages.opening_s()
@@ -177,7 +181,7 @@ class LevelTask:
             )
             try:
                 with (
-                    job.running(self._program, self._attempt, stages.progress),
+                    job.running(self._program, self._attempt, stages.progress, self._status),
                     self._output.users.running(),
                 ):
                     if self._output.is_abandoned:

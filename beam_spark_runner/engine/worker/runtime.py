@@ -101,13 +101,16 @@ class JobRuntime:
         self.side_windows: defaultdict[StageId, dict[bytes, SideWindow]] = defaultdict(dict)
 
     @contextlib.contextmanager
-    def running(self, program: LevelProgram, attempt: int, look: Look) -> Iterator[None]:
+    def running(
+        self, program: LevelProgram, attempt: int, look: Look, status: Callable[[], str]
+    ) -> Iterator[None]:
         """Set the job's options and main module in this process; send a task's logs and progress.
 
         Args:
             program: the program of the task.
             attempt: the number of the attempt.
             look: see ``Backchannel.watching``.
+            status: see there.
         """
         use_options(self._options)
         if not self._in_program:
@@ -119,7 +122,9 @@ class JobRuntime:
             if self._in_program:
                 here.enter_context(self._within_job())
             if channel is not None:
-                here.enter_context(channel.watching(attempt, look, at_end=program.epoch is None))
+                at_end = program.epoch is None
+                watching = channel.watching(attempt, look, at_end=at_end, status=status)
+                here.enter_context(watching)
             # SDK harnesses make the profiles of the stages that they run.
             if not all(stage.description.coded_environment for stage in program.stages):
                 name = f"{self.job_id}-level-{program.level}-attempt-{attempt:x}"

@@ -61,8 +61,11 @@ def _answers(text: str, schema: dict[str, Any], kind: str = "application/json") 
     }
 
 
-def _action(text: str, properties: dict[str, Any]) -> dict[str, Any]:
-    answers = _answers(text, {"type": "object", "properties": {"said": {"type": "string"}}})
+def _action(
+    text: str, properties: dict[str, Any], more: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    answer = {"said": {"type": "string"}, **(more or {})}
+    answers = _answers(text, {"type": "object", "properties": answer})
     failed = {"application/json": {"schema": _ERROR}}
     answers["403"] = {"description": "The page is read-only.", "content": failed}
     answers["409"] = {"description": "The job cannot do this now.", "content": failed}
@@ -132,6 +135,9 @@ def openapi(version: str) -> dict[str, Any]:
             },
             "/api/v1/jobs/{job_id}/cancel": _action("Cancel the job.", {}),
             "/api/v1/jobs/{job_id}/drain": _action("Drain a streaming job.", {}),
+            "/api/v1/jobs/{job_id}/stacks": _action(
+                "Return the stacks of the running tasks.", {}, {"stacks": {"type": "string"}}
+            ),
             "/api/v1/jobs/{job_id}/savepoint": _action(
                 "Make a savepoint of a streaming job.", {"path": {"type": "string"}}
             ),

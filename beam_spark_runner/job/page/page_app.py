@@ -45,7 +45,7 @@ _MAX_RENDERED = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STYLED = '<?xml-stylesheet type="text/css" href="/static/page.css"?>'
 _FORM_TOKEN = "form-token-of-the-viewer"
-ACTIONS = ("cancel", "drain", "savepoint")
+ACTIONS = ("cancel", "drain", "savepoint", "stacks")
 
 
 class PageApp:
@@ -182,7 +182,8 @@ class PageApp:
         status, answer = await run_in_threadpool(
             self._act_on, job_id, request.path_params["action"], form.get("path", "")
         )
-        return self._reply_page(answer["said" if status == 200 else "error"], status, job_id)
+        said, trace = answer["said" if status == 200 else "error"], answer.get("stacks", "")
+        return self._reply_page(said, status, job_id, trace)
 
     async def _api_act(self, request: Request) -> Response:
         # No other web site can send this type without asking first, which nobody answers.
@@ -210,12 +211,16 @@ class PageApp:
         shown = self._observed.jobs_by_id().get(job_id)
         if shown is None or action not in ACTIONS:
             return 404, {"error": "There is no such job or action."}
+        trace = {}
         try:
-            said = _run_action(shown, action, path)
+            if action == "stacks":
+                said, trace["stacks"] = _stacks(shown)
+            else:
+                said = _run_action(shown, action, path)
         except RunnerError as error:
             return 409, {"error": message_of(error, 4_000)}
         _LOGGER.info("%s: %s, from the job page", job_id, action)
-        return 200, {"said": said}
+        return 200, {"said": said, **trace}
 
     def _api_jobs(self, request: Request) -> Response:
         return JSONResponse({"jobs": [job_summary(facts) for facts in self._observed.all_facts()]})
@@ -270,9 +275,9 @@ class PageApp:
         answer = RedirectResponse(place, 303)
         return set_cookie(answer, self._access, cookie, is_secure=self._is_secure)
 
-    def _reply_page(self, text: str, status: int, job_id: str = "") -> Response:
+    def _reply_page(self, text: str, status: int, job_id: str = "", trace: str = "") -> Response:
         href = PageQuery(job_id=job_id).href() if job_id else "/"
-        page = self._html("said.html", text=text, href=href, is_error=status >= 400)
+        page = self._html("said.html", text=text, href=href, trace=trace, is_error=status >= 400)
         return HTMLResponse(page, status)
 
     def _not_found_page(self) -> Response:
@@ -292,6 +297,21 @@ def _run_action(shown: ShownJob, action: str, path: str) -> str:
         shown.drain()
         return "The job drains: its sources end, and it processes what they have emitted."
     return f"The savepoint of epoch {shown.save(path):,} is in {path}."
+
+
+def _stacks(shown: ShownJob) -> tuple[str, str]:
+    """Return how many workers have answered, and the stacks of their tasks."""
+    answers = shown.stacks()
+    if not answers:
+        return "No worker is known that runs a task of this job for more than a second.", ""
+    texts = []
+    for worker, text in answers.items():
+        if text is None:
+            text = "It has not answered: its process may be stuck in code that holds Python's lock."
+        texts.append(f"Worker {worker}\n\n{text or 'No task of this job runs here.'}")
+    count = sum(text is not None for text in answers.values())
+    said = f"{count} of {len(answers)} workers have said what their tasks do now."
+    return said, "\n\n\n".join(texts)
 
 
 def _are_identical(first: Sequence[object], second: Sequence[object]) -> bool:

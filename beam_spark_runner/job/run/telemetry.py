@@ -1,7 +1,7 @@
 """Receives what tasks send while they run: log lines, metrics and residuals so far."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +17,14 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.rows.reports import work_of
 from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.stacks_asked import StacksAsked
 from beam_spark_runner.job.watching.messages import JobMessages
 from beam_spark_runner.observing.level_works import LevelWork, LevelWorks
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
 
 _HARNESS_GRACE_S = 0.1
+_STACKS_S = 7.0  # SDK harnesses have five seconds for it
 _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
 
 
@@ -42,6 +44,7 @@ class LiveTasks:
 
     Attributes:
         can_be_reported: Whether tasks can reach this program before they end.
+        ask_for_stacks: See ``TaskTelemetry.stacks``.
     """
 
     def __init__(self) -> None:
@@ -51,6 +54,7 @@ class LiveTasks:
         self._stored_residuals: Mapping[TransformId, Deferrals] = {}
         self._works = LevelWorks()
         self.can_be_reported = True
+        self.ask_for_stacks: Callable[[], Mapping[str, str | None]] = dict
 
     def begin(self, run: int, *, is_additional: bool = False) -> None:
         """Drop the progress of earlier Spark jobs, unless the last one still runs.
@@ -167,6 +171,8 @@ class TaskTelemetry:
             grace_s=_HARNESS_GRACE_S if has_harnesses else 0.0,
         )
         self.route = self._server.route
+        self._answers = StacksAsked()
+        live.ask_for_stacks = self.stacks
 
     def began(self, run: int, *, is_additional: bool = False) -> None:
         """See ``Observer.began``."""
@@ -197,8 +203,23 @@ class TaskTelemetry:
         if frame.left_out:
             self._messages.leave_out(frame.left_out)
         self._live.update(frame.progress)
+        for stacks in frame.stacks:
+            self._answers.answered(worker, stacks.request, stacks.text)
         for offer in frame.offers:
             self.offers.put(Offer(offer.run, offer.level, offer.attempt, offer.rows))
+
+    def stacks(self, timeout_s: float = _STACKS_S) -> Mapping[str, str | None]:
+        """Return what the running tasks do now, with the stacks of their threads.
+
+        Args:
+            timeout_s: How long workers may take to answer.
+
+        Returns:
+            By worker, as far as they have sent anything: a text. None: it has not answered.
+        """
+        request = self._answers.begin()
+        asked = self._server.ask_for_stacks(request)
+        return self._answers.wait(request, asked, timeout_s)
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
         """Have workers tear down their DoFns of the job; wait, and warn of those that are late."""
@@ -216,6 +237,7 @@ class TaskTelemetry:
         self.end_job()
         self._server.close()
         self._live.begin(0)
+        self._live.ask_for_stacks = dict
         self._live.commit_residuals(())
 
 

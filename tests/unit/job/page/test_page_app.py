@@ -175,6 +175,18 @@ def test_forms_with_the_token_act_on_the_job(action: str) -> None:
     assert jobs.called == [{"savepoint": "save 7 /there"}.get(action, f"{action} 7")]
 
 
+def test_stacks_are_shown_after_a_form_and_escaped() -> None:
+    page = client(FixedJobs(stream()))
+    assert page.get("/jobs/7/stacks").status_code == 405
+    data = {"form_token": form_token(page.get("/jobs/7").text), "confirm": "7"}
+    answer = page.post("/jobs/7/stacks", data=data).text
+    assert "1 of 2 workers have said what their tasks do now." in answer
+    assert "in &lt;script&gt;" in answer
+    assert EVIL not in answer
+    assert "It has not answered" in answer
+    assert EVIL in page.post("/api/v1/jobs/7/stacks", json={}).json()["stacks"]
+
+
 def test_viewers_share_a_page_but_not_the_token_of_its_forms() -> None:
     jobs = FixedJobs(stream())
     access = PageAccess(None, "127.0.0.1", 8080, is_read_only=False)
