@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from beam_spark_runner.observing.epoch_history import PastEpoch
 from beam_spark_runner.observing.epoch_status import EpochStatus, StepStatus
 from beam_spark_runner.observing.level_works import LevelWork
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.observing.message_lines import MessageLine
 from beam_spark_runner.observing.segment_times import SegmentTime
 from beam_spark_runner.observing.step_graph import StepGraph
@@ -62,6 +63,7 @@ class JobFacts:
         status: The status after the last epoch. None: this run has committed none.
         committed_s: When the last epoch was committed. None: no epoch.
         epochs: The latest epochs.
+        savepoints: The latest savepoints that this run has made.
         read_per_second: The elements per second that sources have emitted, at equal distances, the
             newest last.
         read: The number of elements that sources have emitted.
@@ -95,6 +97,7 @@ class JobFacts:
     status: EpochStatus | None = None
     committed_s: float | None = None
     epochs: tuple[PastEpoch, ...] = ()
+    savepoints: tuple[MadeSavepoint, ...] = ()
     read_per_second: tuple[float, ...] = ()
     read: int = 0
     busy_cores: float = 0.0

@@ -63,6 +63,16 @@ def run(spark: Any, build: Any, *flags: str) -> Any:
     return pipeline.run()
 
 
+def act(result: Any, action: str, **body: str) -> dict[str, Any]:
+    """Act on a job as a program does."""
+    address, _, token = result.page_url.replace("/jobs/", "/api/v1/jobs/").partition("?token=")
+    headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+    coded = json.dumps(body).encode()
+    asked = urllib.request.Request(f"{address}/{action}", coded, headers, method="POST")
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return dict(json.load(answer))
+
+
 def words(p: beam.Pipeline) -> None:
     def see(word: str) -> tuple[str, int]:
         Metrics.distribution("here", "lengths").update(len(word))
@@ -113,7 +123,7 @@ def test_a_step_that_fails(spark_session: Any) -> None:
 
 
 @pytest.mark.usefixtures("nothing_goes_on")
-def test_a_stream_whose_source_holds_the_watermark(spark_session: Any) -> None:
+def test_a_stream_whose_source_holds_the_watermark(spark_session: Any, tmp_path: Path) -> None:
     result = started(spark_session, windows, PAGE)
     browser = Browser(result.page_url)
     wait_for(lambda: "holds the watermark" in browser.job()["sentence"]["text"])
@@ -124,6 +134,11 @@ def test_a_stream_whose_source_holds_the_watermark(spark_session: Any) -> None:
     assert steps["Read/Process"]["held_by"] == "restriction"
     assert steps["Group"]["watermarks"]["output_s"] == 100.0
     assert job["epochs"]
+    assert "The savepoint of epoch" in act(result, "savepoint", path=str(tmp_path / "one"))["said"]
+    wait_for(lambda: browser.job()["savepoints"])
+    (savepoint,) = browser.job()["savepoints"]
+    files = [each for each in (tmp_path / "one").rglob("*") if each.suffix != ".manifest"]
+    assert savepoint["bytes"] == sum(each.stat().st_size for each in files) > 0
 
 
 def test_the_stack_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -> None:
@@ -137,15 +152,9 @@ def test_the_stack_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -
 
     result = run(spark_session, build)
     browser = Browser(result.page_url)
-    token = result.page_url.partition("token=")[2]
-    address = result.page_url.partition("?")[0].replace("/jobs/", "/api/v1/jobs/")
 
     def stacks() -> str:
-        asked = urllib.request.Request(f"{address}/stacks", b"{}", method="POST")
-        asked.add_header("content-type", "application/json")
-        asked.add_header("authorization", f"Bearer {token}")
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            return str(json.load(answer)["stacks"])
+        return str(act(result, "stacks")["stacks"])
 
     try:
         wait_for(lambda: "wait_for_nothing" in stacks())

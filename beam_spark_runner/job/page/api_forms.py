@@ -80,6 +80,10 @@ def job_details(facts: JobFacts) -> Json:
             }
             for item in facts.epochs
         ],
+        "savepoints": [
+            {"path": path, "epoch": epoch, "bytes": size_bytes, "at_s": at_s}
+            for path, epoch, size_bytes, at_s in facts.savepoints
+        ],
         "state_bytes": {} if facts.status is None else dict(facts.status.stored_bytes),
         "segments": facts.segments,
         "segment_times": [

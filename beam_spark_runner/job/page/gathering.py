@@ -128,6 +128,7 @@ class Gatherer:
             status=status,
             committed_s=None if age_s is None else common.now_s - age_s,
             epochs=job.watch.history.latest(),
+            savepoints=job.watch.savepoints,
             read_per_second=self._samples,
             read=read,
             busy_cores=self._busy_cores,

@@ -14,7 +14,7 @@ from beam_spark_runner.job.page.step_view import (
     step_panel,
     step_rows,
 )
-from beam_spark_runner.job.page.texts import lag_text, rate_text, seconds_text
+from beam_spark_runner.job.page.texts import bytes_text, lag_text, rate_text, seconds_text
 from beam_spark_runner.observing import job_facts
 from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
 from beam_spark_runner.observing.held_back import held_back
@@ -96,6 +96,7 @@ class JobView:
         longest: What the highest of their bars is.
         bar_parts: The names and mean times of their parts.
         spans_svg: The segments that have begun. "": none.
+        savepoints: Epoch, folder, size and age of savepoints, the newest first.
         tasks: The slowest tasks, the slowest first.
         errors: Errors and what user code has logged as errors, the newest first.
         lines: Log lines, the newest last.
@@ -123,6 +124,7 @@ class JobView:
     longest: str
     bar_parts: Sequence[tuple[str, str, str]]
     spans_svg: str
+    savepoints: Sequence[tuple[str, str, str, str]]
     tasks: Sequence[TaskRow]
     errors: Sequence[MessageLine]
     lines: Sequence[MessageLine]
@@ -179,6 +181,7 @@ def job_view(facts: JobFacts, query: PageQuery) -> JobView:
         longest=_longest(facts),
         bar_parts=_bar_parts(facts),
         spans_svg=_spans(facts),
+        savepoints=_savepoints(facts),
         tasks=_slow_tasks(facts),
         errors=[
             line
@@ -234,6 +237,8 @@ def _tiles(facts: JobFacts) -> list[tuple[str, str]]:
         if facts.status is not None:
             tiles.append(("epoch", f"{facts.status.epoch:,}"))
             tiles.append(("partitions", _partitions(facts.status, facts.advised_partitions)))
+            if size := sum(facts.status.stored_bytes.values()):
+                tiles.append(("state", bytes_text(size)))
         if facts.committed_s is not None and not facts.has_ended:
             tiles.append(("last commit", f"{seconds_text(facts.now_s - facts.committed_s)} ago"))
     elif facts.segments:
@@ -333,6 +338,18 @@ def _spans(facts: JobFacts) -> str:
             name = "failed" if facts.has_ended else "running"
         spans.append((text, name, (run.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s))
     return spans_svg(spans)
+
+
+def _savepoints(facts: JobFacts) -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            f"{made.epoch:,}",
+            made.path,
+            bytes_text(made.size_bytes),
+            f"{seconds_text(max(0.0, facts.now_s - made.at_s))} ago",
+        )
+        for made in reversed(facts.savepoints)
+    ]
 
 
 def _slow_tasks(facts: JobFacts) -> list[TaskRow]:

@@ -231,7 +231,7 @@ class Job:
         """
         self._prepared.check_streams("a savepoint of")
         self._was_saved = True
-        return save_job(self._checkpoints, path)
+        return save_job(self._checkpoints, path, self.watch.note_savepoint)
 
     def watermarks(self) -> dict[str, StepWatermarks]:
         """See ``SparkPipelineResult.watermarks``."""
@@ -311,7 +311,7 @@ class Job:
             self.messages.warn(warning)
         checkpoints = commits_in(self.session, self.job_id, shards, self.config)
         checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
-        settings = with_savepoints(settings, self.config, shards, self.messages)
+        settings = with_savepoints(settings, self.config, shards, self.messages, self.watch)
         if self._recovery is not None:
             settings = self._recovery.in_stream(settings, self.session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:

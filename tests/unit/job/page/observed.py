@@ -17,6 +17,7 @@ from beam_spark_runner.observing.epoch_status import (
 )
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
 from beam_spark_runner.observing.level_works import LevelWork
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.observing.message_lines import ERROR, INFO, WARNING, message_line
 from beam_spark_runner.observing.step_graph import EdgeKind, StepEdge, StepGraph, StepNode
 from beam_spark_runner.scheduling.task_work import KeyRows, TaskWork
@@ -105,6 +106,7 @@ def stream(job_id: str = "7", **fields: Any) -> JobFacts:
         "level_works": (
             LevelWork(level=1, steps=EVIL, tasks=4, rows=1_300, median_s=0.5, slowest=(HOT,)),
         ),
+        "savepoints": (MadeSavepoint(f"/there/{EVIL}", 15, 4_096, NOW_S - 65),),
         "read_per_second": (0.0, 12.5, 25.0),
         "read": 1_200,
         "messages": (

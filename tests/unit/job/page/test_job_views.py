@@ -55,6 +55,13 @@ def test_pictures_have_no_styles_which_the_page_forbids() -> None:
         assert "style" not in svg
 
 
+def test_savepoints_have_a_size_and_an_age() -> None:
+    view = job_view(stream(), QUERY)
+    assert view.savepoints == [("15", f"/there/{EVIL}", "4.1 kB", "1 min 5 s ago")]
+    assert ("state", "8.2 kB") in view.tiles
+    assert job_details(stream())["savepoints"][0]["bytes"] == 4_096
+
+
 def test_the_slowest_tasks() -> None:
     (task,) = job_view(stream(), QUERY).tasks
     assert (task.partition, task.state, task.spent) == ("3", "running", "12.5 s")
