@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -38,12 +39,14 @@ from beam_spark_runner.job.page.page_protocol import SILENT_FOR_S
 from beam_spark_runner.job.page.page_query import PageQuery
 from beam_spark_runner.job.page.shown_job import ShownJob
 from beam_spark_runner.job.page.step_view import MAX_DRAWN, drawn_graph
+from beam_spark_runner.job.page.viewer_pace import ViewerPace
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_BODY = 64 << 10
 _MAX_RENDERED = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STYLED = '<?xml-stylesheet type="text/css" href="/static/page.css"?>'
+_OFTEN = 'data-every="2"'
 _FORM_TOKEN = "form-token-of-the-viewer"
 ACTIONS = ("cancel", "drain", "savepoint", "stacks")
 
@@ -64,6 +67,7 @@ class PageApp:
         self._observed, self._access, self._title = observed, access, title
         self._is_secure = is_secure
         self._lock = threading.Lock()
+        self._pace = ViewerPace()
         self._rendered: OrderedDict[tuple[str, ...], tuple[Sequence[object], str]] = OrderedDict()
         self._jinja = jinja2.Environment(
             loader=jinja2.PackageLoader(__package__),
@@ -144,11 +148,14 @@ class PageApp:
                 self._rendered[key] = rendered
                 while len(self._rendered) > _MAX_RENDERED:
                     self._rendered.popitem(last=False)
-        viewer: Viewer = request.state.viewer
-        nonce, cookie = viewer.nonce, ""
-        if not nonce and not viewer.is_program:
-            nonce, cookie = self._access.new_cookie()
+            viewer: Viewer = request.state.viewer
+            nonce, cookie = viewer.nonce, ""
+            if not nonce and not viewer.is_program:
+                nonce, cookie = self._access.new_cookie()
+            self._pace.note(nonce, time.monotonic())
+            every_s = self._pace.every_s()
         text = rendered[1].replace(_FORM_TOKEN, self._access.form_token(nonce))
+        text = text.replace(_OFTEN, f'data-every="{every_s}"', 1)
         answer: Response = HTMLResponse(text)
         return (
             set_cookie(answer, self._access, cookie, is_secure=self._is_secure)

@@ -187,6 +187,15 @@ def test_stacks_are_shown_after_a_form_and_escaped() -> None:
     assert EVIL in page.post("/api/v1/jobs/7/stacks", json={}).json()["stacks"]
 
 
+def test_many_viewers_load_the_page_less_often() -> None:
+    access = PageAccess(None, "127.0.0.1", 8080, is_read_only=False)
+    jobs: Any = FixedJobs(stream())
+    app = PageApp(jobs, access, "Job server").asgi
+    (first, *_, last) = (TestClient(app, base_url=HOST).get("/jobs/7").text for _ in range(20))
+    assert 'data-every="2"' in first
+    assert 'data-every="4"' in last
+
+
 def test_viewers_share_a_page_but_not_the_token_of_its_forms() -> None:
     jobs = FixedJobs(stream())
     access = PageAccess(None, "127.0.0.1", 8080, is_read_only=False)
