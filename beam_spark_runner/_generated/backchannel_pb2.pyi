@@ -52,7 +52,7 @@ class OfferedRows(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., level: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class TaskProgress(_message.Message):
-    __slots__ = ("attempt", "run", "monitoring_infos", "deferred", "work")
+    __slots__ = ("attempt", "run", "monitoring_infos", "deferred", "work", "samples")
     class DeferredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -65,12 +65,22 @@ class TaskProgress(_message.Message):
     MONITORING_INFOS_FIELD_NUMBER: _ClassVar[int]
     DEFERRED_FIELD_NUMBER: _ClassVar[int]
     WORK_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     run: int
     monitoring_infos: _containers.RepeatedScalarFieldContainer[bytes]
     deferred: _containers.MessageMap[str, Deferred]
     work: bytes
-    def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., deferred: _Optional[_Mapping[str, Deferred]] = ..., work: _Optional[bytes] = ...) -> None: ...
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., deferred: _Optional[_Mapping[str, Deferred]] = ..., work: _Optional[bytes] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("collection", "text")
+    COLLECTION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    collection: str
+    text: str
+    def __init__(self, collection: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Deferred(_message.Message):
     __slots__ = ("count", "hold_us")

@@ -70,6 +70,7 @@ class JobFacts:
         busy_cores: How many cores the code of steps has kept busy since the previous look.
         has_tasks: Whether a task of the running Spark job has reported. None: not known.
         tasks_seen_s: When tasks have last reported, Unix time. None: never.
+        samples: The latest elements of collections, as text, by id; empty: nobody asks for them.
         level_works: The slowest tasks of each level; in a stream, of the last epoch.
         troubles: What goes wrong now, or went wrong lately.
         lost_executors: The executors that Spark has lost.
@@ -103,6 +104,7 @@ class JobFacts:
     busy_cores: float = 0.0
     has_tasks: bool | None = None
     tasks_seen_s: float | None = None
+    samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     level_works: tuple[LevelWork, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     lost_executors: tuple[LostExecutor, ...] = ()

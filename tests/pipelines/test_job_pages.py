@@ -63,6 +63,12 @@ def run(spark: Any, build: Any, *flags: str) -> Any:
     return pipeline.run()
 
 
+SAMPLED = (
+    "--experiments=enable_data_sampling",
+    "--sample_redaction=tests.pipelines.redacting:redact",
+)
+
+
 def act(result: Any, action: str, **body: str) -> dict[str, Any]:
     """Act on a job as a program does."""
     address, _, token = result.page_url.replace("/jobs/", "/api/v1/jobs/").partition("?token=")
@@ -141,17 +147,20 @@ def test_a_stream_whose_source_holds_the_watermark(spark_session: Any, tmp_path:
     assert savepoint["bytes"] == sum(each.stat().st_size for each in files) > 0
 
 
-def test_the_stack_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -> None:
+def test_the_stack_and_input_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -> None:
     def wait_for_nothing(element: int) -> int:
         while not (tmp_path / "continues").exists():
             time.sleep(0.01)
         return element
 
     def build(p: beam.Pipeline) -> None:
-        _ = p | beam.Create([1]) | "Look up" >> beam.Map(wait_for_nothing)
+        _ = p | beam.Create([4111]) | "Look up" >> beam.Map(wait_for_nothing)
 
-    result = run(spark_session, build)
+    result = run(spark_session, build, *SAMPLED)
     browser = Browser(result.page_url)
+
+    def samples() -> list[str]:
+        return [text for edge in browser.job()["edges"] for text in edge["samples"]]
 
     def stacks() -> str:
         return str(act(result, "stacks")["stacks"])
@@ -159,6 +168,8 @@ def test_the_stack_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -
     try:
         wait_for(lambda: "wait_for_nothing" in stacks())
         assert "in Look up:" in stacks()
+        wait_for(lambda: "'…' for 4111" in samples())
+        assert all(text.startswith("'…' for ") for text in samples())
     finally:
         (tmp_path / "continues").touch()
     result.wait_until_finish()

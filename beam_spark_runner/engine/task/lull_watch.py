@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from beam_spark_runner.core.errors import StuckBundleError
 from beam_spark_runner.engine.task.open_stages import OpenStages
-from beam_spark_runner.harness.beam.embedded_stage import stacks
+from beam_spark_runner.harness.beam.thread_stacks import stacks
 from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle
 from beam_spark_runner.scheduling.lull import EndTask, Lull, ReportLull
 

@@ -159,6 +159,9 @@ class OpenStages:
                 if deferred.count:
                     progress.deferred[stage.rounds.step].CopyFrom(deferred)
         progress.monitoring_infos.extend(merge(infos))
+        if self.job.samples is not None:
+            for collection, text in self.job.samples.take().items():
+                progress.samples.add(collection=collection, text=text)
         progress.work = self.work.proto(*self._large_key()).SerializeToString()
         return progress
 

@@ -30,6 +30,7 @@ from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 from beam_spark_runner.harness.beam.coded_types import coded_types
 from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
+from beam_spark_runner.harness.beam.element_samples import samples_of
 from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
 from beam_spark_runner.harness.beam.profiling import Profiling
@@ -64,6 +65,7 @@ class JobRuntime:
         on_end: is called from another thread when the driver says that the job has ended.
 
     Attributes:
+        samples: keeps elements that steps emit. None: nobody asks for them.
         packs: what the last tasks have read from a state store.
     """
 
@@ -75,6 +77,7 @@ class JobRuntime:
         self.packs = PackCache()
         self._options = JobOptions(program.limits.options_json)
         self._profiling = Profiling(self._options)
+        self.samples = samples_of(self._options.by_name)
         self._classes = DynamicClasses()
         self._main = MainModule(program.limits.main_classes)
         self._harnesses = program.limits.harnesses
@@ -182,6 +185,7 @@ class JobRuntime:
                 side_inputs,
                 self._cache,
                 step_chunks=self._step_chunks,
+                sampler=self.samples,
             )
         if self._harnesses is None:
             raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")

@@ -60,6 +60,7 @@ def job_details(facts: JobFacts) -> Json:
                 "consumer": edge.consumer,
                 "collection": edge.collection,
                 "kind": edge.kind.value,
+                "samples": list(facts.samples.get(edge.collection, ())),
                 "elements": facts.collections.get(edge.collection),
                 "elements_per_second": facts.rates.get(edge.collection),
             }

@@ -134,6 +134,7 @@ class Gatherer:
             busy_cores=self._busy_cores,
             has_tasks=job.live.has_any() if job.live.can_be_reported else None,
             tasks_seen_s=self._tasks_seen_s,
+            samples=job.live.samples(),
             level_works=tuple(
                 dataclasses.replace(work, steps=self._levels[work.level])
                 for work in job.live.level_works()

@@ -52,6 +52,7 @@ class StepPanel:
         kind, state: In a word or two.
         facts: Pairs of a name and a value.
         metrics: The users' metrics, likewise.
+        samples: Elements that it has emitted lately, as text, the newest first.
         parts: The steps of a composite; empty: it is one step.
         lines: Its latest log lines.
         close: Where a click leads that closes the panel.
@@ -64,6 +65,7 @@ class StepPanel:
     state: str
     facts: Sequence[tuple[str, str]]
     metrics: Sequence[tuple[str, str]]
+    samples: Sequence[str]
     parts: Sequence[StepRow]
     lines: Sequence[MessageLine]
     close: str
@@ -166,6 +168,7 @@ def step_panel(facts: JobFacts, query: PageQuery) -> StepPanel | None:
         metrics=[
             pair for member in members for pair in facts.figures.get(member.name, _NOTHING).metrics
         ],
+        samples=_samples(facts, members),
         parts=[] if is_step else [_row(facts, query, member) for member in members[:MAX_DRAWN]],
         lines=[
             line
@@ -210,6 +213,14 @@ def _facts(facts: JobFacts, members: Sequence[StepNode], path: str) -> list[tupl
     if late:
         pairs.append(("late, dropped", ", ".join(late)))
     return pairs
+
+
+def _samples(facts: JobFacts, members: Sequence[StepNode]) -> list[str]:
+    """Return samples of what leaves the last step; of several outputs, all."""
+    texts = [
+        text for output in members[-1].outputs for text in reversed(facts.samples.get(output, ()))
+    ]
+    return list(dict.fromkeys(texts))
 
 
 def _busy(figures: Sequence[StepFigures]) -> str:

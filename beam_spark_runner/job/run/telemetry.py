@@ -1,6 +1,7 @@
 """Receives what tasks send while they run: log lines, metrics and residuals so far."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from beam_spark_runner.observing.level_works import LevelWork, LevelWorks
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
 
+MAX_SAMPLES = 10
+"""The samples that are kept of each collection."""
 _HARNESS_GRACE_S = 0.1
 _STACKS_S = 7.0  # SDK harnesses have five seconds for it
 _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
@@ -53,6 +56,7 @@ class LiveTasks:
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
         self._stored_residuals: Mapping[TransformId, Deferrals] = {}
         self._works = LevelWorks()
+        self._samples: dict[str, deque[str]] = {}  # by collection
         self.can_be_reported = True
         self.ask_for_stacks: Callable[[], Mapping[str, str | None]] = dict
 
@@ -83,7 +87,12 @@ class LiveTasks:
 
     def update(self, progress: Iterable[TaskProgress]) -> None:
         """Store the progress of tasks, unless they belong to another Spark job."""
+        progress = list(progress)
         with self._lock:
+            for task in progress:
+                for sample in task.samples:
+                    texts = self._samples.setdefault(sample.collection, deque(maxlen=MAX_SAMPLES))
+                    texts.append(sample.text)
             self._tasks.update((task.attempt, task) for task in progress if task.run in self._runs)
 
     def monitoring_infos(self) -> tuple[bytes, ...]:
@@ -103,6 +112,11 @@ class LiveTasks:
         with self._lock:
             coded = [task.work for task in self._tasks.values() if task.work]
         return self._works.with_running([work_of(TaskWork.FromString(each)) for each in coded])
+
+    def samples(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the latest samples of elements, as text, by the id of their collection."""
+        with self._lock:
+            return {collection: tuple(texts) for collection, texts in self._samples.items()}
 
     def has_any(self) -> bool:
         """Whether a task of the running Spark job has reported progress."""

@@ -103,6 +103,7 @@ def stream(job_id: str = "7", **fields: Any) -> JobFacts:
         ),
         "committed_s": NOW_S - 2,
         "epochs": (PastEpoch(epoch=17, clock_us=NOW_US, parts_us=(1, 200_000, 3, 4)),),
+        "samples": {"e": (f"(1, '{EVIL}')", "newest")},
         "level_works": (
             LevelWork(level=1, steps=EVIL, tasks=4, rows=1_300, median_s=0.5, slowest=(HOT,)),
         ),

@@ -55,6 +55,15 @@ def test_pictures_have_no_styles_which_the_page_forbids() -> None:
         assert "style" not in svg
 
 
+def test_samples_of_a_step() -> None:
+    panel = job_view(stream(), QUERY.with_step(EVIL)).panel
+    assert panel is not None
+    assert panel.samples == ["newest", f"(1, '{EVIL}')"]
+    edges = {edge["collection"]: edge["samples"] for edge in job_details(stream())["edges"]}
+    assert edges["e"][-1] == "newest"
+    assert edges["r"] == []
+
+
 def test_savepoints_have_a_size_and_an_age() -> None:
     view = job_view(stream(), QUERY)
     assert view.savepoints == [("15", f"/there/{EVIL}", "4.1 kB", "1 min 5 s ago")]
