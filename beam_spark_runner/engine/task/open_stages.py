@@ -18,12 +18,15 @@ from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.due_partitions import Partitions
 from beam_spark_runner.engine.task.work_of_task import WorkOfTask
 from beam_spark_runner.engine.worker.runtime import JobRuntime
+from beam_spark_runner.harness.beam.element_samples import ElementSamples
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.sdf.splittable import run_to_end
 from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.state.policy import BATCH
+
+_MAX_SAMPLES = 10
 
 
 class OpenStages:
@@ -160,10 +163,17 @@ class OpenStages:
                     progress.deferred[stage.rounds.step].CopyFrom(deferred)
         progress.monitoring_infos.extend(merge(infos))
         if self.job.samples is not None:
-            for collection, text in self.job.samples.take().items():
-                progress.samples.add(collection=collection, text=text)
+            self._add_samples(progress, self.job.samples)
         progress.work = self.work.proto(*self._large_key()).SerializeToString()
         return progress
+
+    def _add_samples(self, progress: TaskProgress, samples: ElementSamples) -> None:
+        for collection, text in samples.take().items():
+            progress.samples.add(collection=collection, text=text)
+        for bundle in self.bundles():
+            for id_, elements in bundle.samples().items():
+                for element in elements[-_MAX_SAMPLES:]:
+                    progress.samples.add(collection=str(id_), text=samples.text_of(element))
 
     def end_reading(self) -> None:
         """Note that all rows are read: the stages that know their keys are about to finish."""

@@ -59,12 +59,13 @@ class ElementSamples(ElementOfErrors):
         with self._lock:
             outputs = list(self._by_collection.items())
         return {
-            collection: self._text_of(output.take())
+            collection: self.text_of(output.take())
             for collection, output in outputs
             if output.has_element
         }
 
-    def _text_of(self, element: Any) -> str:
+    def text_of(self, element: Any) -> str:
+        """Return what is shown of an element; of an SDK harness, these are its bytes."""
         if isinstance(self._redact, str):
             return self._redact
         try:

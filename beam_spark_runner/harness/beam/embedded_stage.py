@@ -342,6 +342,10 @@ class EmbeddedBundle:
         """See ``Bundle.progress``."""
         return [info.SerializeToString() for info in self._processor.monitoring_infos()]
 
+    def samples(self) -> Mapping[PCollectionId, Sequence[bytes]]:
+        """See ``Bundle.samples``."""
+        return {}
+
     def activity(self) -> Activity:
         """See ``Bundle.activity``."""
         context = self._sampler.current_state().name_context

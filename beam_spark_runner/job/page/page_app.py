@@ -314,7 +314,7 @@ def _stacks(shown: ShownJob) -> tuple[str, str]:
     texts = []
     for worker, text in answers.items():
         if text is None:
-            text = "It has not answered: its process may be stuck in code that holds Python's lock."
+            text = "It has not answered: it ends, or is stuck in code that holds Python's lock."
         texts.append(f"Worker {worker}\n\n{text or 'No task of this job runs here.'}")
     count = sum(text is not None for text in answers.values())
     said = f"{count} of {len(answers)} workers have said what their tasks do now."
