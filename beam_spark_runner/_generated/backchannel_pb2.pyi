@@ -91,11 +91,13 @@ class Deferred(_message.Message):
     def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ...) -> None: ...
 
 class DriverFrame(_message.Message):
-    __slots__ = ("accepted", "wants_stacks", "job_ended")
+    __slots__ = ("accepted", "wants_memory", "wants_stacks", "job_ended")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    WANTS_MEMORY_FIELD_NUMBER: _ClassVar[int]
     WANTS_STACKS_FIELD_NUMBER: _ClassVar[int]
     JOB_ENDED_FIELD_NUMBER: _ClassVar[int]
     accepted: _containers.RepeatedScalarFieldContainer[int]
+    wants_memory: int
     wants_stacks: int
     job_ended: bool
-    def __init__(self, accepted: _Optional[_Iterable[int]] = ..., wants_stacks: _Optional[int] = ..., job_ended: bool = ...) -> None: ...
+    def __init__(self, accepted: _Optional[_Iterable[int]] = ..., wants_memory: _Optional[int] = ..., wants_stacks: _Optional[int] = ..., job_ended: bool = ...) -> None: ...

@@ -122,11 +122,11 @@ class BackchannelServer:
         if stream is not None:
             self._send(worker, stream, DriverFrame(accepted=accepted))
 
-    def ask_for_stacks(self, request: int) -> frozenset[str]:
-        """Ask all workers for the stacks of their tasks, which they send as ``WorkerFrame.stacks``.
+    def ask(self, question: DriverFrame) -> frozenset[str]:
+        """Ask all workers for stacks or memory profiles, which come as ``WorkerFrame.stacks``.
 
         Args:
-            request: The number of this request, not 0.
+            question: With the number of the request, not 0.
 
         Returns:
             The ids of the workers that were asked: those that have sent something so far.
@@ -134,7 +134,7 @@ class BackchannelServer:
         with self._lock:
             asked = dict(self._ways)
         for worker, stream in asked.items():
-            self._send(worker, stream, DriverFrame(wants_stacks=request))
+            self._send(worker, stream, question)
         return frozenset(asked) - self.gone()
 
     def gone(self) -> frozenset[str]:

@@ -47,6 +47,7 @@ class Backchannel:
         on_end: Callable[[], object] = lambda: None,
         running_transform: Callable[[], str] = str,
         within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        memory: Callable[[], str] = str,
     ) -> None:
         """Create the object without opening the connection.
 
@@ -57,6 +58,7 @@ class Backchannel:
             running_transform: Returns the id of the transform that the calling thread runs, for
                 log lines.
             within: Returns a context for all that the connection's own threads do for the job.
+            memory: Returns a memory profile of this process, after some seconds.
         """
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         # Takes the log records of the job's code in this process.
@@ -72,6 +74,7 @@ class Backchannel:
             within,
             self.handler,
             self._stacks,
+            memory,
         )
 
     def messages_sent(self) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from beam_spark_runner.engine.program import (
     StageProgram,
 )
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
+from beam_spark_runner.engine.worker.memory_profile import memory_profile
 from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 from beam_spark_runner.harness.beam.coded_types import coded_types
 from beam_spark_runner.harness.beam.dill_main import show_dill
@@ -91,6 +92,7 @@ class JobRuntime:
                 on_end=on_end,
                 running_transform=running_transform,
                 within=self._within_job,
+                memory=memory_profile,
             )
             self._log = self._channel.handler
             if self._in_program:

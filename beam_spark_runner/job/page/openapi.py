@@ -138,6 +138,9 @@ def openapi(version: str) -> dict[str, Any]:
             "/api/v1/jobs/{job_id}/stacks": _action(
                 "Return the stacks of the running tasks.", {}, {"stacks": {"type": "string"}}
             ),
+            "/api/v1/jobs/{job_id}/memory": _action(
+                "Return memory profiles of the workers.", {}, {"memory": {"type": "string"}}
+            ),
             "/api/v1/jobs/{job_id}/savepoint": _action(
                 "Make a savepoint of a streaming job.", {"path": {"type": "string"}}
             ),

@@ -48,7 +48,7 @@ _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "im
 _STYLED = '<?xml-stylesheet type="text/css" href="/static/page.css"?>'
 _OFTEN = 'data-every="2"'
 _FORM_TOKEN = "form-token-of-the-viewer"
-ACTIONS = ("cancel", "drain", "savepoint", "stacks")
+ACTIONS = ("cancel", "drain", "savepoint", "stacks", "memory")
 
 
 class PageApp:
@@ -189,7 +189,10 @@ class PageApp:
         status, answer = await run_in_threadpool(
             self._act_on, job_id, request.path_params["action"], form.get("path", "")
         )
-        said, trace = answer["said" if status == 200 else "error"], answer.get("stacks", "")
+        said, trace = (
+            answer["said" if status == 200 else "error"],
+            answer.get("stacks") or answer.get("memory", ""),
+        )
         return self._reply_page(said, status, job_id, trace)
 
     async def _api_act(self, request: Request) -> Response:
@@ -220,8 +223,9 @@ class PageApp:
             return 404, {"error": "There is no such job or action."}
         trace = {}
         try:
-            if action == "stacks":
-                said, trace["stacks"] = _stacks(shown)
+            if action in ("stacks", "memory"):
+                ask = shown.stacks if action == "stacks" else shown.memory
+                said, trace[action] = _answers_of(ask())
             else:
                 said = _run_action(shown, action, path)
         except RunnerError as error:
@@ -306,9 +310,8 @@ def _run_action(shown: ShownJob, action: str, path: str) -> str:
     return f"The savepoint of epoch {shown.save(path):,} is in {path}."
 
 
-def _stacks(shown: ShownJob) -> tuple[str, str]:
-    """Return how many workers have answered, and the stacks of their tasks."""
-    answers = shown.stacks()
+def _answers_of(answers: Mapping[str, str | None]) -> tuple[str, str]:
+    """Return how many workers have answered, and what."""
     if not answers:
         return "No worker is known that runs a task of this job for more than a second.", ""
     texts = []
@@ -317,7 +320,7 @@ def _stacks(shown: ShownJob) -> tuple[str, str]:
             text = "It has not answered: it ends, or is stuck in code that holds Python's lock."
         texts.append(f"Worker {worker}\n\n{text or 'No task of this job runs here.'}")
     count = sum(text is not None for text in answers.values())
-    said = f"{count} of {len(answers)} workers have said what their tasks do now."
+    said = f"{count} of {len(answers)} workers have answered."
     return said, "\n\n\n".join(texts)
 
 

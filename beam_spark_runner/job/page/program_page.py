@@ -82,6 +82,7 @@ class ProgramPage:
             cancel=lambda: threading.Thread(target=job.cancel, daemon=True).start(),
             drain=job.drain,
             stacks=lambda: job.live.ask_for_stacks(),
+            memory=lambda: job.live.ask_for_memory(),
             save=lambda path: job.make_savepoint(required_folder(SAVEPOINT_ARGUMENT, path)),
         )
         with self._lock:
@@ -102,6 +103,7 @@ class ProgramPage:
                         cancel=_nothing,
                         drain=_nothing,
                         stacks=dict,
+                        memory=dict,
                         save=_no_savepoint,
                     )
             ended_jobs = [job for job in self._jobs.values() if job.job is None]

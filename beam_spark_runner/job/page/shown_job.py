@@ -22,6 +22,7 @@ class ShownJob:
         drain: Lets the sources of a streaming job end. Raises a RunnerError if it cannot.
         stacks: Returns what its running tasks do now, with their stacks, by worker; None: a worker
             has not answered. Takes seconds.
+        memory: Likewise, memory profiles of workers.
         save: Makes a savepoint in a folder; returns the number of its epoch. Raises a RunnerError.
     """
 
@@ -33,6 +34,7 @@ class ShownJob:
     drain: Callable[[], object]
     save: Callable[[str], int]
     stacks: Callable[[], Mapping[str, str | None]]
+    memory: Callable[[], Mapping[str, str | None]]
 
 
 class ShownJobs(Protocol):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, TaskProgress, WorkerFrame
 from beam_spark_runner._generated.reports_pb2 import TaskWork
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.log_lines import was_shown
@@ -17,6 +17,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.session import Session
 from beam_spark_runner.engine.rows.reports import work_of
+from beam_spark_runner.engine.worker.memory_profile import PROFILED_S
 from beam_spark_runner.job.prepare.prepare import PreparedJob
 from beam_spark_runner.job.run.stacks_asked import StacksAsked
 from beam_spark_runner.job.watching.messages import JobMessages
@@ -27,8 +28,13 @@ from beam_spark_runner.scheduling.attempts import Report
 MAX_SAMPLES = 10
 """The samples that are kept of each collection."""
 _HARNESS_GRACE_S = 0.1
+_MEMORY_S = PROFILED_S + 10.0
 _STACKS_S = 7.0  # SDK harnesses have five seconds for it
 _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
+
+
+Ask = Callable[[], Mapping[str, str | None]]
+"""Asks workers; returns their answers by worker. None: a worker has not answered."""
 
 
 class Deferrals(NamedTuple):
@@ -47,7 +53,7 @@ class LiveTasks:
 
     Attributes:
         can_be_reported: Whether tasks can reach this program before they end.
-        ask_for_stacks: See ``TaskTelemetry.stacks``.
+        ask_for_stacks, ask_for_memory: See ``TaskTelemetry.stacks`` and ``memory``.
     """
 
     def __init__(self) -> None:
@@ -58,7 +64,8 @@ class LiveTasks:
         self._works = LevelWorks()
         self._samples: dict[str, deque[str]] = {}  # by collection
         self.can_be_reported = True
-        self.ask_for_stacks: Callable[[], Mapping[str, str | None]] = dict
+        self.ask_for_stacks: Ask = dict
+        self.ask_for_memory: Ask = dict
 
     def begin(self, run: int, *, is_additional: bool = False) -> None:
         """Drop the progress of earlier Spark jobs, unless the last one still runs.
@@ -186,7 +193,7 @@ class TaskTelemetry:
         )
         self.route = self._server.route
         self._answers = StacksAsked()
-        live.ask_for_stacks = self.stacks
+        live.ask_for_stacks, live.ask_for_memory = self.stacks, self.memory
 
     def began(self, run: int, *, is_additional: bool = False) -> None:
         """See ``Observer.began``."""
@@ -232,7 +239,13 @@ class TaskTelemetry:
             By worker, as far as they have sent anything: a text. None: it has not answered.
         """
         request = self._answers.begin()
-        asked = self._server.ask_for_stacks(request)
+        asked = self._server.ask(DriverFrame(wants_stacks=request))
+        return self._answers.wait(request, asked, timeout_s)
+
+    def memory(self, timeout_s: float = _MEMORY_S) -> Mapping[str, str | None]:
+        """Return memory profiles of workers, for some seconds; see ``stacks``."""
+        request = self._answers.begin()
+        asked = self._server.ask(DriverFrame(wants_memory=request))
         return self._answers.wait(request, asked, timeout_s)
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
@@ -251,7 +264,7 @@ class TaskTelemetry:
         self.end_job()
         self._server.close()
         self._live.begin(0)
-        self._live.ask_for_stacks = dict
+        self._live.ask_for_stacks = self._live.ask_for_memory = dict
         self._live.commit_residuals(())
 
 

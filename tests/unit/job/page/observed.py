@@ -168,6 +168,7 @@ class FixedJobs:
             job=None,
             cancel=lambda: self._call(f"cancel {job_id}"),
             drain=lambda: self._call(f"drain {job_id}"),
+            memory=dict,
             stacks=lambda: {f"host {EVIL}": f"in {EVIL}", "other": None},
             save=lambda path: self._call(f"save {job_id} {path}"),
         )

@@ -180,10 +180,11 @@ def test_stacks_are_shown_after_a_form_and_escaped() -> None:
     assert page.get("/jobs/7/stacks").status_code == 405
     data = {"form_token": form_token(page.get("/jobs/7").text), "confirm": "7"}
     answer = page.post("/jobs/7/stacks", data=data).text
-    assert "1 of 2 workers have said what their tasks do now." in answer
+    assert "1 of 2 workers have answered." in answer
     assert "in &lt;script&gt;" in answer
     assert EVIL not in answer
     assert "It has not answered" in answer
+    assert "No worker is known" in page.post("/jobs/7/memory", data=data).text
     assert EVIL in page.post("/api/v1/jobs/7/stacks", json={}).json()["stacks"]
 
 
