@@ -84,15 +84,15 @@ def test_an_executor_that_is_lost(opened: Opened) -> None:
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(["--job_page_port=0"]))
         _ = (
             pipeline
-            | beam.Create(range(4_000))
+            | beam.Create(range(100_000))
             | beam.Reshuffle()
             | "Look up" >> beam.Map(sleeping(0.05))
         )
         result = pipeline.run()
         try:
             page = opened(result.page_url)
-            page.locator(".node", has_text="Look up").wait_for(timeout=SOON_MS)
-            page.get_by_text("of the time in which steps work").wait_for(timeout=SOON_MS)
+            step = page.locator(".node", has_text="Look up")
+            step.get_by_text(" out · ").wait_for(timeout=2 * SOON_MS)
             cluster.kill_executor()
             text = await_sentence(page, "was lost")
             assert re.fullmatch(
