@@ -128,7 +128,7 @@ class Backchannel:
 
     def _stacks(self) -> str:
         """Return what the running tasks do. Threads: any."""
-        return "\n\n".join(status() for status in list(self._statuses.values()))
+        return "\n\n".join(map(_text_of, list(self._statuses.values())))
 
     def offer(self, rows: OfferedRows) -> None:
         """Offer rows to the driver that a task will not read."""
@@ -188,3 +188,10 @@ class Backchannel:
     def close(self) -> None:
         """Close the connection after queued messages are sent; callbacks that wait are dropped."""
         self._threads.report(self._talk.close)
+
+
+def _text_of(status: Callable[[], str]) -> str:
+    try:
+        return status()
+    except Exception as error:  # the task may end meanwhile
+        return f"what a task does is not known: {error!r}"

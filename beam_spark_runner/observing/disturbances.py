@@ -53,7 +53,7 @@ def has_lost_executors(facts: JobFacts) -> Sentence | None:
     if repeated is None:
         return None
     return Sentence(
-        text=f"{repeated.text}",
+        text=repeated.text,
         tone=Tone.HELD,
         remedy="No element is lost. If it happens often, look at the Spark UI: machines may be "
         "lost, or have too little memory.",

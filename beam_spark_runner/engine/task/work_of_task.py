@@ -37,8 +37,8 @@ class WorkOfTask:
         return cursor.largest if is_large(cursor.largest.rows, cursor.rows) else None
 
     def end(self, step: str, key_text: str) -> None:
-        """Note that all rows are read, and which key has most of them, if ``largest`` has one."""
-        if (largest := self.largest()) is not None:
+        """Note that all rows are read, and which key has most of them; "": no step groups by it."""
+        if (largest := self.largest()) is not None and key_text:
             self._largest = step, key_text, largest.rows
 
     def finish(self) -> None:

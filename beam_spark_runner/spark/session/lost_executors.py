@@ -31,8 +31,8 @@ class LostExecutors:
             if dead != self._dead:  # each executor takes several calls of the JVM
                 self._lost = tuple(_lost_in(everything))
                 self._dead = dead
-        except (Py4JError, OSError):
-            return self._lost  # Spark is stopping, or gone
+        except (Py4JError, OSError, AttributeError):
+            return self._lost  # Spark is stopping or gone, and the context has no JVM's object
         return self._lost
 
 
