@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.request
 from http.cookiejar import CookieJar
+from pathlib import Path
 from typing import Any
 
 _KINDS = ("off", "page", "100 viewers")
@@ -38,11 +39,13 @@ def main(elements: int = 3_000_000, rounds: int = 5) -> None:
             for name in ("cpu_s", "wall_s")
         )
         memory = [run["mb"] - off["mb"] for run, off in zip(runs, base, strict=True)]
+        page = statistics.median(run["page_s"] / run["cpu_s"] for run in runs)
         print(
             f"{kind:12} {statistics.median(run['wall_s'] for run in runs):7.2f} s"
             f"  CPU {statistics.median(run['cpu_s'] for run in runs):7.2f} s"
             f"  time x{statistics.median(wall):.3f} ({min(wall):.3f} to {max(wall):.3f})"
             f"  CPU x{statistics.median(cpu):.3f} ({min(cpu):.3f} to {max(cpu):.3f})"
+            f"  threads of the page {page:.2%} of it"
             f"  memory {statistics.median(memory):+.0f} MB"
         )
 
@@ -88,11 +91,20 @@ def _child(kind: str, elements: int) -> None:
         print(result.page_url, flush=True)
     result.wait_until_finish()
     measured = {
+        "page_s": sum(map(_cpu_s, threading.enumerate())) if kind != "off" else 0.0,
         "wall_s": time.monotonic() - began_s,
         "cpu_s": time.process_time() - cpu_s,
         "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     print(json.dumps(measured), flush=True)
+
+
+def _cpu_s(thread: threading.Thread) -> float:
+    """Return the CPU time of a thread of the page; of other threads, 0."""
+    if not thread.name.startswith(("beam-page", "AnyIO")):
+        return 0.0
+    fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _watch(url: str) -> None:
