@@ -99,6 +99,7 @@ MAY_IMPORT = {
     "jinja2": {"job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
     "numpy": {"core", "driving", "engine", "harness", "in_process", "spark", "transforms"},
+    "memray": {"engine"},
     "xxhash": {"core", "state"},
     "lmdb": {"state"},
     "redis": {"state"},

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x62\x61\x63kchannel.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\x91\x02\n\x0bWorkerFrame\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x15\n\rmessages_sent\x18\x03 \x01(\x04\x12\x13\n\x0blog_entries\x18\x04 \x03(\x0c\x12\x10\n\x08left_out\x18\x05 \x01(\x04\x12\x34\n\x08progress\x18\x06 \x03(\x0b\x32\".beam_spark_runner.v1.TaskProgress\x12\x11\n\tfinalized\x18\x07 \x03(\x06\x12\x12\n\nawaits_end\x18\x08 \x01(\x08\x12\x15\n\rhas_torn_down\x18\t \x01(\x08\x12\x31\n\x06offers\x18\n \x03(\x0b\x32!.beam_spark_runner.v1.OfferedRows\"H\n\x0bOfferedRows\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0b\n\x03run\x18\x02 \x01(\r\x12\r\n\x05level\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x0c\"\xdb\x01\n\x0cTaskProgress\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0b\n\x03run\x18\x02 \x01(\r\x12\x18\n\x10monitoring_infos\x18\x03 \x03(\x0c\x12\x42\n\x08\x64\x65\x66\x65rred\x18\x04 \x03(\x0b\x32\x30.beam_spark_runner.v1.TaskProgress.DeferredEntry\x1aO\n\rDeferredEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Deferred:\x02\x38\x01\"*\n\x08\x44\x65\x66\x65rred\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07hold_us\x18\x02 \x01(\x12\"2\n\x0b\x44riverFrame\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x03(\x06\x12\x11\n\tjob_ended\x18\x02 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x62\x61\x63kchannel.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\xbf\x02\n\x0bWorkerFrame\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x15\n\rmessages_sent\x18\x03 \x01(\x04\x12\x13\n\x0blog_entries\x18\x04 \x03(\x0c\x12\x10\n\x08left_out\x18\x05 \x01(\x04\x12\x34\n\x08progress\x18\x06 \x03(\x0b\x32\".beam_spark_runner.v1.TaskProgress\x12\x11\n\tfinalized\x18\x07 \x03(\x06\x12\x12\n\nawaits_end\x18\x08 \x01(\x08\x12\x15\n\rhas_torn_down\x18\t \x01(\x08\x12\x31\n\x06offers\x18\n \x03(\x0b\x32!.beam_spark_runner.v1.OfferedRows\x12,\n\x06stacks\x18\x0b \x03(\x0b\x32\x1c.beam_spark_runner.v1.Stacks\"\'\n\x06Stacks\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0c\n\x04text\x18\x02 \x01(\t\"H\n\x0bOfferedRows\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0b\n\x03run\x18\x02 \x01(\r\x12\r\n\x05level\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x0c\"\x98\x02\n\x0cTaskProgress\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0b\n\x03run\x18\x02 \x01(\r\x12\x18\n\x10monitoring_infos\x18\x03 \x03(\x0c\x12\x42\n\x08\x64\x65\x66\x65rred\x18\x04 \x03(\x0b\x32\x30.beam_spark_runner.v1.TaskProgress.DeferredEntry\x12\x0c\n\x04work\x18\x05 \x01(\x0c\x12-\n\x07samples\x18\x06 \x03(\x0b\x32\x1c.beam_spark_runner.v1.Sample\x1aO\n\rDeferredEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Deferred:\x02\x38\x01\"*\n\x06Sample\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"*\n\x08\x44\x65\x66\x65rred\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07hold_us\x18\x02 \x01(\x12\"^\n\x0b\x44riverFrame\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x03(\x06\x12\x14\n\x0cwants_memory\x18\x04 \x01(\x04\x12\x14\n\x0cwants_stacks\x18\x03 \x01(\x04\x12\x11\n\tjob_ended\x18\x02 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,15 +24,19 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_TASKPROGRESS_DEFERREDENTRY']._options = None
   _globals['_TASKPROGRESS_DEFERREDENTRY']._serialized_options = b'8\001'
   _globals['_WORKERFRAME']._serialized_start=44
-  _globals['_WORKERFRAME']._serialized_end=317
-  _globals['_OFFEREDROWS']._serialized_start=319
-  _globals['_OFFEREDROWS']._serialized_end=391
-  _globals['_TASKPROGRESS']._serialized_start=394
-  _globals['_TASKPROGRESS']._serialized_end=613
-  _globals['_TASKPROGRESS_DEFERREDENTRY']._serialized_start=534
-  _globals['_TASKPROGRESS_DEFERREDENTRY']._serialized_end=613
-  _globals['_DEFERRED']._serialized_start=615
-  _globals['_DEFERRED']._serialized_end=657
-  _globals['_DRIVERFRAME']._serialized_start=659
-  _globals['_DRIVERFRAME']._serialized_end=709
+  _globals['_WORKERFRAME']._serialized_end=363
+  _globals['_STACKS']._serialized_start=365
+  _globals['_STACKS']._serialized_end=404
+  _globals['_OFFEREDROWS']._serialized_start=406
+  _globals['_OFFEREDROWS']._serialized_end=478
+  _globals['_TASKPROGRESS']._serialized_start=481
+  _globals['_TASKPROGRESS']._serialized_end=761
+  _globals['_TASKPROGRESS_DEFERREDENTRY']._serialized_start=682
+  _globals['_TASKPROGRESS_DEFERREDENTRY']._serialized_end=761
+  _globals['_SAMPLE']._serialized_start=763
+  _globals['_SAMPLE']._serialized_end=805
+  _globals['_DEFERRED']._serialized_start=807
+  _globals['_DEFERRED']._serialized_end=849
+  _globals['_DRIVERFRAME']._serialized_start=851
+  _globals['_DRIVERFRAME']._serialized_end=945
 # @@protoc_insertion_point(module_scope)

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished", "stages", "spent_us", "returned_rows", "unread_rows")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished", "stages", "spent_us", "returned_rows", "unread_rows", "work")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class TaskReport(_message.Message):
     SPENT_US_FIELD_NUMBER: _ClassVar[int]
     RETURNED_ROWS_FIELD_NUMBER: _ClassVar[int]
     UNREAD_ROWS_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -93,7 +94,34 @@ class TaskReport(_message.Message):
     spent_us: int
     returned_rows: bytes
     unread_rows: int
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ..., stages: _Optional[_Mapping[int, StageStatus]] = ..., spent_us: _Optional[int] = ..., returned_rows: _Optional[bytes] = ..., unread_rows: _Optional[int] = ...) -> None: ...
+    work: TaskWork
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ..., stages: _Optional[_Mapping[int, StageStatus]] = ..., spent_us: _Optional[int] = ..., returned_rows: _Optional[bytes] = ..., unread_rows: _Optional[int] = ..., work: _Optional[_Union[TaskWork, _Mapping]] = ...) -> None: ...
+
+class TaskWork(_message.Message):
+    __slots__ = ("level", "partition", "spent_us", "rows", "largest", "is_done")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SPENT_US_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    IS_DONE_FIELD_NUMBER: _ClassVar[int]
+    level: int
+    partition: int
+    spent_us: int
+    rows: int
+    largest: LargestKey
+    is_done: bool
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., spent_us: _Optional[int] = ..., rows: _Optional[int] = ..., largest: _Optional[_Union[LargestKey, _Mapping]] = ..., is_done: bool = ...) -> None: ...
+
+class LargestKey(_message.Message):
+    __slots__ = ("step", "text", "rows")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    step: str
+    text: str
+    rows: int
+    def __init__(self, step: _Optional[str] = ..., text: _Optional[str] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class StageStatus(_message.Message):
     __slots__ = ("output_us", "hold_us", "waiting", "left")

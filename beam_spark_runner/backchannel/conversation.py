@@ -139,6 +139,7 @@ class Conversation:
         self._tasks: dict[int, Look] = {}  # running attempts
         self._began_s = self._looked_s = now_s
         self._look_every_s = look_every_s
+        self._was_asked = False  # tasks were asked for their progress: the driver may ask more
         self._alarm_s: float | None = None  # when tasks are asked next; None: no task needs it
 
     @property
@@ -244,8 +245,10 @@ class Conversation:
             self._looked_s = now_s
             self._alarm_s = now_s + self._look_every_s if self._tasks else None
             if self._tasks:
+                self._was_asked = True
                 return AskTasks(tuple(self._tasks.items()))
-        if self._link is Link.OPEN and (self._held or self._course is Course.AWAITING_END):
+        is_heard = self._held or self._was_asked or self._course is Course.AWAITING_END
+        if self._link is Link.OPEN and is_heard:
             self._link = Link.HEARD
             return Hear()
         if self._outbox.has_news:
@@ -296,6 +299,10 @@ class Conversation:
         self.story.note(now_s, "attempt accepted")
         accepted = self._held.pop(attempt, _Held([], None))
         return Verdict(accepted.callbacks, self._take_held(before_epoch=accepted.epoch or 0))
+
+    def report_stacks(self, now_s: float, request: int, text: str) -> bool:
+        """Send the stacks of the running tasks, for which the driver has asked."""
+        return self._takes(now_s, "stacks", Outbox.add_stacks, request, text)
 
     def finalized(self, now_s: float, attempt: int) -> bool:
         """Note that the callbacks of an accepted attempt have run, and report it."""

@@ -58,6 +58,7 @@ class BackchannelServer:
         self._grace_s = grace_s
         self._folder = folder
         self._lock = threading.Condition()
+        self._sending = threading.Lock()
         self._deliveries = MessageCounts()
         self._ways: dict[str, SocketStream | FileStream] = {}
         self._attempts: dict[str, list[int]] = {}  # accepted attempts of workers not yet connected
@@ -120,6 +121,26 @@ class BackchannelServer:
                 self._attempts.setdefault(worker, []).extend(accepted)
         if stream is not None:
             self._send(worker, stream, DriverFrame(accepted=accepted))
+
+    def ask(self, question: DriverFrame) -> frozenset[str]:
+        """Ask all workers for stacks or memory profiles, which come as ``WorkerFrame.stacks``.
+
+        Args:
+            question: With the number of the request, not 0.
+
+        Returns:
+            The ids of the workers that were asked: those that have sent something so far.
+        """
+        with self._lock:
+            asked = dict(self._ways)
+        for worker, stream in asked.items():
+            self._send(worker, stream, question)
+        return frozenset(asked) - self.gone()
+
+    def gone(self) -> frozenset[str]:
+        """Return the ids of the workers whose connections have ended."""
+        with self._lock:
+            return self._deliveries.gone_workers()
 
     def settle(self) -> bool:
         """Wait a short time for messages in flight; return False if some have not arrived."""
@@ -264,7 +285,8 @@ class BackchannelServer:
 
     def _send(self, worker: str, stream: SocketStream | FileStream, frame: DriverFrame) -> None:
         try:
-            stream.send(frame.SerializeToString())
+            with self._sending:
+                stream.send(frame.SerializeToString())
         except OSError as error:
             _LOGGER.debug("%s cannot be reached: %s", worker, error)
             self._lose(worker)

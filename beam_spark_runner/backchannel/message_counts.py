@@ -30,6 +30,10 @@ class MessageCounts:
         """Note that the connection to a worker has ended."""
         self._gone.add(worker)
 
+    def gone_workers(self) -> frozenset[str]:
+        """Return the workers to which the connection has ended."""
+        return frozenset(self._gone)
+
     def accepted(self, attempt: int, worker: str) -> None:
         """Note that a worker was requested to run the callbacks of an attempt."""
         self._held[attempt] = worker

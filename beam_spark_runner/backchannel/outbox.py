@@ -71,6 +71,11 @@ class Outbox:
         self.messages += 1
         self._rest.offers.append(rows)
 
+    def add_stacks(self, request: int, text: str) -> None:
+        """Add the stacks of the running tasks."""
+        self.messages += 1
+        self._rest.stacks.add(request=request, text=text)
+
     def add_finalized(self, attempt: int) -> None:
         """Add that the callbacks of an attempt have run."""
         self.messages += 1

@@ -40,6 +40,8 @@ class Threads:
         on_end: Callable[[], object],
         within: Callable[[], contextlib.AbstractContextManager[None]],
         handler: LogHandler,
+        stacks: Callable[[], str],
+        memory: Callable[[], str],
     ) -> None:
         """Carry a conversation, without a thread so far.
 
@@ -49,12 +51,15 @@ class Threads:
             on_end: Called when the driver reports that the job has ended.
             within: Returns a context for all that the threads do for the job.
             handler: Takes the log lines of callbacks and ``on_end``.
+            stacks: Returns what the running tasks do.
+            memory: Returns a memory profile of the process, after some seconds.
         """
         self._talk = talk
         self._connect = connect
         self._on_end = on_end
         self._within = within
         self._handler = handler
+        self._stacks, self._memory = stacks, memory
         self.changed = threading.Condition()
         self._sending: threading.Thread | None = None
         self._looking: threading.Thread | None = None
@@ -156,10 +161,20 @@ class Threads:
                 callbacks.run()
             _drop(verdict.drop)
             self.report(self._talk.finalized, attempt)
+        if frame.wants_stacks:
+            # In its own thread: an SDK harness may take seconds to answer.
+            answer = functools.partial(self._answer, frame.wants_stacks, self._stacks)
+            _start("beam-stacks", answer)
+        if frame.wants_memory:
+            answer = functools.partial(self._answer, frame.wants_memory, self._memory)
+            _start("beam-memory", answer)
         if frame.job_ended:
             _drop(self.report(self._talk.job_ended))
             self._on_end()
             self.report(self._talk.torn_down)
+
+    def _answer(self, request: int, text: Callable[[], str]) -> None:
+        self.report(self._talk.report_stacks, request, text())
 
     def send_progress(self, tasks: Sequence[tuple[int, Look]]) -> None:
         """Ask tasks, and report what they answer. Their errors are ignored."""

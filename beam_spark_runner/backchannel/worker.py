@@ -47,6 +47,7 @@ class Backchannel:
         on_end: Callable[[], object] = lambda: None,
         running_transform: Callable[[], str] = str,
         within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        memory: Callable[[], str] = str,
     ) -> None:
         """Create the object without opening the connection.
 
@@ -57,6 +58,7 @@ class Backchannel:
             running_transform: Returns the id of the transform that the calling thread runs, for
                 log lines.
             within: Returns a context for all that the connection's own threads do for the job.
+            memory: Returns a memory profile of this process, after some seconds.
         """
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         # Takes the log records of the job's code in this process.
@@ -64,8 +66,15 @@ class Backchannel:
         self._talk = Conversation(time.monotonic(), LOOK_EVERY_S)
         if route.address is None and route.folder is None:
             self._talk.lost(time.monotonic(), "there is no way to the driver")
+        self._statuses: dict[int, Callable[[], str]] = {}  # by running attempt
         self._threads = Threads(
-            self._talk, lambda: connect(route, self.worker), on_end, within, self.handler
+            self._talk,
+            lambda: connect(route, self.worker),
+            on_end,
+            within,
+            self.handler,
+            self._stacks,
+            memory,
         )
 
     def messages_sent(self) -> tuple[str, int]:
@@ -89,7 +98,14 @@ class Backchannel:
             STDERR.leave_out(lines)
 
     @contextlib.contextmanager
-    def watching(self, attempt: int, look: Look, *, at_end: bool = True) -> Iterator[None]:
+    def watching(
+        self,
+        attempt: int,
+        look: Look,
+        *,
+        at_end: bool = True,
+        status: Callable[[], str] = str,
+    ) -> Iterator[None]:
         """Send the progress of a task attempt at intervals, for as long as the context lasts.
 
         Args:
@@ -97,15 +113,22 @@ class Backchannel:
             look: Returns the progress; called from another thread. Its errors are ignored.
             at_end: Whether to send the progress at the end, too. This is not needed if the Spark
                 job ends soon, since the task's report has the same.
+            status: Returns what the task does, with its stack; called from another thread.
         """
+        self._statuses[attempt] = status
         self._threads.report(self._talk.begin_task, attempt, look)
         try:
             yield
         finally:
+            del self._statuses[attempt]
             with self._threads.changed:
                 is_long = self._talk.end_task(time.monotonic(), attempt)
         if at_end and is_long:  # a quicker task has sent no progress so far
             self._threads.send_progress([(attempt, look)])
+
+    def _stacks(self) -> str:
+        """Return what the running tasks do. Threads: any."""
+        return "\n\n".join(map(_text_of, list(self._statuses.values())))
 
     def offer(self, rows: OfferedRows) -> None:
         """Offer rows to the driver that a task will not read."""
@@ -165,3 +188,10 @@ class Backchannel:
     def close(self) -> None:
         """Close the connection after queued messages are sent; callbacks that wait are dropped."""
         self._threads.report(self._talk.close)
+
+
+def _text_of(status: Callable[[], str]) -> str:
+    try:
+        return status()
+    except Exception as error:  # the task may end meanwhile
+        return f"what a task does is not known: {error!r}"

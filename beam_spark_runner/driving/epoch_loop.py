@@ -26,6 +26,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.driver_rows import Rows
 from beam_spark_runner.observing.epoch_status import EpochTimes
 from beam_spark_runner.observing.slow_clock import SlowClock
+from beam_spark_runner.observing.troubles import TroubleKind
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling.budgets import Budgets
@@ -261,7 +262,10 @@ class EpochLoop:
                 self._start.check_fence()
                 raise
 
-        return retry_while_unavailable(attempt, self._now_s, _LOGGER.warning, self._pause)
+        return retry_while_unavailable(attempt, self._now_s, self._lacks_storage, self._pause)
+
+    def _lacks_storage(self, text: str) -> None:
+        self._settings.on_trouble(TroubleKind.STORAGE, text)
 
     def _passed_us(self, since_ns: int) -> int:
         return (self._clock.monotonic_ns() - since_ns) // 1_000

@@ -179,6 +179,7 @@ class EpochSegments:
                 title=f"segment {segment.id} of {epoch}" if len(self._plan.segments) > 1 else epoch,
                 run=run_levels,
                 check_cancelled=self._settings.check_cancelled,
+                on_trouble=self._settings.on_trouble,
                 blamed_for=lambda error: blamed_levels(
                     self._plan, segment, run.part.levels, self._cluster, error
                 ),

@@ -1,5 +1,6 @@
 """Settings of a run, its observer, and its metrics."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,11 +12,18 @@ from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.engine.limits import Limits
 from beam_spark_runner.engine.program import EpochPart, ShardLocations
 from beam_spark_runner.observing.epoch_status import EpochStatus
+from beam_spark_runner.observing.troubles import TroubleKind
 from beam_spark_runner.portable.monitoring import merge, name_of, warn_of_dropped
 from beam_spark_runner.scheduling.attempts import Report
 
+_LOGGER = logging.getLogger(__name__)
 _MAX_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""
+
+
+def log_trouble(kind: TroubleKind, text: str) -> None:
+    """Log what goes wrong, and what the run survives."""
+    _LOGGER.warning("%s", text)
 
 
 class Observer(Protocol):
@@ -60,6 +68,8 @@ class RunSettings:
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     on_segment: Callable[[SegmentId], None] = lambda segment: None  # is called before each one
     on_continue: Callable[[str], None] = lambda after: None  # is called with what was committed
+    # Is called with what goes wrong, and what the run survives.
+    on_trouble: Callable[[TroubleKind, str], None] = log_trouble
     on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
 
     @property

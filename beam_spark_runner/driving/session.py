@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.observing.troubles import LostExecutor
 
 
 class Session(Protocol):
@@ -54,6 +55,10 @@ class Session(Protocol):
 
     def can_grow(self) -> bool:
         """Whether there will be more slots when tasks wait."""
+        ...
+
+    def lost_executors(self) -> tuple[LostExecutor, ...]:
+        """Return the executors that were lost lately. Threads: another one than the job's."""
         ...
 
     def shuffle_partitions(self) -> int | None:

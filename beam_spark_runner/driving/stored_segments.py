@@ -10,6 +10,7 @@ from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.driving.clock import Background, Clock, Pending
 from beam_spark_runner.driving.cluster import Cluster, JobResult
 from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.run_context import log_trouble
 from beam_spark_runner.driving.segment_loop import reads_of
 from beam_spark_runner.driving.segment_store import (
     CommittedByOtherError,
@@ -25,6 +26,7 @@ from beam_spark_runner.engine.program import OutputPlace, SideInputRows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.shared_file import SharedFile, file_in, name_of
 from beam_spark_runner.engine.task.stored_output import OutputFile
+from beam_spark_runner.observing.troubles import TroubleKind
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.recovery.batch_manifest import (
     BatchManifest,
@@ -83,6 +85,7 @@ class Surroundings:
         on_continue: see ``RunSettings``.
         slots: returns how many tasks run at a time.
         on_commit: is called at each commit.
+        on_trouble: see ``RunSettings``.
     """
 
     clock: Clock
@@ -91,6 +94,7 @@ class Surroundings:
     on_continue: Callable[[str], None]
     slots: Callable[[], int]
     on_commit: Callable[[], None]
+    on_trouble: Callable[[TroubleKind, str], None] = log_trouble
 
 
 class StoredSegments:
@@ -272,7 +276,11 @@ class StoredSegments:
 
     def outlast(self, work: Callable[[], _Result]) -> _Result:
         """See ``SegmentStore``."""
-        return retry_while_unavailable(work, self._now_s, _LOGGER.warning, self._surroundings.wait)
+
+        def warn(text: str) -> None:
+            self._surroundings.on_trouble(TroubleKind.STORAGE, text)
+
+        return retry_while_unavailable(work, self._now_s, warn, self._surroundings.wait)
 
     def close(self) -> None:
         """Wait until superseded files are removed."""

@@ -1,6 +1,5 @@
 """Runs a segment once, and says what became of it: the one place that judges a failed job."""
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -15,8 +14,10 @@ from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.core.rendering import whole_message_of
 from beam_spark_runner.driving.cluster import Failures
 from beam_spark_runner.driving.output_rows import AmbiguousRowsError
+from beam_spark_runner.driving.run_context import log_trouble
 from beam_spark_runner.driving.segment_store import CommittedByOtherError
 from beam_spark_runner.engine.rows.reports import error_of
+from beam_spark_runner.observing.troubles import TroubleKind
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
@@ -25,8 +26,6 @@ from beam_spark_runner.scheduling.attempts import (
     Rejected,
     Verdict,
 )
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def _none(runs: Iterable[int] = ()) -> frozenset[SegmentId]:
@@ -50,6 +49,7 @@ class Attempt:
             machines were lost.
         writers_in: returns the segments that have materialised rows in these runs (Spark jobs).
         writers_lost: returns the segments whose rows it reads, and which were lost with machines.
+        on_trouble: see ``RunSettings``.
     """
 
     segment: SegmentId
@@ -62,6 +62,7 @@ class Attempt:
     may_run_again: Callable[[], bool] = lambda: True
     writers_in: Callable[[Iterable[int]], frozenset[SegmentId]] = _none
     writers_lost: Callable[[], frozenset[SegmentId]] = _none
+    on_trouble: Callable[[TroubleKind, str], None] = log_trouble
 
 
 def attempt(this: Attempt) -> segments.Event:
@@ -96,7 +97,7 @@ def attempt(this: Attempt) -> segments.Event:
                 return _lost(this, writers, reason)
         case Rejected(reason=reason):
             pass
-    _LOGGER.warning("%s runs again: %s", this.title, reason)
+    this.on_trouble(TroubleKind.REPEATED, f"{this.title} runs again: {reason}")
     return segments.Rejected(this.segment, reason)
 
 
@@ -168,12 +169,11 @@ def _after_exception(this: Attempt, error: Exception) -> segments.Event:
     reason = this.cluster.reason_of(error)
     if writers := this.writers_lost():
         return _lost(this, writers, reason)
-    _LOGGER.warning("%s runs again: %s", this.title, reason)
+    this.on_trouble(TroubleKind.REPEATED, f"{this.title} runs again: {reason}")
     return segments.Crashed(this.segment, reason)
 
 
 def _lost(this: Attempt, writers: frozenset[SegmentId], reason: str) -> segments.Lost:
-    _LOGGER.warning(
-        "%s: rows of %d earlier segment(s) are computed again: %s", this.title, len(writers), reason
-    )
+    text = f"{this.title}: rows of {len(writers)} earlier segment(s) are computed again: {reason}"
+    this.on_trouble(TroubleKind.REPEATED, text)
     return segments.Lost(this.segment, writers, reason)

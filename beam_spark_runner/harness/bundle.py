@@ -224,6 +224,15 @@ class Bundle(BundleInput, Protocol):
         """
         ...
 
+    def samples(self) -> Mapping[PCollectionId, Sequence[bytes]]:
+        """Return elements that steps of an SDK harness have emitted lately, as it encodes them.
+
+        An embedded harness has none: ``ElementSamples`` has the elements themselves.
+
+        Threads: as for ``progress``.
+        """
+        ...
+
     def activity(self) -> Activity:
         """Return the bundle's progress. Threads: any but the bundle's own."""
         ...

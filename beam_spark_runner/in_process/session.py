@@ -7,6 +7,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
 from beam_spark_runner.engine.worker.runtime import worker
+from beam_spark_runner.observing.troubles import LostExecutor
 
 _SLOTS = 2
 _LOOPBACK = "127.0.0.1"
@@ -46,6 +47,10 @@ class InProcessSession:
     def can_grow(self) -> bool:
         """See ``Session``."""
         return False
+
+    def lost_executors(self) -> tuple[LostExecutor, ...]:
+        """See ``Session``."""
+        return ()
 
     def shuffle_partitions(self) -> int | None:
         """See ``Session``."""

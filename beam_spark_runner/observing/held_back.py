@@ -6,17 +6,22 @@ the time. The first one that applies is the sentence.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 
 from beam_spark_runner.core.rendering import first_line_of
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.observing import job_facts
+from beam_spark_runner.observing.disturbances import (
+    has_lost_executors,
+    lacks_storage,
+    was_restarted,
+)
 from beam_spark_runner.observing.epoch_status import EpochPart, HoldReason, StepStatus
 from beam_spark_runner.observing.job_facts import JobFacts
 from beam_spark_runner.observing.line_parts import count_text
 from beam_spark_runner.observing.message_lines import WARNING
+from beam_spark_runner.observing.sentence import Sentence, Tone
+from beam_spark_runner.observing.skew import SKEW_REMEDY, has_skew, key_text, skew_of_epoch
 from beam_spark_runner.observing.stream_line import duration_text
 
 _NO_TASK_AFTER_S = 15.0
@@ -28,32 +33,6 @@ _LATEST_EPOCHS = 5
 _SHARE_FROM = 0.4  # of the busy time of all steps, to be named as the slowest one
 _BUSY_FROM = 0.5  # cores that steps keep busy, if one of them is what takes the time
 _WARNED_WITHIN_S = 120.0
-
-
-class Tone(Enum):
-    """How a sentence is meant."""
-
-    GOOD = "good"  # nothing to do
-    BUSY = "busy"  # it works, and this is where its time goes
-    HELD = "held"  # something holds it back
-    BAD = "bad"  # it has failed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sentence:
-    """What holds a job back.
-
-    Attributes:
-        text: The sentence.
-        tone: How it is meant.
-        remedy: What to do. "": nothing.
-        step: The full name of the step that the sentence is about. "": none.
-    """
-
-    text: str
-    tone: Tone
-    remedy: str = ""
-    step: str = ""
 
 
 def held_back(facts: JobFacts) -> Sentence:
@@ -254,12 +233,17 @@ def _has_slow_epochs(facts: JobFacts) -> Sentence | None:
     part = max(status.parts_us, key=lambda epoch: status.parts_us[epoch])
     share = status.parts_us[part] / max(1, status.took_us)
     where = f", in {status.slowest[0]}" if part is EpochPart.TASKS and status.slowest[0] else ""
+    step, remedy = status.slowest[0], _SLOW_PARTS[part]
+    if part is EpochPart.TASKS and (skew := skew_of_epoch(facts)) is not None:
+        task, key = skew
+        where = f", in {key.step}: in partition {task.partition}, {key_text(task, key)}"
+        step, remedy = key.step, SKEW_REMEDY
     return Sentence(
         text=f"Epochs take {took_us / 1e6:.1f} s, which should take {usual_us / 1e6:.1f} s: "
         f"{share:.0%} of it is {part.value}{where}.",
         tone=Tone.HELD,
-        remedy=_SLOW_PARTS[part],
-        step=status.slowest[0] if status.slowest[0] in facts.steps else "",
+        remedy=remedy,
+        step=step if step in facts.steps else "",
     )
 
 
@@ -301,9 +285,10 @@ def _keeps_up(facts: JobFacts) -> Sentence | None:
 
 
 RULES: tuple[Callable[[JobFacts], Sentence | None], ...] = (
-    *(_has_ended, _waits_for_its_turn, _waits_for_executors, _starts, _commits_nothing),
+    *(_has_ended, _waits_for_its_turn, lacks_storage, has_lost_executors, _waits_for_executors),
+    *(_starts, was_restarted, _commits_nothing),
     *(_waits_for_side_inputs, _holds_the_watermark, _leaves_reads, _has_slow_epochs),
-    *(_was_warned, _has_a_slow_step, _keeps_up),
+    *(has_skew, _was_warned, _has_a_slow_step, _keeps_up),
 )
 """The rules, the most certain one first."""
 

@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 
 from beam_spark_runner.observing.epoch_history import PastEpoch
 from beam_spark_runner.observing.epoch_status import EpochStatus, StepStatus
+from beam_spark_runner.observing.level_works import LevelWork
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.observing.message_lines import MessageLine
 from beam_spark_runner.observing.segment_times import SegmentTime
 from beam_spark_runner.observing.step_graph import StepGraph
+from beam_spark_runner.observing.troubles import LostExecutor, Trouble
 
 QUEUED, STARTING, RUNNING, DRAINING = "STOPPED", "STARTING", "RUNNING", "DRAINING"
 DONE, DRAINED, FAILED, CANCELLED = "DONE", "DRAINED", "FAILED", "CANCELLED"
@@ -60,12 +63,17 @@ class JobFacts:
         status: The status after the last epoch. None: this run has committed none.
         committed_s: When the last epoch was committed. None: no epoch.
         epochs: The latest epochs.
+        savepoints: The latest savepoints that this run has made.
         read_per_second: The elements per second that sources have emitted, at equal distances, the
             newest last.
         read: The number of elements that sources have emitted.
         busy_cores: How many cores the code of steps has kept busy since the previous look.
         has_tasks: Whether a task of the running Spark job has reported. None: not known.
         tasks_seen_s: When tasks have last reported, Unix time. None: never.
+        samples: The latest elements of collections, as text, by id; empty: nobody asks for them.
+        level_works: The slowest tasks of each level; in a stream, of the last epoch.
+        troubles: What goes wrong now, or went wrong lately.
+        lost_executors: The executors that Spark has lost.
         messages: Its latest messages, the newest last.
         error: Why it has failed. "": it has not.
         plan_text: The plan as text. "": not known.
@@ -90,11 +98,16 @@ class JobFacts:
     status: EpochStatus | None = None
     committed_s: float | None = None
     epochs: tuple[PastEpoch, ...] = ()
+    savepoints: tuple[MadeSavepoint, ...] = ()
     read_per_second: tuple[float, ...] = ()
     read: int = 0
     busy_cores: float = 0.0
     has_tasks: bool | None = None
     tasks_seen_s: float | None = None
+    samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    level_works: tuple[LevelWork, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    lost_executors: tuple[LostExecutor, ...] = ()
     messages: tuple[MessageLine, ...] = ()
     error: str = ""
     plan_text: str = ""

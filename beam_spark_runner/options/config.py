@@ -37,6 +37,7 @@ from beam_spark_runner.options.page_address import PageAddress, page_of_program
 from beam_spark_runner.options.partition_options import PartitionLimits, partition_options
 from beam_spark_runner.options.profiling_options import check_profiling
 from beam_spark_runner.options.read_options import given_without_defaults, read_options
+from beam_spark_runner.options.sample_redaction import sample_redaction
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from beam_spark_runner.options.server_access import ClientAccess, check_client_access
 from beam_spark_runner.options.state_store_options import (
@@ -147,6 +148,7 @@ class RunnerConfig:
     # --unaligned_splittable_timers and --timer_fire_batch_size. None: all due timers fire
     user_timer_batch: int | None = None
     parallel_test_streams: bool = False  # several tasks in an epoch, on a local master, too
+    sample_redaction: str | None = None  # MODULE:FUNCTION
     stuck_bundle_timeout_s: float | None = None  # 0: never. None: not given, see ``stuck_s``
     job_name: str | None = None
     show_plan: bool = False
@@ -278,6 +280,7 @@ class RunnerConfig:
             ),
             metrics=metrics_of_program(values, job_endpoint),
             page=page_of_program(values, job_endpoint),
+            sample_redaction=sample_redaction(values, options),
             spark_metrics=bool(getattr(values, "spark_metrics", False)),
         )
 

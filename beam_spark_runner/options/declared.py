@@ -336,6 +336,11 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "default": False,
         "help": "With --job_page_port: jobs cannot be cancelled, drained or saved from the page.",
     },
+    "sample_redaction": {
+        "metavar": "MODULE:FUNCTION",
+        "help": "With --experiments=enable_data_sampling: a function that workers can import. The "
+        "job page shows what it returns in place of an element.",
+    },
     "spark_metrics": {
         "action": "store_true",
         "default": False,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from beam_spark_runner.core.raised import Raised
+from beam_spark_runner.scheduling.task_work import TaskWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +184,7 @@ class Report:
     returned_rows: bytes | None = None
     """The attempt's rows for side inputs, or all of the only task's, if there are few
     (``task.returned_rows``)."""
+    work: TaskWork | None = None  # for people
     unread_rows: int = 0  # that the only task of a segment has left to the next Spark job
 
 

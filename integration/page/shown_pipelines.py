@@ -136,6 +136,22 @@ def words(count: int = 4_000, each_s: float = 0.002) -> Build:
     return build
 
 
+def skewed(count: int = 4_000, each_s: float = 0.02) -> Build:
+    """A batch pipeline in which most elements have one key, and are looked up one by one."""
+
+    def build(p: beam.Pipeline) -> None:
+        _ = (
+            p
+            | "Orders" >> beam.Create(range(count))
+            | "By city" >> beam.Map(lambda order: ("Bonn" if order % 10 else _CITIES[2], order))
+            | "Group" >> beam.GroupByKey()
+            | "Orders of a city" >> beam.FlatMap(lambda pair: pair[1])
+            | "Look up" >> beam.Map(sleeping(each_s))
+        )
+
+    return build
+
+
 def poisoned(name: str = "Parse") -> Build:
     """A batch pipeline in which an element is a poison for a step of this name."""
 

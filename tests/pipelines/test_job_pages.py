@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,22 @@ def run(spark: Any, build: Any, *flags: str) -> Any:
     return pipeline.run()
 
 
+SAMPLED = (
+    "--experiments=enable_data_sampling",
+    "--sample_redaction=tests.pipelines.redacting:redact",
+)
+
+
+def act(result: Any, action: str, **body: str) -> dict[str, Any]:
+    """Act on a job as a program does."""
+    address, _, token = result.page_url.replace("/jobs/", "/api/v1/jobs/").partition("?token=")
+    headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+    coded = json.dumps(body).encode()
+    asked = urllib.request.Request(f"{address}/{action}", coded, headers, method="POST")
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return dict(json.load(answer))
+
+
 def words(p: beam.Pipeline) -> None:
     def see(word: str) -> tuple[str, int]:
         Metrics.distribution("here", "lengths").update(len(word))
@@ -112,7 +129,7 @@ def test_a_step_that_fails(spark_session: Any) -> None:
 
 
 @pytest.mark.usefixtures("nothing_goes_on")
-def test_a_stream_whose_source_holds_the_watermark(spark_session: Any) -> None:
+def test_a_stream_whose_source_holds_the_watermark(spark_session: Any, tmp_path: Path) -> None:
     result = started(spark_session, windows, PAGE)
     browser = Browser(result.page_url)
     wait_for(lambda: "holds the watermark" in browser.job()["sentence"]["text"])
@@ -123,6 +140,41 @@ def test_a_stream_whose_source_holds_the_watermark(spark_session: Any) -> None:
     assert steps["Read/Process"]["held_by"] == "restriction"
     assert steps["Group"]["watermarks"]["output_s"] == 100.0
     assert job["epochs"]
+    assert "The savepoint of epoch" in act(result, "savepoint", path=str(tmp_path / "one"))["said"]
+    wait_for(lambda: browser.job()["savepoints"])
+    (savepoint,) = browser.job()["savepoints"]
+    files = [each for each in (tmp_path / "one").rglob("*") if each.suffix != ".manifest"]
+    assert savepoint["bytes"] == sum(each.stat().st_size for each in files) > 0
+
+
+def test_the_stack_and_input_of_a_step_that_is_stuck(spark_session: Any, tmp_path: Path) -> None:
+    def wait_for_nothing(element: int) -> int:
+        while not (tmp_path / "continues").exists():
+            time.sleep(0.01)
+        return element
+
+    def build(p: beam.Pipeline) -> None:
+        _ = p | beam.Create([4111]) | "Look up" >> beam.Map(wait_for_nothing)
+
+    result = run(spark_session, build, *SAMPLED)
+    browser = Browser(result.page_url)
+
+    def samples() -> list[str]:
+        return [text for edge in browser.job()["edges"] for text in edge["samples"]]
+
+    def stacks() -> str:
+        return str(act(result, "stacks")["stacks"])
+
+    try:
+        wait_for(lambda: "wait_for_nothing" in stacks())
+        assert "in Look up:" in stacks()
+        wait_for(lambda: "'…' for 4111" in samples())
+        assert all(text.startswith("'…' for ") for text in samples())
+    finally:
+        (tmp_path / "continues").touch()
+    result.wait_until_finish()
+    assert browser.job()["state"] == "done"
+    assert stacks() == ""
 
 
 def test_one_page_shows_all_pipelines_of_a_program(spark_session: Any) -> None:

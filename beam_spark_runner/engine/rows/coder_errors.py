@@ -9,12 +9,14 @@ from apache_beam.utils.windowed_value import (
 )
 
 from beam_spark_runner.core.errors import RunnerError
-from beam_spark_runner.core.rendering import render_error, text_of
+from beam_spark_runner.core.rendering import render_error, short_text_of, text_of
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows.cursor import RowCursor
+from beam_spark_runner.engine.rows.joined_keys import split_key
 from beam_spark_runner.harness.bundle import BundleInput, StoringInput
 from beam_spark_runner.harness.failures import failure_of, is_charged
 from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
+from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
@@ -132,6 +134,25 @@ class Reader(abc.ABC):
             raise failure_of(undecodable, self._edge.name) from error
         finally:
             self._bundle.raised = None  # its traceback refers to this reader and its rows
+
+    def text_of_key(self, column: bytes) -> str:
+        """Return the key of a row as text, for people. Threads: any.
+
+        Args:
+            column: The bytes of the row's column.
+        """
+        try:
+            edge, coded = self._edge, column
+            if edge.delivery is Delivery.GROUP_BY_KEY and not (
+                edge.is_global or edge.coded_windowing
+            ):
+                coded, _ = split_key(column)
+            coder = self._coder.wrapped_value_coder.key_coder().get_impl()
+            return short_text_of(
+                coder.decode_nested(coded) if edge.key_groups else coder.decode(coded)
+            )
+        except Exception:  # of a user's coder, or there is no such key
+            return short_text_of(column)
 
     @abc.abstractmethod
     def _read(self, cursor: RowCursor) -> None: ...

@@ -1,6 +1,7 @@
 """A position in the rows that a task reads."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,29 @@ from beam_spark_runner.engine.rows.joined_keys import key_before, key_end
 from beam_spark_runner.engine.rows.packed_rows import unpacked
 
 
+class LargestKey(NamedTuple):
+    """The key that has the most rows of a task, so far.
+
+    Attributes:
+        dest: The destination of its rows.
+        key: The bytes of its column.
+        rows: Their number. 0: no row has a key.
+    """
+
+    dest: int = 0
+    key: bytes = b""
+    rows: int = 0
+
+
 class RowCursor:
     """A position in the task's input. It joins long values, restores long keys, and unpacks
     rows.
 
     ``forward`` gets the parts of batches that are not for this level's stages.
+
+    Attributes:
+        rows: The number of rows so far.
+        largest: The key with the most of them; of several keys with one hash, the first one.
     """
 
     def __init__(
@@ -34,6 +53,9 @@ class RowCursor:
         self._failure: BaseException | None = None
         self._ends: list[int] = []  # where each run of rows with one destination ends
         self._run = 0
+        self.rows = 0
+        self.largest = LargestKey()
+        self._last_route, self._last_rows = -1, 0  # of the last row of the previous block
 
     def load(self) -> bool:
         """Make sure that there is a row at ``position``; False at the end of the input.
@@ -74,6 +96,26 @@ class RowCursor:
         self._ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(block)]
         self._run = 0
         self.block, self.position = block, 0
+        self._count(block)
+
+    def _count(self, block: schema.RowBatch) -> None:
+        """Find the longest run of rows with one route, which a run may continue from before."""
+        count = len(block)
+        if not count:
+            return
+        self.rows += count
+        routes = block.routes
+        begins = np.concatenate(([0], np.flatnonzero(routes[1:] != routes[:-1]) + 1))
+        lengths = np.diff(begins, append=count)
+        if int(routes[0]) == self._last_route:
+            lengths[0] += self._last_rows
+        longest = int(lengths.argmax())
+        first = int(begins[longest])
+        key = block.keys[first]
+        if key is not None and lengths[longest] > self.largest.rows:
+            dest = int(block.dests[first]) & schema.DEST_MASK
+            self.largest = LargestKey(dest, key, int(lengths[longest]))
+        self._last_route, self._last_rows = int(routes[-1]), int(lengths[-1])
 
     def _restore_long_keys(self, block: schema.RowBatch) -> None:
         for row in np.flatnonzero(block.dests & schema.LONG_KEY).tolist():

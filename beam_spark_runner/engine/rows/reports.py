@@ -37,6 +37,7 @@ from beam_spark_runner.scheduling.attempts import (
     ViewReport,
     Waiting,
 )
+from beam_spark_runner.scheduling.task_work import KeyRows, TaskWork
 from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.remote.key_store import OvertakenError, StateStoreError
@@ -50,6 +51,21 @@ _LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDi
 def reports_of(coded: Iterable[bytes]) -> list[Report]:
     """Decode reports."""
     return [_report_of(reports_pb2.TaskReport.FromString(report)) for report in coded]
+
+
+def work_of(proto: reports_pb2.TaskWork) -> TaskWork:
+    """Decode what a task has done, for people."""
+    largest = proto.largest
+    return TaskWork(
+        level=proto.level,
+        partition=proto.partition,
+        spent_s=proto.spent_us / 1e6,
+        rows=proto.rows,
+        largest=KeyRows(step=largest.step, text=largest.text, rows=largest.rows)
+        if proto.HasField("largest")
+        else None,
+        is_done=proto.is_done,
+    )
 
 
 def without_reports(
@@ -111,6 +127,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         finished=frozenset(proto.finished),
         stages={dest: _stage_of(status) for dest, status in proto.stages.items()},
         spent_us=proto.spent_us,
+        work=work_of(proto.work) if proto.HasField("work") else None,
         returned_rows=proto.returned_rows if proto.HasField("returned_rows") else None,
         unread_rows=proto.unread_rows,
     )

@@ -95,6 +95,10 @@ class Stage:
             self._operator.enter()
             self._reader.read(cursor)
 
+    def text_of_key(self, column: bytes) -> str:
+        """See ``Reader.text_of_key``."""
+        return self._reader.text_of_key(column)
+
     def flush(self) -> None:
         """Process elements that are buffered, in this stage and downstream."""
         self._operator.input.flush()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from beam_spark_runner.core.errors import StuckBundleError
 from beam_spark_runner.engine.task.open_stages import OpenStages
-from beam_spark_runner.harness.beam.embedded_stage import stacks
+from beam_spark_runner.harness.beam.thread_stacks import stacks
 from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle
 from beam_spark_runner.scheduling.lull import EndTask, Lull, ReportLull
 
@@ -82,6 +82,12 @@ class LullWatch:
                 )
             case EndTask(lasted_us):
                 self._give_up(activity.step, lasted_us, bundle)
+
+    def describe(self) -> str:
+        """Return the step whose code runs now, and its stack. Threads: any."""
+        stages = self._stages()
+        activity, bundle = (IDLE, None) if stages is None else _at(stages)
+        return f"{activity.step or 'no step'}:\n{self._status(bundle)}"
 
     def _give_up(self, step: str, lasted_us: int, bundle: Bundle | None) -> None:
         stack = self._status(bundle)

@@ -16,13 +16,17 @@ from beam_spark_runner.engine.stages.context import StageContext
 from beam_spark_runner.engine.stages.opening import open_stage
 from beam_spark_runner.engine.stages.stage import Stage
 from beam_spark_runner.engine.task.due_partitions import Partitions
+from beam_spark_runner.engine.task.work_of_task import WorkOfTask
 from beam_spark_runner.engine.worker.runtime import JobRuntime
+from beam_spark_runner.harness.beam.element_samples import ElementSamples
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.sdf.splittable import run_to_end
 from beam_spark_runner.harness.values.spilled_group import ValueLogs
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.state.policy import BATCH
+
+_MAX_SAMPLES = 10
 
 
 class OpenStages:
@@ -70,6 +74,7 @@ class OpenStages:
         self.partitions = Partitions(level)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[DestinationId, Residuals] = {}  # set by ``finish``
+        self.work = WorkOfTask(level.level, partition)
 
     def __getitem__(self, id_: StageId) -> Stage:
         """See ``StagesOfTask``."""
@@ -157,7 +162,33 @@ class OpenStages:
                 if deferred.count:
                     progress.deferred[stage.rounds.step].CopyFrom(deferred)
         progress.monitoring_infos.extend(merge(infos))
+        if self.job.samples is not None:
+            self._add_samples(progress, self.job.samples)
+        progress.work = self.work.proto(*self._large_key()).SerializeToString()
         return progress
+
+    def _add_samples(self, progress: TaskProgress, samples: ElementSamples) -> None:
+        for collection, text in samples.take().items():
+            progress.samples.add(collection=collection, text=text)
+        for bundle in self.bundles():
+            for id_, elements in bundle.samples().items():
+                for element in elements[-_MAX_SAMPLES:]:
+                    progress.samples.add(collection=str(id_), text=samples.text_of(element))
+
+    def end_reading(self) -> None:
+        """Note that all rows are read: the stages that know their keys are about to finish."""
+        self.work.end(*self._large_key())
+
+    def _large_key(self) -> tuple[str, str]:
+        """Return the step and the text of a key that has a great part of the rows."""
+        largest = self.work.largest()
+        if largest is None:
+            return "", ""
+        for id_, program in self._programs.items():
+            stage, edge = self._open.get(id_), program.input
+            if int(edge.dest) == largest.dest and edge.is_grouped and stage is not None:
+                return edge.name, stage.text_of_key(largest.key)
+        return "", ""
 
     def abort(self) -> None:
         """Abort all bundles, and tear down the stages that ran them."""

@@ -106,6 +106,10 @@ class LevelTask:
             program.limits.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
+    def _status(self) -> str:
+        level, step = self._program.level, self._lull_watch.describe()
+        return f"partition {self._partition} of level {level}, in {step}"
+
     def opening_s(self) -> float:
         """Return the time that opening stages has taken so far: see ``OpenStages``."""
         return 0.0 if self._stages is None else self._stages.opening_s()
@@ -177,7 +181,7 @@ class LevelTask:
             )
             try:
                 with (
-                    job.running(self._program, self._attempt, stages.progress),
+                    job.running(self._program, self._attempt, stages.progress, self._status),
                     self._output.users.running(),
                 ):
                     if self._output.is_abandoned:
@@ -206,6 +210,7 @@ class LevelTask:
             if report.poisoned or report.HasField("failure"):
                 task_input.drain()
             self._complete(report, task_input)
+            report.work.CopyFrom(stages.work.proto())
             if not (IS_KEPT or self._program.limits.in_program):  # it gets no other task
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
@@ -283,10 +288,18 @@ class LevelTask:
     def _run_stages(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
         cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit_rows)
+        has_begun = False
         while cursor.load():
+            if not has_begun:
+                stages.work.begin(cursor)
+                has_begun = True
             stages[stage_of[cursor.dest]].read(cursor)
         stages.partitions.arrived = self._arrived_partitions(task_input)
-        return stages.finish()
+        stages.end_reading()
+        try:
+            return stages.finish()
+        finally:
+            stages.work.finish()
 
     def _arrived_partitions(self, task_input: TaskInput) -> frozenset[int]:
         """Return the destinations of which the task got a partition, maybe without rows.

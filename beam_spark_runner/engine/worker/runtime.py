@@ -26,10 +26,12 @@ from beam_spark_runner.engine.program import (
     StageProgram,
 )
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
+from beam_spark_runner.engine.worker.memory_profile import memory_profile
 from beam_spark_runner.engine.worker.running_tasks import RunningTasks
 from beam_spark_runner.harness.beam.coded_types import coded_types
 from beam_spark_runner.harness.beam.dill_main import show_dill
 from beam_spark_runner.harness.beam.dynamic_classes import DynamicClasses
+from beam_spark_runner.harness.beam.element_samples import samples_of
 from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
 from beam_spark_runner.harness.beam.profiling import Profiling
@@ -64,6 +66,7 @@ class JobRuntime:
         on_end: is called from another thread when the driver says that the job has ended.
 
     Attributes:
+        samples: keeps elements that steps emit. None: nobody asks for them.
         packs: what the last tasks have read from a state store.
     """
 
@@ -75,6 +78,7 @@ class JobRuntime:
         self.packs = PackCache()
         self._options = JobOptions(program.limits.options_json)
         self._profiling = Profiling(self._options)
+        self.samples = samples_of(self._options.by_name)
         self._classes = DynamicClasses()
         self._main = MainModule(program.limits.main_classes)
         self._harnesses = program.limits.harnesses
@@ -88,6 +92,7 @@ class JobRuntime:
                 on_end=on_end,
                 running_transform=running_transform,
                 within=self._within_job,
+                memory=memory_profile,
             )
             self._log = self._channel.handler
             if self._in_program:
@@ -101,13 +106,16 @@ class JobRuntime:
         self.side_windows: defaultdict[StageId, dict[bytes, SideWindow]] = defaultdict(dict)
 
     @contextlib.contextmanager
-    def running(self, program: LevelProgram, attempt: int, look: Look) -> Iterator[None]:
+    def running(
+        self, program: LevelProgram, attempt: int, look: Look, status: Callable[[], str]
+    ) -> Iterator[None]:
         """Set the job's options and main module in this process; send a task's logs and progress.
 
         Args:
             program: the program of the task.
             attempt: the number of the attempt.
             look: see ``Backchannel.watching``.
+            status: see there.
         """
         use_options(self._options)
         if not self._in_program:
@@ -119,7 +127,9 @@ class JobRuntime:
             if self._in_program:
                 here.enter_context(self._within_job())
             if channel is not None:
-                here.enter_context(channel.watching(attempt, look, at_end=program.epoch is None))
+                at_end = program.epoch is None
+                watching = channel.watching(attempt, look, at_end=at_end, status=status)
+                here.enter_context(watching)
             # SDK harnesses make the profiles of the stages that they run.
             if not all(stage.description.coded_environment for stage in program.stages):
                 name = f"{self.job_id}-level-{program.level}-attempt-{attempt:x}"
@@ -177,6 +187,7 @@ class JobRuntime:
                 side_inputs,
                 self._cache,
                 step_chunks=self._step_chunks,
+                sampler=self.samples,
             )
         if self._harnesses is None:
             raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")

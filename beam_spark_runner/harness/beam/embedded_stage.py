@@ -18,7 +18,7 @@ import apache_beam as beam
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
-from apache_beam.runners.worker import bundle_processor, operations, statesampler, worker_status
+from apache_beam.runners.worker import bundle_processor, operations, statesampler
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import RunnerError
@@ -38,6 +38,7 @@ from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
 from beam_spark_runner.harness.beam.splittable_steps import residual_of
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
+from beam_spark_runner.harness.beam.thread_stacks import stacks
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
 from beam_spark_runner.harness.beam.unbounded_readers import StageReaders
 from beam_spark_runner.harness.bundle import (
@@ -70,6 +71,7 @@ class EmbeddedStage:
         cache: DecodedCache | None = None,
         *,
         step_chunks: StepChunks = "auto",
+        sampler: ElementOfErrors | None = None,
     ) -> None:
         """Build the operations and run ``setup``.
 
@@ -79,12 +81,13 @@ class EmbeddedStage:
             side_inputs: The ids of the side inputs that the stage reads.
             cache: A cache of decoded values of side inputs; None: its own.
             step_chunks: Whether steps process chunks of elements.
+            sampler: Is offered the elements that steps emit. None: nothing is.
 
         Raises:
             BundleFailedError: A DoFn cannot be unpickled, or its ``setup`` raised.
         """
         self.side_inputs = side_inputs
-        self._name = name
+        self._name, self._sampler = name, sampler or ElementOfErrors()
         self._description = description
         # Beam would log exceptions of user code for each step and task; the runner reports one.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
@@ -108,7 +111,7 @@ class EmbeddedStage:
                 self._descriptor,
                 self._state,
                 data_channel_factory=None,
-                data_sampler=ElementOfErrors(),
+                data_sampler=self._sampler,
             )
             need_no_sizes(processor.ops.values())
         return _Steps(processor, self._description)
@@ -339,6 +342,10 @@ class EmbeddedBundle:
         """See ``Bundle.progress``."""
         return [info.SerializeToString() for info in self._processor.monitoring_infos()]
 
+    def samples(self) -> Mapping[PCollectionId, Sequence[bytes]]:
+        """See ``Bundle.samples``."""
+        return {}
+
     def activity(self) -> Activity:
         """See ``Bundle.activity``."""
         context = self._sampler.current_state().name_context
@@ -372,12 +379,6 @@ class EmbeddedBundle:
 
     def abort(self) -> None:
         self._sampling.end()
-
-
-def stacks(thread_name: str) -> str:
-    """Return the stacks of the threads of this process whose names begin with ``thread_name``."""
-    dump: str = worker_status.thread_dump(thread_name)
-    return dump
 
 
 class EmbeddedCallbacks:

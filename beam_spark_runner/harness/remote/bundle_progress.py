@@ -6,7 +6,7 @@ from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.bundle import Activity
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.remote.sdk_metrics import HarnessMetrics
@@ -91,6 +91,23 @@ class HarnessProgress:
             self._busiest = max(grown_ms, key=grown_ms.__getitem__)
         self._times_ms, self._counts = times_ms, tuple(sorted(counts))
         return Activity(self._busiest, self._counts)
+
+    def samples(self) -> Mapping[PCollectionId, Sequence[bytes]]:
+        """Return the elements that the harness has sampled since the last call; see ``Bundle``.
+
+        It samples only with ``--experiments=enable_data_sampling``, and only if it can
+        (``beam:protocol:data_sampling:v1``). Its other bundles' elements are among them.
+        """
+        request = beam_fn_api_pb2.InstructionRequest(
+            sample_data=beam_fn_api_pb2.SampleDataRequest()
+        )
+        answer = self._connection.ask(request, _TIMEOUT_S)
+        if answer is None or answer.error:
+            return {}
+        return {
+            PCollectionId(collection): [sample.element for sample in samples.elements]
+            for collection, samples in answer.sample_data.element_samples.items()
+        }
 
     def status(self) -> str:
         """Return the stacks of the harness's threads that run bundles.

@@ -17,7 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError, RunnerError
-from beam_spark_runner.core.ids import TimerFamilyId
+from beam_spark_runner.core.ids import PCollectionId, TimerFamilyId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle, BundleResult, Settled
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
@@ -268,6 +268,11 @@ class RemoteKeyedBundle:
         """See ``Bundle.progress``."""
         bundle = self._bundle
         return [*self._infos, *(bundle.progress() if bundle is not None else ())]
+
+    def samples(self) -> Mapping[PCollectionId, Sequence[bytes]]:
+        """See ``Bundle.samples``."""
+        bundle = self._bundle
+        return {} if bundle is None else bundle.samples()
 
     def activity(self) -> Activity:
         """See ``Bundle.activity``."""

@@ -12,7 +12,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
-from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.core.ids import PCollectionId, TimerFamilyId, TransformId
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN, writer_of
 from beam_spark_runner.harness.bundle import Activity, BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.fn_api.services.state_service import BundleState
@@ -156,6 +156,10 @@ class RemoteBundle:
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``."""
         return self._exchange.progress.infos()
+
+    def samples(self) -> Mapping[PCollectionId, Sequence[bytes]]:
+        """See ``Bundle.samples``."""
+        return self._exchange.progress.samples()
 
     def activity(self) -> Activity:
         """See ``Bundle.activity``."""

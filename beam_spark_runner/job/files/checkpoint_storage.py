@@ -1,6 +1,7 @@
 """A folder in which a streaming pipeline commits its epochs, with errors for users."""
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
@@ -29,10 +30,14 @@ class CheckpointStorage(CopyingStorage):
     Args:
         folder: The folder.
         place: Its path or URL, for errors.
+
+    Attributes:
+        put_bytes: The size of all files that were copied to it by this object.
     """
 
     def __init__(self, folder: Folder, place: str) -> None:
         self._folder, self._place = folder, place
+        self.put_bytes = 0
 
     def make(self, option: str) -> None:
         """Make the folder, and check that a file can be created only once, with a probe file.
@@ -118,7 +123,11 @@ class CheckpointStorage(CopyingStorage):
     @override
     def put(self, name: str, content: BinaryIO) -> None:
         with self._doing(f"write {name}"):
+            begin = content.tell()
+            size = content.seek(0, os.SEEK_END) - begin
+            content.seek(begin)
             self._folder.put_content(name, content)
+            self.put_bytes += size
 
     @override
     def delete(self, names: Iterable[str]) -> None:

@@ -29,10 +29,12 @@ class CompleteSavepoint(NamedTuple):
     Attributes:
         path: Its folder, or the URL of that.
         epoch: The number of its epoch.
+        size_bytes: The size of what was copied. 0: not known.
     """
 
     path: str
     epoch: int
+    size_bytes: int = 0
 
 
 class SavepointFolder:
@@ -73,7 +75,7 @@ class SavepointFolder:
         epoch = save(source, target)
         self._storage.create(f"{name}.savepoint", str(epoch).encode())
         self._storage.delete([f"{name}.begun"])
-        return CompleteSavepoint(self._place(name), epoch)
+        return CompleteSavepoint(self._place(name), epoch, target.put_bytes)
 
     def retain(self, keep: int, standing_on: Collection[str], now_s: float) -> Sequence[str]:
         """Remove all savepoints but the newest ones, and what is left of incomplete ones.

@@ -2,7 +2,8 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from beam_spark_runner.core.errors import SAVEPOINT_ARGUMENT, OptionsError
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage, Subfolder
 from beam_spark_runner.job.prepare.continued_streams import has_servers_checkpoint
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.options.partition_options import key_groups_of_stream
 from beam_spark_runner.recovery.batch_start import SUBMISSION
@@ -189,7 +191,7 @@ def _namespaces(places: ShardLocations, config: RunnerConfig) -> Namespaces | No
 
 def storage_at(
     folder: str, option: str, settings: Settings = (), *, outlives_job: bool = True
-) -> CopyingStorage:
+) -> CheckpointStorage:
     """Open a folder for checkpoints or a savepoint. It is made if it is missing.
 
     Args:
@@ -263,14 +265,20 @@ def committed_epoch(places: ShardLocations) -> int | None:
     return manifests[-1].epoch if manifests else None
 
 
-def save_job(places: ShardLocations | None, path: str) -> int:
+def save_job(
+    places: ShardLocations | None, path: str, note: Callable[[MadeSavepoint], None]
+) -> int:
     """Make a savepoint of a job of this process; see ``save`` for results and errors.
 
     Args:
         places: Where the job stores its state. None: it has not begun.
         path: The folder of the savepoint; see ``storage_at``.
+        note: Is called with the savepoint.
     """
     if places is None:
         raise NothingCommittedError
     source = existing_storage(places.deltas, "checkpoint_dir", places.store)
-    return save(source, storage_at(path, SAVEPOINT_ARGUMENT, places.store))
+    target = storage_at(path, SAVEPOINT_ARGUMENT, places.store)
+    epoch = save(source, target)
+    note(MadeSavepoint(path, epoch, target.put_bytes, time.time()))
+    return epoch

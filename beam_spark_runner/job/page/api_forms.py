@@ -8,6 +8,7 @@ from beam_spark_runner.job.page.step_states import step_state
 from beam_spark_runner.observing.epoch_status import EpochPart, StepStatus
 from beam_spark_runner.observing.held_back import held_back
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
+from beam_spark_runner.observing.level_works import LevelWork
 from beam_spark_runner.observing.message_lines import MessageLine
 
 Json = dict[str, Any]
@@ -59,6 +60,7 @@ def job_details(facts: JobFacts) -> Json:
                 "consumer": edge.consumer,
                 "collection": edge.collection,
                 "kind": edge.kind.value,
+                "samples": list(facts.samples.get(edge.collection, ())),
                 "elements": facts.collections.get(edge.collection),
                 "elements_per_second": facts.rates.get(edge.collection),
             }
@@ -79,11 +81,20 @@ def job_details(facts: JobFacts) -> Json:
             }
             for item in facts.epochs
         ],
+        "savepoints": [
+            {"path": path, "epoch": epoch, "bytes": size_bytes, "at_s": at_s}
+            for path, epoch, size_bytes, at_s in facts.savepoints
+        ],
         "state_bytes": {} if facts.status is None else dict(facts.status.stored_bytes),
         "segments": facts.segments,
         "segment_times": [
             {"segment": item.segment, "began_s": item.began_s, "ended_s": item.ended_s}
             for item in facts.segment_times
+        ],
+        "levels": [_level(work) for work in facts.level_works],
+        "lost_executors": [
+            {"executor": each.executor, "at_s": each.at_s, "reason": each.reason}
+            for each in facts.lost_executors
         ],
         "options": dict(facts.options),
         "plan": facts.plan_text,
@@ -100,6 +111,29 @@ def message_form(line: MessageLine) -> Json:
         "step": line.step or None,
         "worker": line.worker or None,
         "trace": line.trace or None,
+    }
+
+
+def _level(work: LevelWork) -> Json:
+    slowest = [
+        {
+            "partition": task.partition,
+            "is_done": task.is_done,
+            "spent_s": task.spent_s,
+            "elements": task.rows,
+            "largest_key": None
+            if (key := task.largest) is None
+            else {"step": key.step, "key": key.text, "elements": key.rows},
+        }
+        for task in work.slowest
+    ]
+    return {
+        "level": work.level,
+        "steps": work.steps,
+        "tasks": work.tasks,
+        "elements": work.rows,
+        "median_s": work.median_s,
+        "slowest": slowest,
     }
 
 

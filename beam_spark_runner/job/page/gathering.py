@@ -28,6 +28,7 @@ from beam_spark_runner.observing.step_graph import StepGraph, step_graph
 from beam_spark_runner.observing.step_rates import StepRates
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
+from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.portable.step_figures import Figures, figures_in
 from beam_spark_runner.spark.session.launch import without_token
@@ -64,6 +65,7 @@ class Gatherer:
         self._last: JobFacts | None = None
         self._job: Job | None = None  # until its last facts are gathered
         self._plan_text = ""
+        self._levels: Sequence[str] = ()  # the names of the steps of each
         self._sources: frozenset[str] = frozenset()
         self._rates = StepRates()
         self._busy_ms: Mapping[str, int] = {}
@@ -126,17 +128,30 @@ class Gatherer:
             status=status,
             committed_s=None if age_s is None else common.now_s - age_s,
             epochs=job.watch.history.latest(),
+            savepoints=job.watch.savepoints,
             read_per_second=self._samples,
             read=read,
             busy_cores=self._busy_cores,
             has_tasks=job.live.has_any() if job.live.can_be_reported else None,
             tasks_seen_s=self._tasks_seen_s,
+            samples=job.live.samples(),
+            level_works=tuple(
+                dataclasses.replace(work, steps=self._levels[work.level])
+                for work in job.live.level_works()
+                if work.level < len(self._levels)
+            ),
+            troubles=job.watch.troubles.latest(),
+            lost_executors=() if common.has_ended else job.session.lost_executors(),
             plan_text=self._plan_text,
             options=options_of(job.config),
         )
 
     def _describe(self, job: Job) -> None:
         self._graph, self._plan_text = step_graph(job.plan), explain(job.plan)
+        self._levels = [
+            ", ".join(job.plan.stages[stage].name for stage in level.stages)
+            for level in levels(job.plan)
+        ]
         transforms = job.plan.graph.transforms.values()
         sources = [transform for transform in transforms if transform.urn in _SOURCES]
         if not sources:

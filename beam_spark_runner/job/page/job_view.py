@@ -14,17 +14,20 @@ from beam_spark_runner.job.page.step_view import (
     step_panel,
     step_rows,
 )
-from beam_spark_runner.job.page.texts import lag_text, rate_text, seconds_text
+from beam_spark_runner.job.page.texts import bytes_text, lag_text, rate_text, seconds_text
 from beam_spark_runner.observing import job_facts
 from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
-from beam_spark_runner.observing.held_back import Sentence, held_back
+from beam_spark_runner.observing.held_back import held_back
 from beam_spark_runner.observing.job_facts import JobFacts
 from beam_spark_runner.observing.message_lines import ERROR, LEVELS, WARNING, MessageLine
+from beam_spark_runner.observing.sentence import Sentence
+from beam_spark_runner.observing.skew import key_text
 
 MAX_LINES = 200
 """The log lines that are shown; a download has all."""
+_SLOW_FROM_S = 1.0
+_MAX_TASKS = 10
 _WORDS = {job_facts.QUEUED: "waiting"}  # Beam has no word for a queue
-_MAX_DRAWN = 1_500  # nodes that a browser still draws quickly
 PARTS = tuple(part.value.lower() for part in EpochPart)
 """Classes of the style sheet for the parts of an epoch."""
 
@@ -58,6 +61,19 @@ class WarningRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A slow task, with what is usual in its level."""
+
+    steps: str
+    partition: str
+    state: str
+    spent: str
+    usual: str
+    rows: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job. What ends with ``svg`` is HTML, all else is text.
 
@@ -72,13 +88,16 @@ class JobView:
         spark_svg: The throughput.
         progress_svg: How much of a batch pipeline is complete. "": not known.
         warnings: The runner's warnings, the newest first.
-        graph_svg: The steps. "": not known.
+        graph_svg: The steps. "": not known, or too many.
         panel: The chosen step. None: none.
-        rows: All steps.
+        rows: The steps, at most ``MAX_DRAWN``.
+        steps: How many there are.
         bars_svg: The latest epochs. "": none.
         longest: What the highest of their bars is.
         bar_parts: The names and mean times of their parts.
         spans_svg: The segments that have begun. "": none.
+        savepoints: Epoch, folder, size and age of savepoints, the newest first.
+        tasks: The slowest tasks, the slowest first.
         errors: Errors and what user code has logged as errors, the newest first.
         lines: Log lines, the newest last.
         levels: The levels of log lines, with the addresses that choose them.
@@ -100,10 +119,13 @@ class JobView:
     graph_svg: str
     panel: StepPanel | None
     rows: Sequence[StepRow]
+    steps: int
     bars_svg: str
     longest: str
     bar_parts: Sequence[tuple[str, str, str]]
     spans_svg: str
+    savepoints: Sequence[tuple[str, str, str, str]]
+    tasks: Sequence[TaskRow]
     errors: Sequence[MessageLine]
     lines: Sequence[MessageLine]
     levels: Sequence[tuple[str, str, bool]]
@@ -137,7 +159,6 @@ def job_row(facts: JobFacts) -> JobRow:
 def job_view(facts: JobFacts, query: PageQuery) -> JobView:
     """Return a job as the page shows it."""
     sentence = held_back(facts)
-    is_drawn = 0 < len(facts.graph.nodes) <= _MAX_DRAWN or not query.unfolded
     return JobView(
         query=query,
         name=facts.name or "unnamed",
@@ -152,13 +173,16 @@ def job_view(facts: JobFacts, query: PageQuery) -> JobView:
         ),
         progress_svg=_progress(facts),
         warnings=_warnings(facts, query),
-        graph_svg=drawn_graph(facts, query) if facts.graph.nodes and is_drawn else "",
+        graph_svg=drawn_graph(facts, query),
         panel=step_panel(facts, query),
         rows=step_rows(facts, query),
+        steps=len(facts.graph.nodes),
         bars_svg=_bars(facts),
         longest=_longest(facts),
         bar_parts=_bar_parts(facts),
         spans_svg=_spans(facts),
+        savepoints=_savepoints(facts),
+        tasks=_slow_tasks(facts),
         errors=[
             line
             for line in reversed(facts.messages)
@@ -213,6 +237,8 @@ def _tiles(facts: JobFacts) -> list[tuple[str, str]]:
         if facts.status is not None:
             tiles.append(("epoch", f"{facts.status.epoch:,}"))
             tiles.append(("partitions", _partitions(facts.status, facts.advised_partitions)))
+            if size := sum(facts.status.stored_bytes.values()):
+                tiles.append(("state", bytes_text(size)))
         if facts.committed_s is not None and not facts.has_ended:
             tiles.append(("last commit", f"{seconds_text(facts.now_s - facts.committed_s)} ago"))
     elif facts.segments:
@@ -312,3 +338,38 @@ def _spans(facts: JobFacts) -> str:
             name = "failed" if facts.has_ended else "running"
         spans.append((text, name, (run.began_s - begin_s) / whole_s, (ended_s - begin_s) / whole_s))
     return spans_svg(spans)
+
+
+def _savepoints(facts: JobFacts) -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            f"{made.epoch:,}",
+            made.path,
+            bytes_text(made.size_bytes),
+            f"{seconds_text(max(0.0, facts.now_s - made.at_s))} ago",
+        )
+        for made in reversed(facts.savepoints)
+    ]
+
+
+def _slow_tasks(facts: JobFacts) -> list[TaskRow]:
+    """Return the slowest tasks; a level has several only if they are no usual ones."""
+    found = [
+        (task, work)
+        for work in facts.level_works
+        for number, task in enumerate(work.slowest)
+        if task.spent_s >= _SLOW_FROM_S and (number == 0 or task.spent_s >= 2 * work.median_s)
+    ]
+    found.sort(key=lambda pair: -pair[0].spent_s)
+    return [
+        TaskRow(
+            steps=work.steps,
+            partition=f"{task.partition:,}",
+            state="done" if task.is_done or facts.has_ended else "running",
+            spent=seconds_text(task.spent_s),
+            usual=f"{seconds_text(work.median_s)} of {work.tasks:,}",
+            rows=f"{task.rows:,}",
+            key="" if task.largest is None else key_text(task, task.largest),
+        )
+        for task, work in found[:_MAX_TASKS]
+    ]

@@ -61,8 +61,11 @@ def _answers(text: str, schema: dict[str, Any], kind: str = "application/json") 
     }
 
 
-def _action(text: str, properties: dict[str, Any]) -> dict[str, Any]:
-    answers = _answers(text, {"type": "object", "properties": {"said": {"type": "string"}}})
+def _action(
+    text: str, properties: dict[str, Any], more: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    answer = {"said": {"type": "string"}, **(more or {})}
+    answers = _answers(text, {"type": "object", "properties": answer})
     failed = {"application/json": {"schema": _ERROR}}
     answers["403"] = {"description": "The page is read-only.", "content": failed}
     answers["409"] = {"description": "The job cannot do this now.", "content": failed}
@@ -121,11 +124,23 @@ def openapi(version: str) -> dict[str, Any]:
                 "get": {
                     "summary": "The steps of a job as a picture",
                     "parameters": [_JOB, _UNFOLDED],
-                    "responses": _answers("The picture.", {"type": "string"}, "image/svg+xml"),
+                    "responses": {
+                        **_answers("The picture.", {"type": "string"}, "image/svg+xml"),
+                        "422": {
+                            "description": "There are no steps, or too many for a picture.",
+                            "content": {"application/json": {"schema": _ERROR}},
+                        },
+                    },
                 }
             },
             "/api/v1/jobs/{job_id}/cancel": _action("Cancel the job.", {}),
             "/api/v1/jobs/{job_id}/drain": _action("Drain a streaming job.", {}),
+            "/api/v1/jobs/{job_id}/stacks": _action(
+                "Return the stacks of the running tasks.", {}, {"stacks": {"type": "string"}}
+            ),
+            "/api/v1/jobs/{job_id}/memory": _action(
+                "Return memory profiles of the workers.", {}, {"memory": {"type": "string"}}
+            ),
             "/api/v1/jobs/{job_id}/savepoint": _action(
                 "Make a savepoint of a streaming job.", {"path": {"type": "string"}}
             ),

@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -37,15 +38,17 @@ from beam_spark_runner.job.page.page_guard import Guard, set_cookie
 from beam_spark_runner.job.page.page_protocol import SILENT_FOR_S
 from beam_spark_runner.job.page.page_query import PageQuery
 from beam_spark_runner.job.page.shown_job import ShownJob
-from beam_spark_runner.job.page.step_view import drawn_graph
+from beam_spark_runner.job.page.step_view import MAX_DRAWN, drawn_graph
+from beam_spark_runner.job.page.viewer_pace import ViewerPace
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_BODY = 64 << 10
 _MAX_RENDERED = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STYLED = '<?xml-stylesheet type="text/css" href="/static/page.css"?>'
+_OFTEN = 'data-every="2"'
 _FORM_TOKEN = "form-token-of-the-viewer"
-ACTIONS = ("cancel", "drain", "savepoint")
+ACTIONS = ("cancel", "drain", "savepoint", "stacks", "memory")
 
 
 class PageApp:
@@ -64,6 +67,7 @@ class PageApp:
         self._observed, self._access, self._title = observed, access, title
         self._is_secure = is_secure
         self._lock = threading.Lock()
+        self._pace = ViewerPace()
         self._rendered: OrderedDict[tuple[str, ...], tuple[Sequence[object], str]] = OrderedDict()
         self._jinja = jinja2.Environment(
             loader=jinja2.PackageLoader(__package__),
@@ -144,11 +148,14 @@ class PageApp:
                 self._rendered[key] = rendered
                 while len(self._rendered) > _MAX_RENDERED:
                     self._rendered.popitem(last=False)
-        viewer: Viewer = request.state.viewer
-        nonce, cookie = viewer.nonce, ""
-        if not nonce and not viewer.is_program:
-            nonce, cookie = self._access.new_cookie()
+            viewer: Viewer = request.state.viewer
+            nonce, cookie = viewer.nonce, ""
+            if not nonce and not viewer.is_program:
+                nonce, cookie = self._access.new_cookie()
+            self._pace.note(nonce, time.monotonic())
+            every_s = self._pace.every_s()
         text = rendered[1].replace(_FORM_TOKEN, self._access.form_token(nonce))
+        text = text.replace(_OFTEN, f'data-every="{every_s}"', 1)
         answer: Response = HTMLResponse(text)
         return (
             set_cookie(answer, self._access, cookie, is_secure=self._is_secure)
@@ -182,7 +189,11 @@ class PageApp:
         status, answer = await run_in_threadpool(
             self._act_on, job_id, request.path_params["action"], form.get("path", "")
         )
-        return self._reply_page(answer["said" if status == 200 else "error"], status, job_id)
+        said, trace = (
+            answer["said" if status == 200 else "error"],
+            answer.get("stacks") or answer.get("memory", ""),
+        )
+        return self._reply_page(said, status, job_id, trace)
 
     async def _api_act(self, request: Request) -> Response:
         # No other web site can send this type without asking first, which nobody answers.
@@ -210,12 +221,17 @@ class PageApp:
         shown = self._observed.jobs_by_id().get(job_id)
         if shown is None or action not in ACTIONS:
             return 404, {"error": "There is no such job or action."}
+        trace = {}
         try:
-            said = _run_action(shown, action, path)
+            if action in ("stacks", "memory"):
+                ask = shown.stacks if action == "stacks" else shown.memory
+                said, trace[action] = _answers_of(ask())
+            else:
+                said = _run_action(shown, action, path)
         except RunnerError as error:
             return 409, {"error": message_of(error, 4_000)}
         _LOGGER.info("%s: %s, from the job page", job_id, action)
-        return 200, {"said": said}
+        return 200, {"said": said, **trace}
 
     def _api_jobs(self, request: Request) -> Response:
         return JSONResponse({"jobs": [job_summary(facts) for facts in self._observed.all_facts()]})
@@ -237,9 +253,12 @@ class PageApp:
         if facts is None:
             return _no_job()
         query = PageQuery.from_pairs(facts.job_id, request.query_params.multi_items())
-        svg = drawn_graph(facts, query).replace(
-            "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1
-        )
+        svg = drawn_graph(facts, query)
+        if not svg:
+            count = len(facts.graph.nodes)
+            error = f"{count:,} steps are no picture: {MAX_DRAWN:,} nodes are the most"
+            return JSONResponse({"error": error}, 422)
+        svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         return Response(_STYLED + svg, media_type="image/svg+xml")
 
     def _openapi(self, request: Request) -> Response:
@@ -267,9 +286,9 @@ class PageApp:
         answer = RedirectResponse(place, 303)
         return set_cookie(answer, self._access, cookie, is_secure=self._is_secure)
 
-    def _reply_page(self, text: str, status: int, job_id: str = "") -> Response:
+    def _reply_page(self, text: str, status: int, job_id: str = "", trace: str = "") -> Response:
         href = PageQuery(job_id=job_id).href() if job_id else "/"
-        page = self._html("said.html", text=text, href=href, is_error=status >= 400)
+        page = self._html("said.html", text=text, href=href, trace=trace, is_error=status >= 400)
         return HTMLResponse(page, status)
 
     def _not_found_page(self) -> Response:
@@ -289,6 +308,20 @@ def _run_action(shown: ShownJob, action: str, path: str) -> str:
         shown.drain()
         return "The job drains: its sources end, and it processes what they have emitted."
     return f"The savepoint of epoch {shown.save(path):,} is in {path}."
+
+
+def _answers_of(answers: Mapping[str, str | None]) -> tuple[str, str]:
+    """Return how many workers have answered, and what."""
+    if not answers:
+        return "No worker is known that runs a task of this job for more than a second.", ""
+    texts = []
+    for worker, text in answers.items():
+        if text is None:
+            text = "It has not answered: it ends, or is stuck in code that holds Python's lock."
+        texts.append(f"Worker {worker}\n\n{text or 'No task of this job runs here.'}")
+    count = sum(text is not None for text in answers.values())
+    said = f"{count} of {len(answers)} workers have answered."
+    return said, "\n\n\n".join(texts)
 
 
 def _are_identical(first: Sequence[object], second: Sequence[object]) -> bool:

@@ -81,6 +81,8 @@ class ProgramPage:
             # It waits for the end of the job, which a browser need not do.
             cancel=lambda: threading.Thread(target=job.cancel, daemon=True).start(),
             drain=job.drain,
+            stacks=lambda: job.live.ask_for_stacks(),
+            memory=lambda: job.live.ask_for_memory(),
             save=lambda path: job.make_savepoint(required_folder(SAVEPOINT_ARGUMENT, path)),
         )
         with self._lock:
@@ -96,7 +98,13 @@ class ProgramPage:
                 if job.job is not None and job.record.has_last_state:
                     # The page has what it shows of it; the plan and the rest of the job can go.
                     self._jobs[job_id] = dataclasses.replace(
-                        job, job=None, cancel=_nothing, drain=_nothing, save=_no_savepoint
+                        job,
+                        job=None,
+                        cancel=_nothing,
+                        drain=_nothing,
+                        stacks=dict,
+                        memory=dict,
+                        save=_no_savepoint,
                     )
             ended_jobs = [job for job in self._jobs.values() if job.job is None]
             size = sum(job.record.events.size_bytes for job in ended_jobs)

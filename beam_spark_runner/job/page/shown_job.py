@@ -1,6 +1,6 @@
 """What the page needs of a job, whoever runs it: a program, or a job server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,9 @@ class ShownJob:
             has ended.
         cancel: Begins to cancel the job; does not wait.
         drain: Lets the sources of a streaming job end. Raises a RunnerError if it cannot.
+        stacks: Returns what its running tasks do now, with their stacks, by worker; None: a worker
+            has not answered. Takes seconds.
+        memory: Likewise, memory profiles of workers.
         save: Makes a savepoint in a folder; returns the number of its epoch. Raises a RunnerError.
     """
 
@@ -30,6 +33,8 @@ class ShownJob:
     cancel: Callable[[], object]
     drain: Callable[[], object]
     save: Callable[[str], int]
+    stacks: Callable[[], Mapping[str, str | None]]
+    memory: Callable[[], Mapping[str, str | None]]
 
 
 class ShownJobs(Protocol):

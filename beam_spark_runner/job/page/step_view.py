@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.job.page.drawing import DrawnEdge, DrawnNode, graph_svg
@@ -20,6 +21,8 @@ from beam_spark_runner.observing.message_lines import ERROR, WARNING, MessageLin
 from beam_spark_runner.observing.step_graph import EdgeKind, StepNode
 from beam_spark_runner.observing.warnings import event_time_text
 
+MAX_DRAWN = 1_500
+"""The most nodes of a graph, and rows of a table, that a browser still shows quickly."""
 _NOTHING = StepFigures()
 _LINES = 20
 _LATE = "beam_spark_runner:dropped_due_to_lateness"
@@ -49,6 +52,7 @@ class StepPanel:
         kind, state: In a word or two.
         facts: Pairs of a name and a value.
         metrics: The users' metrics, likewise.
+        samples: Elements that it has emitted lately, as text, the newest first.
         parts: The steps of a composite; empty: it is one step.
         lines: Its latest log lines.
         close: Where a click leads that closes the panel.
@@ -61,6 +65,7 @@ class StepPanel:
     state: str
     facts: Sequence[tuple[str, str]]
     metrics: Sequence[tuple[str, str]]
+    samples: Sequence[str]
     parts: Sequence[StepRow]
     lines: Sequence[MessageLine]
     close: str
@@ -75,8 +80,10 @@ def folded_graph(facts: JobFacts, query: PageQuery) -> FoldedGraph:
 
 
 def drawn_graph(facts: JobFacts, query: PageQuery) -> str:
-    """Draw the graph of a job as SVG."""
+    """Draw the graph of a job as SVG. "": it has too many nodes, or none."""
     graph = folded_graph(facts, query)
+    if not 0 < len(graph.nodes) <= MAX_DRAWN:
+        return ""
     nodes = [_drawn_node(facts, query, node) for node in graph.nodes]
     edges = []
     for edge in graph.edges:
@@ -116,9 +123,10 @@ def _drawn_node(facts: JobFacts, query: PageQuery, node: FoldedNode) -> DrawnNod
 
 
 def step_rows(facts: JobFacts, query: PageQuery) -> Sequence[StepRow]:
-    """Return the table of all steps that have the text that the viewer looks for."""
+    """Return the table of the first steps that have the text that the viewer looks for."""
     text = query.find.lower()
-    return [_row(facts, query, node) for node in facts.graph.nodes if text in node.name.lower()]
+    found = (node for node in facts.graph.nodes if text in node.name.lower())
+    return [_row(facts, query, node) for node in islice(found, MAX_DRAWN)]
 
 
 def _row(facts: JobFacts, query: PageQuery, node: StepNode) -> StepRow:
@@ -160,7 +168,8 @@ def step_panel(facts: JobFacts, query: PageQuery) -> StepPanel | None:
         metrics=[
             pair for member in members for pair in facts.figures.get(member.name, _NOTHING).metrics
         ],
-        parts=[] if is_step else [_row(facts, query, member) for member in members],
+        samples=_samples(facts, members),
+        parts=[] if is_step else [_row(facts, query, member) for member in members[:MAX_DRAWN]],
         lines=[
             line
             for line in facts.messages
@@ -204,6 +213,14 @@ def _facts(facts: JobFacts, members: Sequence[StepNode], path: str) -> list[tupl
     if late:
         pairs.append(("late, dropped", ", ".join(late)))
     return pairs
+
+
+def _samples(facts: JobFacts, members: Sequence[StepNode]) -> list[str]:
+    """Return samples of what leaves the last step; of several outputs, all."""
+    texts = [
+        text for output in members[-1].outputs for text in reversed(facts.samples.get(output, ()))
+    ]
+    return list(dict.fromkeys(texts))
 
 
 def _busy(figures: Sequence[StepFigures]) -> str:

@@ -62,7 +62,7 @@ class Job:
         record: The states and messages of the job, which readers can follow.
         messages: The messages of the record.
         watch: The status of a streaming pipeline.
-        segments, live: When segments have begun, and what running tasks have reported.
+        session, segments, live: Where it runs; when segments have begun; what tasks have reported.
         config: The options of the pipeline.
         is_over: Of a job that has ended: whether no later start continues it.
     """
@@ -116,7 +116,7 @@ class Job:
         )
         self.live = LiveTasks()
         self.segments = SegmentTimes()
-        self._session = session
+        self.session = session
         self._tables = tables_of(plan, session, recovery)
         self._storage = JobStorage(
             self.job_id,
@@ -208,7 +208,7 @@ class Job:
         while True:
             # The session raises if the job's thread is closing it.
             with contextlib.suppress(Exception):
-                self._session.cancel(self.job_id)
+                self.session.cancel(self.job_id)
             # Repeated for a Spark job that was submitted after the call.
             if self._ended.wait(0.5):
                 return
@@ -231,7 +231,7 @@ class Job:
         """
         self._prepared.check_streams("a savepoint of")
         self._was_saved = True
-        return save_job(self._checkpoints, path)
+        return save_job(self._checkpoints, path, self.watch.note_savepoint)
 
     def watermarks(self) -> dict[str, StepWatermarks]:
         """See ``SparkPipelineResult.watermarks``."""
@@ -273,24 +273,24 @@ class Job:
         """Run the pipeline; return the state in which it has ended."""
         if self._progress is not None:
             self._progress.begin(
-                self._session,
+                self.session,
                 self.watch,
                 deferred=lambda: sum(deferral.number for deferral in self.deferrals().values()),
                 attempted=self.attempted,
             )
         if self._recovery is not None:
-            self._recovery.begin(self.plan, self._session, self.job_id, self._control)
-        with self._session.job_scope(self.job_id, "Verify executors"):
-            check_executors_of(self._session, self.config)
+            self._recovery.begin(self.plan, self.session, self.job_id, self._control)
+        with self.session.job_scope(self.job_id, "Verify executors"):
+            check_executors_of(self.session, self.config)
             self._control.check()
             self._storage.open()
         self._telemetry = listen(
-            self._prepared, self._session, self._storage.mounted, self.messages, self.live
+            self._prepared, self.session, self._storage.mounted, self.messages, self.live
         )
         settings = self._settings(self._telemetry)
         cluster = cluster_of(
             self._prepared,
-            self._session,
+            self.session,
             self._storage,
             self._telemetry,
             self._tables,
@@ -309,11 +309,11 @@ class Job:
         shards = self._checkpoints = epoch.shards
         for warning in blocking_side_inputs(self.plan):
             self.messages.warn(warning)
-        checkpoints = commits_in(self._session, self.job_id, shards, self.config)
+        checkpoints = commits_in(self.session, self.job_id, shards, self.config)
         checkpoints = replace(checkpoints, on_failed_commit=self.watch.note_failed_commit)
-        settings = with_savepoints(settings, self.config, shards, self.messages)
+        settings = with_savepoints(settings, self.config, shards, self.messages, self.watch)
         if self._recovery is not None:
-            settings = self._recovery.in_stream(settings, self._session)
+            settings = self._recovery.in_stream(settings, self.session)
         with ThreadPoolExecutor(1, "beam-sweep") as background:
             was_drained = run_epochs(
                 self.plan,
@@ -334,7 +334,7 @@ class Job:
             return
         self._began = self._recovery.began_s
         self._recovery.run(
-            self.plan, settings, cluster, self.tally, clock, self._control, self._session
+            self.plan, settings, cluster, self.tally, clock, self._control, self.session
         )
 
     def _end_recovery(self) -> None:
@@ -385,7 +385,7 @@ class Job:
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
         settings = run_settings_of(
-            self._prepared, self._session, self._storage, telemetry, self._control.check
+            self._prepared, self.session, self._storage, telemetry, self._control.check
         )
         return with_watchers(settings, self.watch, self.segments, self._progress)
 

@@ -233,6 +233,7 @@ class JobRecovery(ABC):
                     on_continue=lambda done: self._continues(settings, done),
                     slots=session.slots,
                     on_commit=self._on_commit,
+                    on_trouble=settings.on_trouble,
                 ),
             )
             with contextlib.closing(store):

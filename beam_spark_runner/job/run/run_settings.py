@@ -21,6 +21,7 @@ from beam_spark_runner.job.run.telemetry import TaskTelemetry
 from beam_spark_runner.job.watching.progress_lines import JobProgress
 from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.segment_times import SegmentTimes
+from beam_spark_runner.observing.troubles import TroubleKind
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.partition_counts import MAX_FROM_BYTES, derive_min_partitions
 
@@ -80,13 +81,14 @@ def with_watchers(
 
     Args:
         settings: The settings of the run.
-        watch: Gets the status of epochs.
+        watch: Gets the status of epochs, and what goes wrong.
         segments: Gets the beginnings of segments.
         progress: Likewise, and where the run continues. None: nowhere.
     """
 
     def enter(segment: SegmentId) -> None:
         segments.begin_segment(int(segment), time.time())
+        watch.troubles.end(TroubleKind.STORAGE)
         if progress is not None:
             progress.begin_segment(segment)
 
@@ -95,6 +97,7 @@ def with_watchers(
         on_epoch=watch.note_epoch,
         on_idle=watch.note_idle,
         on_segment=enter,
+        on_trouble=watch.note_trouble,
         rescaled=watch.partitions.following if watch.partitions.is_followed else None,
     )
     if progress is None:

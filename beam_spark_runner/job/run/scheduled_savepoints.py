@@ -12,7 +12,9 @@ from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.savepoint_folder import SavepointFolder
 from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.job.watching.stream_watch import StreamWatch
 from beam_spark_runner.observing.epoch_status import EpochStatus
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule
 from beam_spark_runner.storage.urls import is_url
@@ -34,6 +36,7 @@ class ScheduledSavepoints:
         begun_from: ``--savepoint_path``, which is never removed.
         messages: Tell of savepoints.
         now_s: Returns the Unix time.
+        note: Is called with each savepoint.
         start: Runs a function in another thread, which does not keep the process.
     """
 
@@ -45,10 +48,11 @@ class ScheduledSavepoints:
         messages: JobMessages,
         now_s: Callable[[], float] = time.time,
         start: Callable[[Callable[[], None]], object] | None = None,
+        note: Callable[[MadeSavepoint], None] = lambda made: None,
     ) -> None:
         self._schedule, self._places = schedule, places
         self._begun_from = () if begun_from is None else (_absolute(begun_from),)
-        self._messages, self._now_s = messages, now_s
+        self._messages, self._now_s, self._note = messages, now_s, note
         self._start = start or _start_thread
         self._folder = SavepointFolder(_absolute(schedule.folder), places.store)
         self._due_s: float | None = None  # None: not known yet
@@ -83,12 +87,17 @@ class ScheduledSavepoints:
         source = existing_storage(places.deltas, "checkpoint_dir", places.store)
         savepoint = self._folder.make(source, now_s)
         self._due_s = now_s + every_s
+        self._note(MadeSavepoint(*savepoint, self._now_s()))
         self._messages.inform(f"savepoint of epoch {savepoint.epoch:,} in {savepoint.path}")
         self._folder.retain(self._schedule.keep, self._begun_from, now_s)
 
 
 def with_savepoints(
-    settings: RunSettings, config: RunnerConfig, places: ShardLocations, messages: JobMessages
+    settings: RunSettings,
+    config: RunnerConfig,
+    places: ShardLocations,
+    messages: JobMessages,
+    watch: StreamWatch,
 ) -> RunSettings:
     """Return how a stream runs that makes savepoints of itself, if options say so.
 
@@ -97,11 +106,14 @@ def with_savepoints(
         config: Its options.
         places: Where it commits its epochs.
         messages: Tell of savepoints.
+        watch: Remembers them.
     """
     schedule = config.savepoint_schedule
     if schedule is None:
         return settings
-    savepoints = ScheduledSavepoints(schedule, places, config.savepoint_path, messages)
+    savepoints = ScheduledSavepoints(
+        schedule, places, config.savepoint_path, messages, note=watch.note_savepoint
+    )
 
     def on_epoch(status: EpochStatus) -> None:
         settings.on_epoch(status)

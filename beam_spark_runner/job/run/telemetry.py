@@ -1,26 +1,40 @@
 """Receives what tasks send while they run: log lines, metrics and residuals so far."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, TaskProgress, WorkerFrame
+from beam_spark_runner._generated.reports_pb2 import TaskWork
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.log_lines import was_shown
 from beam_spark_runner.backchannel.offers import Offer, Offers
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.driving.session import Session
+from beam_spark_runner.engine.rows.reports import work_of
+from beam_spark_runner.engine.worker.memory_profile import PROFILED_S
 from beam_spark_runner.job.prepare.prepare import PreparedJob
+from beam_spark_runner.job.run.stacks_asked import StacksAsked
 from beam_spark_runner.job.watching.messages import JobMessages
+from beam_spark_runner.observing.level_works import LevelWork, LevelWorks
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
 
+MAX_SAMPLES = 10
+"""The samples that are kept of each collection."""
 _HARNESS_GRACE_S = 0.1
+_MEMORY_S = PROFILED_S + 10.0
+_STACKS_S = 7.0  # SDK harnesses have five seconds for it
 _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
+
+
+Ask = Callable[[], Mapping[str, str | None]]
+"""Asks workers; returns their answers by worker. None: a worker has not answered."""
 
 
 class Deferrals(NamedTuple):
@@ -39,6 +53,7 @@ class LiveTasks:
 
     Attributes:
         can_be_reported: Whether tasks can reach this program before they end.
+        ask_for_stacks, ask_for_memory: See ``TaskTelemetry.stacks`` and ``memory``.
     """
 
     def __init__(self) -> None:
@@ -46,7 +61,11 @@ class LiveTasks:
         self._runs: set[int] = set()
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
         self._stored_residuals: Mapping[TransformId, Deferrals] = {}
+        self._works = LevelWorks()
+        self._samples: dict[str, deque[str]] = {}  # by collection
         self.can_be_reported = True
+        self.ask_for_stacks: Ask = dict
+        self.ask_for_memory: Ask = dict
 
     def begin(self, run: int, *, is_additional: bool = False) -> None:
         """Drop the progress of earlier Spark jobs, unless the last one still runs.
@@ -75,7 +94,12 @@ class LiveTasks:
 
     def update(self, progress: Iterable[TaskProgress]) -> None:
         """Store the progress of tasks, unless they belong to another Spark job."""
+        progress = list(progress)
         with self._lock:
+            for task in progress:
+                for sample in task.samples:
+                    texts = self._samples.setdefault(sample.collection, deque(maxlen=MAX_SAMPLES))
+                    texts.append(sample.text)
             self._tasks.update((task.attempt, task) for task in progress if task.run in self._runs)
 
     def monitoring_infos(self) -> tuple[bytes, ...]:
@@ -85,6 +109,21 @@ class LiveTasks:
         infos = (info for task in tasks for info in task.monitoring_infos)
         # Metrics that are dropped are named when the tasks have ended.
         return merge(infos, dropped=lambda info, problem: None)
+
+    def note_ended(self, reports: Iterable[Report]) -> None:
+        """Note the work of the tasks of a Spark job that has ended."""
+        self._works.note(report.work for report in reports if report.work is not None)
+
+    def level_works(self) -> tuple[LevelWork, ...]:
+        """Return the slowest tasks of the levels that run, or have run."""
+        with self._lock:
+            coded = [task.work for task in self._tasks.values() if task.work]
+        return self._works.with_running([work_of(TaskWork.FromString(each)) for each in coded])
+
+    def samples(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the latest samples of elements, as text, by the id of their collection."""
+        with self._lock:
+            return {collection: tuple(texts) for collection, texts in self._samples.items()}
 
     def has_any(self) -> bool:
         """Whether a task of the running Spark job has reported progress."""
@@ -153,6 +192,8 @@ class TaskTelemetry:
             grace_s=_HARNESS_GRACE_S if has_harnesses else 0.0,
         )
         self.route = self._server.route
+        self._answers = StacksAsked()
+        live.ask_for_stacks, live.ask_for_memory = self.stacks, self.memory
 
     def began(self, run: int, *, is_additional: bool = False) -> None:
         """See ``Observer.began``."""
@@ -161,6 +202,7 @@ class TaskTelemetry:
     def reported(self, reports: Sequence[Report]) -> None:
         """See ``Observer.reported``."""
         self._live.begin(0)
+        self._live.note_ended(reports)
         for report in reports:
             if report.worker:
                 self._server.expect(report.worker, report.messages_sent)
@@ -182,8 +224,29 @@ class TaskTelemetry:
         if frame.left_out:
             self._messages.leave_out(frame.left_out)
         self._live.update(frame.progress)
+        for stacks in frame.stacks:
+            self._answers.answered(worker, stacks.request, stacks.text)
         for offer in frame.offers:
             self.offers.put(Offer(offer.run, offer.level, offer.attempt, offer.rows))
+
+    def stacks(self, timeout_s: float = _STACKS_S) -> Mapping[str, str | None]:
+        """Return what the running tasks do now, with the stacks of their threads.
+
+        Args:
+            timeout_s: How long workers may take to answer.
+
+        Returns:
+            By worker, as far as they have sent anything: a text. None: it has not answered.
+        """
+        request = self._answers.begin()
+        asked = self._server.ask(DriverFrame(wants_stacks=request))
+        return self._answers.wait(request, asked, timeout_s)
+
+    def memory(self, timeout_s: float = _MEMORY_S) -> Mapping[str, str | None]:
+        """Return memory profiles of workers, for some seconds; see ``stacks``."""
+        request = self._answers.begin()
+        asked = self._server.ask(DriverFrame(wants_memory=request))
+        return self._answers.wait(request, asked, timeout_s)
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
         """Have workers tear down their DoFns of the job; wait, and warn of those that are late."""
@@ -201,6 +264,7 @@ class TaskTelemetry:
         self.end_job()
         self._server.close()
         self._live.begin(0)
+        self._live.ask_for_stacks = self._live.ask_for_memory = dict
         self._live.commit_residuals(())
 
 

@@ -43,6 +43,8 @@ class ListedJobs:
             job=None if measured is None else measured.job,
             cancel=partial(self._jobs.cancel, job.job_id),
             drain=job.drain,
+            memory=dict if measured is None else lambda: measured.job.live.ask_for_memory(),
+            stacks=dict if measured is None else lambda: measured.job.live.ask_for_stacks(),
             save=partial(_save, job),
         )
 

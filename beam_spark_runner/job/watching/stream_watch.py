@@ -14,13 +14,16 @@ from beam_spark_runner.job.watching.partition_advice import PartitionAdvice
 from beam_spark_runner.observing.epoch_history import EpochHistory
 from beam_spark_runner.observing.epoch_status import EpochPart, EpochStatus
 from beam_spark_runner.observing.line_parts import SEPARATOR
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.observing.step_rates import StepRates
 from beam_spark_runner.observing.stream_line import StreamLine, rates_text
+from beam_spark_runner.observing.troubles import TroubleKind, Troubles
 from beam_spark_runner.observing.warnings import StreamWarnings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import element_counts, watermark_gauges
 
 _LINE_EVERY_S = 60.0
+_MAX_SAVEPOINTS = 20
 _COUNTS_EVERY_S = 1.0  # parsing all metrics takes a part of a short epoch
 _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM)
 
@@ -56,6 +59,8 @@ class StreamWatch:
         took_us: The time of all epochs of this run in microseconds, by its part.
         failed_commits: How many commits of this run have failed.
         history: The latest epochs.
+        savepoints: The latest savepoints of this run.
+        troubles: What goes wrong, also of a batch pipeline.
         partitions: How many partitions the stream should have.
     """
 
@@ -73,6 +78,8 @@ class StreamWatch:
         self.took_us = dict.fromkeys(EpochPart, 0)
         self.failed_commits = 0
         self.history = EpochHistory()
+        self.troubles = Troubles()
+        self.savepoints: tuple[MadeSavepoint, ...] = ()
         self.partitions = partitions
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
@@ -103,6 +110,7 @@ class StreamWatch:
             self.took_us[part] += took_us
         self.status = status
         self.history.note(status)
+        self.troubles.end(TroubleKind.STORAGE)
         self._committed_s = now_s = self._now_s()
         if now_s >= self._next_counts_s:
             self._next_counts_s = now_s + _COUNTS_EVERY_S
@@ -124,6 +132,15 @@ class StreamWatch:
     def note_failed_commit(self) -> None:
         """Note that storage has refused a commit, which is tried again."""
         self.failed_commits += 1
+
+    def note_savepoint(self, savepoint: MadeSavepoint) -> None:
+        """Remember a savepoint. Threads: any."""
+        self.savepoints = (*self.savepoints, savepoint)[-_MAX_SAVEPOINTS:]
+
+    def note_trouble(self, kind: TroubleKind, text: str) -> None:
+        """Warn of what goes wrong, and what the job survives."""
+        self.troubles.note(kind, text, time.time())
+        self._messages.warn(text)
 
     def processing_time_s(self) -> float:
         """Return the processing time, Unix time. A TestStream has its own clock."""

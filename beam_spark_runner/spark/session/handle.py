@@ -11,10 +11,12 @@ from pyspark.errors import PySparkException
 
 from beam_spark_runner.engine.limits import ROW_LIMIT_BYTES
 from beam_spark_runner.engine.shared_file import SharedFile
+from beam_spark_runner.observing.troubles import LostExecutor
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.sent_files import BroadcastFile, SessionFile
 from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect, set_conf
+from beam_spark_runner.spark.session.lost_executors import LostExecutors
 from beam_spark_runner.spark.versions import SparkVersion
 
 _LOGGER = logging.getLogger(__name__)
@@ -91,6 +93,7 @@ class SessionHandle:
         self.master = get_conf(spark, "spark.master") or ""
         self.is_owned = owner is not None
         self._owner = owner
+        self._lost_executors = LostExecutors(None if self.is_connect else spark.sparkContext)
         self._users_values = (
             users_values  # values to restore; None: the session is not the user's own
         )
@@ -175,6 +178,10 @@ class SessionHandle:
     def can_grow(self) -> bool:
         """Whether Spark starts more executors when tasks wait."""
         return get_conf(self.spark, "spark.dynamicAllocation.enabled", "false") == "true"
+
+    def lost_executors(self) -> tuple[LostExecutor, ...]:
+        """Return the executors that Spark has lost; on Connect, none: they are not known."""
+        return self._lost_executors.look()
 
     def shuffle_partitions(self) -> int | None:
         """Return the user's number of partitions for a shuffle; None if it is Spark's default."""

@@ -208,6 +208,17 @@ def test_a_teardown_that_fails_keeps_nobody_waiting() -> None:
     assert talk.next_action(0.4) == Leave()
 
 
+def test_the_driver_of_a_long_job_is_heard_since_it_may_ask_for_stacks() -> None:
+    talk = connected()
+    talk.begin_task(0.2, 1, TaskProgress)
+    assert isinstance(talk.next_action(0.2), Sleep)
+    assert isinstance(talk.next_action(9.0), AskTasks)
+    assert talk.next_action(9.0) == Hear()
+    assert talk.report_stacks(9.1, 3, "in a step")
+    (stacks,) = send(talk).frame.stacks
+    assert (stacks.request, stacks.text) == (3, "in a step")
+
+
 def test_a_connection_that_was_never_needed_is_closed_without_being_opened() -> None:
     talk = begun()
     talk.begin_task(0.0, 1, TaskProgress)

@@ -1,90 +1,30 @@
 """The one sentence: what holds a job back."""
 
 from dataclasses import replace
-from datetime import datetime, timezone
-from typing import Any
 
 import pytest
 
-from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.observing import job_facts
-from beam_spark_runner.observing.epoch_history import PastEpoch
 from beam_spark_runner.observing.epoch_status import (
     Blocked,
-    EpochPart,
-    EpochStatus,
-    Hold,
     HoldReason,
     StepStatus,
 )
-from beam_spark_runner.observing.held_back import RULES, Tone, held_back
+from beam_spark_runner.observing.held_back import RULES, held_back
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
-from beam_spark_runner.observing.message_lines import ERROR, INFO, WARNING, message_line
+from beam_spark_runner.observing.message_lines import ERROR, message_line
 from beam_spark_runner.observing.segment_times import SegmentTime
-from beam_spark_runner.observing.step_graph import StepGraph, StepNode
-
-NOW_S = 10_000.0
-NOW_US = 10_000_000_000
-GRAPH = StepGraph(
-    tuple(
-        StepNode(id=name, name=name, kind="ParDo", segment=0, outputs=())
-        for name in ("Read/Process", "Sum", "Write/Do", "Write/Do/Part")
-    )
-)
-
-
-def facts(**fields: Any) -> JobFacts:
-    given = {
-        "states": (("STARTING", NOW_S - 100), (fields.get("state", "RUNNING"), NOW_S - 90)),
-        "graph": GRAPH,
-        "now_s": NOW_S,
-        **fields,
-    }
-    return JobFacts(job_id="1", **given)
-
-
-def streaming(*, status: EpochStatus | None = None, **fields: Any) -> JobFacts:
-    status = status or epoch()
-    return facts(
-        **{
-            "is_streaming": True,
-            "interval_us": 1_000_000,
-            "status": status,
-            "committed_s": NOW_S - 1,
-            **fields,
-        }
-    )
-
-
-def epoch(**steps: StepStatus) -> EpochStatus:
-    return EpochStatus(
-        epoch=7,
-        clock_us=NOW_US,
-        took_us=4_000_000,
-        parts_us={EpochPart.TASKS: 3_000_000, EpochPart.COMMIT: 1_000_000},
-        slowest=("Sum", 2_500_000),
-        steps={name.replace("_", "/"): step for name, step in steps.items()},
-    )
-
-
-def step(lag_s: float, hold: HoldReason | None = None, **fields: Any) -> StepStatus:
-    output_us = NOW_US - round(lag_s * 1e6)
-    return StepStatus(
-        input_us=fields.pop("input_us", MAX_US),
-        output_us=output_us,
-        hold=None if hold is None else Hold(hold, output_us),
-        **fields,
-    )
-
-
-def warned(text: str, ago_s: float = 10) -> Any:
-    at = datetime.fromtimestamp(NOW_S - ago_s, timezone.utc).isoformat()
-    return (message_line(at, WARNING, text), message_line(at, INFO, "later"))
-
-
-EPOCHS = tuple(
-    PastEpoch(epoch=number, clock_us=0, parts_us=(0, 3_000_000, 0, 1_000_000))
-    for number in range(5)
+from beam_spark_runner.observing.sentence import Tone
+from tests.unit.observing.seen_jobs import (
+    EPOCHS,
+    NOW_S,
+    NOW_US,
+    epoch,
+    facts,
+    step,
+    streaming,
+    warned,
 )
 
 

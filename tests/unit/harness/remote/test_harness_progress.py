@@ -66,6 +66,17 @@ def test_or_in_any_of_its_steps_where_none_claims() -> None:
     assert asking([None]).activity().step == "First, Second"
 
 
+def test_samples_are_those_of_the_harness_if_it_has_any() -> None:
+    sampled = beam_fn_api_pb2.InstructionResponse()
+    elements = sampled.sample_data.element_samples["p"].elements
+    elements.add(element=b"one")
+    elements.add(element=b"two")
+    refused = beam_fn_api_pb2.InstructionResponse(error="it cannot sample")
+    progress = asking([sampled, refused, None])
+    assert progress.samples() == {"p": [b"one", b"two"]}
+    assert progress.samples() == progress.samples() == {}
+
+
 def test_of_its_status_the_threads_that_run_bundles_are_shown() -> None:
     stuck = "--- Thread #2 name: two ---\n  in process_bundle\n  in block\n"
     other = "--- Thread #1 name: one ---\n  in wait\n"

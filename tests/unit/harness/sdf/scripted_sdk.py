@@ -72,6 +72,9 @@ class ScriptedBundle:
         self._sdk.fractions.append(fraction_of_remainder)
         return ()  # nothing is ever under way for long
 
+    def samples(self) -> Any:
+        return {}
+
     def activity(self) -> Activity:
         return IDLE
 

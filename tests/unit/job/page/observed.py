@@ -16,8 +16,11 @@ from beam_spark_runner.observing.epoch_status import (
     StepStatus,
 )
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
+from beam_spark_runner.observing.level_works import LevelWork
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.observing.message_lines import ERROR, INFO, WARNING, message_line
 from beam_spark_runner.observing.step_graph import EdgeKind, StepEdge, StepGraph, StepNode
+from beam_spark_runner.scheduling.task_work import KeyRows, TaskWork
 
 EVIL = "<script>alert(1)</script>"
 AT = "2026-01-01T10:00:00Z"
@@ -57,6 +60,16 @@ GRAPH = StepGraph(
 )
 
 
+HOT = TaskWork(
+    level=1,
+    partition=3,
+    spent_s=12.5,
+    rows=1_000,
+    largest=KeyRows(step="Sum/Group", text=f"'{EVIL}'", rows=900),
+    is_done=False,
+)
+
+
 def stream(job_id: str = "7", **fields: Any) -> JobFacts:
     held = StepStatus(
         input_us=MAX_US,
@@ -90,6 +103,11 @@ def stream(job_id: str = "7", **fields: Any) -> JobFacts:
         ),
         "committed_s": NOW_S - 2,
         "epochs": (PastEpoch(epoch=17, clock_us=NOW_US, parts_us=(1, 200_000, 3, 4)),),
+        "samples": {"e": (f"(1, '{EVIL}')", "newest")},
+        "level_works": (
+            LevelWork(level=1, steps=EVIL, tasks=4, rows=1_300, median_s=0.5, slowest=(HOT,)),
+        ),
+        "savepoints": (MadeSavepoint(f"/there/{EVIL}", 15, 4_096, NOW_S - 65),),
         "read_per_second": (0.0, 12.5, 25.0),
         "read": 1_200,
         "messages": (
@@ -150,6 +168,8 @@ class FixedJobs:
             job=None,
             cancel=lambda: self._call(f"cancel {job_id}"),
             drain=lambda: self._call(f"drain {job_id}"),
+            memory=dict,
+            stacks=lambda: {f"host {EVIL}": f"in {EVIL}", "other": None},
             save=lambda path: self._call(f"save {job_id} {path}"),
         )
 

@@ -55,6 +55,31 @@ def test_pictures_have_no_styles_which_the_page_forbids() -> None:
         assert "style" not in svg
 
 
+def test_samples_of_a_step() -> None:
+    panel = job_view(stream(), QUERY.with_step(EVIL)).panel
+    assert panel is not None
+    assert panel.samples == ["newest", f"(1, '{EVIL}')"]
+    edges = {edge["collection"]: edge["samples"] for edge in job_details(stream())["edges"]}
+    assert edges["e"][-1] == "newest"
+    assert edges["r"] == []
+
+
+def test_savepoints_have_a_size_and_an_age() -> None:
+    view = job_view(stream(), QUERY)
+    assert view.savepoints == [("15", f"/there/{EVIL}", "4.1 kB", "1 min 5 s ago")]
+    assert ("state", "8.2 kB") in view.tiles
+    assert job_details(stream())["savepoints"][0]["bytes"] == 4_096
+
+
+def test_the_slowest_tasks() -> None:
+    (task,) = job_view(stream(), QUERY).tasks
+    assert (task.partition, task.state, task.spent) == ("3", "running", "12.5 s")
+    assert task.usual == "500 ms of 4"
+    assert task.key == f"90% of its 1,000 elements have the key '{EVIL}'"
+    (level,) = job_details(stream())["levels"]
+    assert level["slowest"][0]["largest_key"]["elements"] == 900
+
+
 def test_the_panel_of_a_step() -> None:
     panel = job_view(stream(), QUERY.with_step("Read/Process")).panel
     assert panel is not None

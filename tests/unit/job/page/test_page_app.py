@@ -11,7 +11,8 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.job.page import job_view, page_app
 from beam_spark_runner.job.page.page_access import PageAccess
 from beam_spark_runner.job.page.page_app import PageApp
-from tests.unit.job.page.observed import EVIL, FixedJobs, failed, stream
+from beam_spark_runner.observing.step_graph import StepGraph
+from tests.unit.job.page.observed import EVIL, FixedJobs, failed, node, stream
 
 TOKEN = "a token of some length"
 HOST = "http://127.0.0.1:8080"
@@ -174,6 +175,28 @@ def test_forms_with_the_token_act_on_the_job(action: str) -> None:
     assert jobs.called == [{"savepoint": "save 7 /there"}.get(action, f"{action} 7")]
 
 
+def test_stacks_are_shown_after_a_form_and_escaped() -> None:
+    page = client(FixedJobs(stream()))
+    assert page.get("/jobs/7/stacks").status_code == 405
+    data = {"form_token": form_token(page.get("/jobs/7").text), "confirm": "7"}
+    answer = page.post("/jobs/7/stacks", data=data).text
+    assert "1 of 2 workers have answered." in answer
+    assert "in &lt;script&gt;" in answer
+    assert EVIL not in answer
+    assert "It has not answered" in answer
+    assert "No worker is known" in page.post("/jobs/7/memory", data=data).text
+    assert EVIL in page.post("/api/v1/jobs/7/stacks", json={}).json()["stacks"]
+
+
+def test_many_viewers_load_the_page_less_often() -> None:
+    access = PageAccess(None, "127.0.0.1", 8080, is_read_only=False)
+    jobs: Any = FixedJobs(stream())
+    app = PageApp(jobs, access, "Job server").asgi
+    (first, *_, last) = (TestClient(app, base_url=HOST).get("/jobs/7").text for _ in range(20))
+    assert 'data-every="2"' in first
+    assert 'data-every="4"' in last
+
+
 def test_viewers_share_a_page_but_not_the_token_of_its_forms() -> None:
     jobs = FixedJobs(stream())
     access = PageAccess(None, "127.0.0.1", 8080, is_read_only=False)
@@ -293,6 +316,20 @@ def test_the_api_describes_jobs_as_json() -> None:
     assert client().get("/api/v1/jobs/8").status_code == 404
     graph = client().get("/api/v1/jobs/7/graph.svg?open=*")
     assert graph.headers["content-type"].startswith("image/svg+xml")
+
+
+def test_a_picture_has_not_too_many_steps() -> None:
+    nodes = tuple(node(f"Part {number // 10}/Step {number}", "c") for number in range(20_000))
+    pages = client(FixedJobs(stream(graph=StepGraph(nodes), status=None)))
+    for path in ("/api/v1/jobs/7/graph.svg", "/api/v1/jobs/7/graph.svg?open=*"):
+        refused = pages.get(path)
+        assert (refused.status_code, refused.json()) == (
+            422,
+            {"error": "20,000 steps are no picture: 1,500 nodes are the most"},
+        )
+    page = pages.get("/jobs/7?find=Step 19999").text
+    assert "20000 steps are too many for a picture" in page
+    assert "Part 1999/Step 19999" in page
 
 
 def test_openapi_describes_every_address() -> None:

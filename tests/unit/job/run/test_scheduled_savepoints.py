@@ -10,6 +10,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.job.files.savepoint_folder import SavepointFolder
 from beam_spark_runner.job.run.scheduled_savepoints import ScheduledSavepoints
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.options.savepoint_schedule import SavepointSchedule, savepoint_schedule
 from tests.unit.job.files.test_savepoint_folder import NOON_S, checkpoint, commit  # noqa: F401
 
@@ -27,6 +28,7 @@ class Stream:
     def __init__(self, tmp_path: Path, every_s: float = 100, begun_from: str | None = None) -> None:
         self.now_s, self.said = NOON_S, Said()
         self.saved = tmp_path / "saved"
+        self.made: list[MadeSavepoint] = []
         places: Any = ShardLocations(
             lineage="main", deltas=str(tmp_path / "checkpoint"), local=None, key_groups=1
         )
@@ -38,6 +40,7 @@ class Stream:
             messages,
             lambda: self.now_s,
             lambda work: work(),
+            self.made.append,
         )
 
     def epoch_after(self, seconds: float) -> int:
@@ -53,6 +56,8 @@ def test_savepoints_are_made_when_they_are_due(tmp_path: Path) -> None:
     counts = [stream.epoch_after(seconds) for seconds in (0, 99, 1, 1, 98, 1, 100)]
     assert counts == [0, 0, 1, 1, 1, 2, 2]  # the first one is removed for the third one
     assert len(stream.said.informed) == 3
+    assert [(made.epoch, made.at_s) for made in stream.made][-1] == (7, stream.now_s)
+    assert len(stream.made) == 3
     again = Stream(tmp_path)  # a restart does not change the schedule
     again.now_s = stream.now_s
     assert again.epoch_after(99) == 2
