@@ -1,0 +1,60 @@
+"""Writes the plain manifests of ``deploy/kubernetes``: what the chart makes of some values."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "kubernetes"
+_CHART = ROOT / "deploy" / "helm" / "beam-spark-runner"
+VALUES: Mapping[str, Mapping[str, Any]] = {
+    "job-server": {
+        "jobServer": {
+            "tls": {"secretName": "beam-tls"},
+            "token": {"secretName": "beam-token"},
+        },
+    },
+    "pipeline": {
+        "jobServer": {"enabled": False},
+        "pipeline": {
+            "enabled": True,
+            "image": "registry.example.com/orders:1.4",
+            "command": ["python", "/opt/orders/pipeline.py"],
+        },
+        "storage": {"url": "s3://bucket/orders"},
+        "envFrom": [{"secretRef": {"name": "orders-s3"}}],
+        "serviceMonitor": {"enabled": True},
+        "goHarnesses": {"enabled": True},
+    },
+}
+
+
+def header(name: str) -> str:
+    """Return the lines that a manifest begins with, by which one sees whether it is current."""
+    digest = hashlib.sha256(yaml.safe_dump(VALUES[name]).encode())
+    for path in sorted(_CHART.rglob("*")):
+        if path.is_file():
+            digest.update(str(path.relative_to(_CHART)).encode() + b"\0" + path.read_bytes())
+    return (
+        "# Made of deploy/helm/beam-spark-runner by `make kubernetes-manifests`.\n"
+        f"# Chart and values: sha256 {digest.hexdigest()}\n"
+    )
+
+
+def main() -> None:
+    """Write all of them."""
+    from integration.kubernetes.releases import render
+
+    FOLDER.mkdir(exist_ok=True)
+    for name, values in VALUES.items():
+        objects = render(values, "--namespace=beam").replace(
+            "managed-by: Helm", "managed-by: kubectl"
+        )
+        (FOLDER / f"{name}.yaml").write_text(header(name) + objects)
+
+
+if __name__ == "__main__":
+    main()
