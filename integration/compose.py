@@ -111,7 +111,7 @@ def compose_up(variables: Mapping[str, str]) -> Iterator[Composed]:
         more.write_text(json.dumps({"services": services}))  # JSON is YAML, too
         files = (f"--file={FILE}", f"--file={more}")
         composed = Composed(
-            [*compose_command(), f"--project-name={_PROJECT}", *files], _variables(variables)
+            [*_compose(), f"--project-name={_PROJECT}", *files], _variables(variables)
         )
         composed.compose("down", "--volumes", "--remove-orphans", "--timeout=1")
         try:
@@ -141,7 +141,7 @@ def _variables(given: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def compose_command() -> list[str]:
+def _compose() -> list[str]:
     """Return how Docker Compose is called here; it is built if there is none."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) is None:

@@ -1,6 +1,7 @@
 """Writes the plain manifests of ``deploy/kubernetes``: what the chart makes of some values."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

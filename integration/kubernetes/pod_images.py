@@ -1,14 +1,14 @@
 """Images for pods, made on this machine by a Docker engine."""
 
 import contextlib
-import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from integration.compose import compose_command
 from integration.container_engine import DOCKER
 from integration.container_images import debian_image, go_image
 from integration.kubernetes.go_programs import CACHE, ROOT, pause
@@ -23,6 +23,9 @@ _CONTENT = f"""\
 FROM {SPARK}
 COPY word_counts.py /opt/word_counts.py
 """
+
+
+_QUIET: Any = {"capture_output": True, "text": True, "check": False}
 
 
 def save_images(archive: Path) -> str:
@@ -77,23 +80,28 @@ def engine() -> Iterator[None]:
 
 
 def _build() -> None:
-    """Have Compose build the images, as it does for docker/compose.yaml."""
-    runner = {
-        "context": str(ROOT),
-        "dockerfile": "docker/Dockerfile",
-        "target": "kubernetes",
-        "network": "host",  # over which this machine reaches registries of packages
-        "args": {"BASE_IMAGE": debian_image()},
-    }
-    program = {"context": str(ROOT / "examples" / "streaming"), "dockerfile_inline": _CONTENT}
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        images = ((SPARK, runner), (PROGRAM, program))
-        for number, (image, build) in enumerate(images):
-            file.seek(0)
-            file.truncate()
-            json.dump({"services": {f"image-{number}": {"image": image, "build": build}}}, file)
-            file.flush()
-            run("nice", "-n", "10", *compose_command(), f"--file={file.name}", "build")
+    base = debian_image()
+    arguments = ("--network=host", "--target=kubernetes", f"--build-arg=BASE_IMAGE={base}")
+    file = f"--file={ROOT}/docker/Dockerfile"
+    variables = {**os.environ, "DOCKER_BUILDKIT": "1"}
+    build = ("nice", "-n", "10", _docker(), "build")
+    for command, content in (
+        ((*build, *arguments, file, f"--tag={SPARK}", str(ROOT)), None),
+        ((*build, "--file=-", f"--tag={PROGRAM}", str(ROOT / "examples" / "streaming")), _CONTENT),
+    ):
+        subprocess.run(command, env=variables, input=content, text=True, check=True)
+
+
+def _docker() -> str:
+    """Return a client that has BuildKit in it, as those before 23 have, or as a plug-in."""
+    folders = [*os.environ["PATH"].split(os.pathsep), "/usr/bin"]
+    found = [shutil.which("docker", path=folder) for folder in folders]
+    for program in filter(None, found):
+        asked = subprocess.run([program, "version", "--format={{.Client.Version}}"], **_QUIET)
+        plug_in = subprocess.run([program, "buildx", "version"], **_QUIET)
+        if int(asked.stdout.partition(".")[0] or 0) < 23 or not plug_in.returncode:
+            return program
+    raise RuntimeError("docker has no BuildKit: install its plug-in buildx")
 
 
 def _import_pause() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from integration.kubernetes.go_programs import ROOT, helm
+from integration.kubernetes.go_programs import ROOT, VERSION, helm
 from integration.kubernetes.kubectl import Kubectl
 from integration.kubernetes.machine import run
 from integration.kubernetes.pod_images import SPARK
@@ -105,7 +105,10 @@ def render(values: Mapping[str, Any], *arguments: str) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)
         file.flush()
-        return run(str(helm()), "template", "beam", str(CHART), f"--values={file.name}", *arguments)
+        values_of = f"--values={file.name}"
+        # Which Helm cannot ask here.
+        version = f"--kube-version={VERSION}"
+        return run(str(helm()), "template", "beam", str(CHART), values_of, version, *arguments)
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
