@@ -51,9 +51,9 @@ def main() -> None:
 
     FOLDER.mkdir(exist_ok=True)
     for name, values in VALUES.items():
-        objects = render(values, "--namespace=beam").replace(
-            "managed-by: Helm", "managed-by: kubectl"
-        )
+        objects = render(values, "--namespace=beam")
+        objects = objects.replace("managed-by: Helm", "managed-by: kubectl")
+        objects = re.sub(r"^ +\n", "", objects, flags=re.MULTILINE)
         (FOLDER / f"{name}.yaml").write_text(header(name) + objects)
 
 
