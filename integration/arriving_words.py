@@ -17,7 +17,7 @@ class ArrivingWords:
         self._input, self._output = input_folder, output_folder
         self._expected: Counter[str] = Counter()
         self._numbers = itertools.count()
-        self.flags = (
+        self.flags: tuple[str, ...] = (
             f"--input={input_folder}/*.txt",
             f"--output={output_folder}/count",
             "--window=2",

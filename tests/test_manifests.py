@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.options.config import RunnerConfig
@@ -20,28 +20,26 @@ from integration.kubernetes.manifests import FOLDER, ROOT, VALUES, header
 
 CHART = ROOT / "deploy" / "helm" / "beam-spark-runner"
 MADE = {name: (FOLDER / f"{name}.yaml").read_text() for name in VALUES}
-OBJECTS = [
-    pytest.param(each, id=f"{name}-{each['kind']}-{each['metadata']['name']}")
+OBJECTS: Mapping[str, Mapping[str, Any]] = {
+    f"{name}-{each['kind']}-{each['metadata']['name']}": each
     for name, text in MADE.items()
     for each in yaml.safe_load_all(text)
-    if each is not None
-]
+}
 VERSION = "1.34"
 OF_OTHERS = {"ServiceMonitor"}
 """Kinds that Kubernetes itself does not have."""
 
 
-def pods() -> Iterator[Any]:
+def pods() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield all pods: those of Deployments, and the templates of executors."""
-    for param in OBJECTS:
-        (each,) = param.values
+    for name, each in OBJECTS.items():
         if each["kind"] == "Deployment":
-            yield pytest.param(each["spec"]["template"], id=param.id)
+            yield name, each["spec"]["template"]
         if each["kind"] == "ConfigMap":
-            yield pytest.param(yaml.safe_load(each["data"]["executor.yaml"]), id=param.id)
+            yield name, yaml.safe_load(each["data"]["executor.yaml"])
 
 
-PODS = list(pods())
+PODS = dict(pods())
 
 
 def options(name: str) -> list[str]:
@@ -59,13 +57,13 @@ def test_they_are_made_of_this_chart(name: str) -> None:
     assert MADE[name].startswith(header(name)), "make kubernetes-manifests"
 
 
-@pytest.mark.parametrize("each", OBJECTS)
+@pytest.mark.parametrize("each", OBJECTS.values(), ids=OBJECTS)
 def test_kubernetes_knows_each_field(each: Mapping[str, Any]) -> None:
     if each["kind"] not in OF_OTHERS:
         kubernetes_validate.validate(each, VERSION, strict=True)
 
 
-@pytest.mark.parametrize("pod", PODS)
+@pytest.mark.parametrize("pod", PODS.values(), ids=PODS)
 def test_executors_and_drivers_are_valid_pods(pod: Mapping[str, Any]) -> None:
     whole = {"apiVersion": "v1", "kind": "Pod", **pod}
     # Spark adds the image.
@@ -74,7 +72,7 @@ def test_executors_and_drivers_are_valid_pods(pod: Mapping[str, Any]) -> None:
     kubernetes_validate.validate(whole, VERSION, strict=True)
 
 
-@pytest.mark.parametrize("pod", PODS)
+@pytest.mark.parametrize("pod", PODS.values(), ids=PODS)
 def test_nothing_is_root_or_writes_to_the_root_file_system(pod: Mapping[str, Any]) -> None:
     spec = pod["spec"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -87,7 +85,7 @@ def test_nothing_is_root_or_writes_to_the_root_file_system(pod: Mapping[str, Any
 
 
 def test_drivers_may_only_change_pods() -> None:
-    roles = [each for param in OBJECTS for each in param.values if each["kind"] == "Role"]
+    roles = [each for each in OBJECTS.values() if each["kind"] == "Role"]
     assert roles
     for role in roles:
         assert [rule["resources"] for rule in role["rules"]] == [["pods"]]

@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 
 import trustme
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from integration.kubernetes.machine import Processes
 from integration.ports import free_ports

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from integration.kubernetes.control_plane import NODE, ControlPlane
 from integration.kubernetes.kubectl import Kubectl
@@ -106,8 +106,8 @@ class Node:
             for group in sorted((controller / _ROOT_GROUP).glob("**/"), reverse=True):
                 if group.is_dir():
                     group.rmdir()
-        for path in Path("/var/run/netns").glob("cni-*"):
-            run("ip", "netns", "delete", path.name)
+        for network in Path("/var/run/netns").glob("cni-*"):
+            run("ip", "netns", "delete", network.name)
 
     @property
     def _ctr(self) -> tuple[str, ...]:

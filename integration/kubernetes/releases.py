@@ -115,6 +115,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     merged = dict(first)
     for key, value in second.items():
         earlier = merged.get(key)
-        both = isinstance(earlier, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(earlier, value) if both else value
+        if isinstance(earlier, Mapping) and isinstance(value, Mapping):
+            value = _merged(earlier, value)
+        merged[key] = value
     return merged
