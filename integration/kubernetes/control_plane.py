@@ -42,7 +42,7 @@ class ControlPlane:
 
     def kubeconfig(self, user: str) -> Path:
         """Write the file with which a user of ``_USERS`` connects; return its path."""
-        path = self._folder / f"{user}.yaml"
+        path = self._folder / f"as-{user}.yaml"
         server = f"https://{self._address}:{self._port}"
         content = {
             "apiVersion": "v1",
@@ -65,7 +65,11 @@ class ControlPlane:
         processes.start(
             "etcd",
             [
-                *("etcd", f"--data-dir={self._folder}/etcd", f"--listen-client-urls={etcd}"),
+                *(
+                    str(self._programs / "etcd"),
+                    f"--data-dir={self._folder}/etcd",
+                    f"--listen-client-urls={etcd}",
+                ),
                 *(f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}"),
                 *(f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"),
                 "--unsafe-no-fsync",

@@ -8,6 +8,9 @@ ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "kubernetes"
 VERSION = "1.34.4"
 """The newest minor version that starts on the first version of control groups by default."""
+_ETCD = "go.etcd.io/etcd/server/v3"
+_ETCD_VERSION = "v3.6.4"
+"""Of the client in this Kubernetes. Debian's is too old for watches that begin with a list."""
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 _PROGRAMS = (
     "kube-apiserver",
@@ -56,22 +59,24 @@ def helm() -> Path:
 def kubernetes() -> Path:
     """Return the folder with the programs of Kubernetes; they are built if there are none."""
     folder = CACHE / f"kubernetes-{VERSION}"
-    if all((folder / program).exists() for program in _PROGRAMS):
+    if all((folder / program).exists() for program in (*_PROGRAMS, "etcd")):
         return folder
     module = CACHE / "module"
     module.mkdir(parents=True, exist_ok=True)
     (module / "go.mod").write_text("module kubernetes-of-this-machine\n\ngo 1.24\n")
     packages = [f"k8s.io/kubernetes/cmd/{program}" for program in _PROGRAMS]
-    imports = "\n".join(f'import _ "{package}"' for package in packages)
+    imports = "\n".join(f'import _ "{package}"' for package in (*packages, _ETCD))
     (module / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}\n")
     versions = [f"-replace=k8s.io/{name}=k8s.io/{name}@v0.{VERSION[2:]}" for name in _STAGED]
-    _go(module, "mod", "edit", f"-require=k8s.io/kubernetes@v{VERSION}", *versions)
+    required = (f"k8s.io/kubernetes@v{VERSION}", f"{_ETCD}@{_ETCD_VERSION}")
+    _go(module, "mod", "edit", *(f"-require={each}" for each in required), *versions)
     _go(module, "mod", "tidy", "-e")
     major, minor, _ = VERSION.split(".")
     values = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
     flags = " ".join(f"-X k8s.io/component-base/version.{key}={values[key]}" for key in values)
     # Without the tables of debuggers, which are a third of each program.
     _go(module, "build", f"-ldflags=-s -w {flags}", "-o", f"{folder}/", *packages)
+    _go(module, "build", "-ldflags=-s -w", "-o", str(folder / "etcd"), _ETCD)
     return folder
 
 

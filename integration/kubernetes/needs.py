@@ -22,7 +22,6 @@ _PACKAGES = {
     "ctr": "containerd",
     "runc": "runc",
     "debootstrap": "debootstrap",
-    "etcd": "etcd-server",
     "ip": "iproute2",
     "iptables": "iptables",
     "nft": "nftables",

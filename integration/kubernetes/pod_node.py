@@ -29,6 +29,8 @@ state = "{folder}/state"
   address = "{folder}/c.sock"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "docker.io/{pause}"
+  # Not each root may lower it: that of a container may not.
+  restrict_oom_score_adj = true
   stream_server_address = "127.0.0.1"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
@@ -70,18 +72,7 @@ class Node:
         run(*self._ctr, "images", "import", str(images))
         self._wait(self._answers, "the API server")
         self._start_kubelet()
-        proxy = str(self._programs / "kube-proxy")
-        ports = free_ports(2)
-        self.processes.start(
-            "kube-proxy",
-            [
-                *(proxy, "--proxy-mode=nftables", f"--hostname-override={NODE}"),
-                *(f"--kubeconfig={self._plane.kubeconfig('proxy')}", f"--cluster-cidr={_PODS}"),
-                f"--healthz-bind-address=127.0.0.1:{ports[0]}",
-                f"--metrics-bind-address=127.0.0.1:{ports[1]}",
-                "--conntrack-max-per-core=0",
-            ],
-        )
+        self._start_proxy()
         self._wait(self._is_ready, "the node")
 
     def close(self) -> None:
@@ -156,6 +147,20 @@ class Node:
             ],
         )
 
+    def _start_proxy(self) -> None:
+        proxy = str(self._programs / "kube-proxy")
+        ports = free_ports(2)
+        self.processes.start(
+            "kube-proxy",
+            [
+                *(proxy, "--proxy-mode=nftables", f"--hostname-override={NODE}"),
+                *(f"--kubeconfig={self._plane.kubeconfig('proxy')}", f"--cluster-cidr={_PODS}"),
+                f"--healthz-bind-address=127.0.0.1:{ports[0]}",
+                f"--metrics-bind-address=127.0.0.1:{ports[1]}",
+                "--conntrack-max-per-core=0",
+            ],
+        )
+
     def _answers(self) -> bool:
         try:
             return self.kubectl.run("get", "--raw=/readyz") == "ok"
@@ -185,6 +190,7 @@ class Node:
             "ipam": {
                 "type": "host-local",
                 "ranges": [[{"subnet": _PODS}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
                 "dataDir": str(self._folder / "addresses"),
             },
         }
