@@ -1,5 +1,6 @@
 """etcd, the API server, the scheduler and the controllers of a Kubernetes, as processes."""
 
+import json
 import secrets
 from pathlib import Path
 
@@ -21,6 +22,18 @@ _USERS = {
 }
 
 
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
+"""What pods ask for is recorded."""
+
+
 class ControlPlane:
     """What decides which pods run; ``pod_node`` runs them.
 
@@ -38,6 +51,7 @@ class ControlPlane:
         self._etcd, self._peers, self._port, self._controllers, self._scheduler = free_ports(5)
         self.ca = folder / "ca.pem"
         self._tokens = {name: secrets.token_hex(16) for name in _USERS}
+        self._audit = folder / "audit.log"
         self._write_certificates()
 
     def kubeconfig(self, user: str) -> Path:
@@ -82,6 +96,8 @@ class ControlPlane:
         ]
         tokens.touch(mode=0o600)
         tokens.write_text("".join(lines))
+        policy = self._folder / "audit.yaml"
+        policy.write_text(yaml.safe_dump(_AUDIT))
         accounts = self._folder / "accounts-key.pem"
         processes.start(
             "kube-apiserver",
@@ -98,6 +114,7 @@ class ControlPlane:
                 f"--service-account-signing-key-file={accounts}",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--kubelet-preferred-address-types=InternalIP",
+                *(f"--audit-policy-file={policy}", f"--audit-log-path={self._audit}"),
             ],
         )
         processes.start(
@@ -122,6 +139,15 @@ class ControlPlane:
                 f"--cert-dir={self._folder}/scheduler",
             ],
         )
+
+    def rights_used(self, account: str, namespace: str) -> set[tuple[str, str]]:
+        """Return each verb with its resource that a ServiceAccount has asked for so far."""
+        user = f"system:serviceaccount:{namespace}:{account}"
+        lines = self._audit.read_text().splitlines()
+        found = [each for each in map(json.loads, lines) if each["user"]["username"] == user]
+        # Paths such as /version have no resource; whoever has a token may read them.
+        asked = [(each["verb"], each["objectRef"]) for each in found if "objectRef" in each]
+        return {(verb, what["resource"]) for verb, what in asked}
 
     def _write_certificates(self) -> None:
         authority = trustme.CA()

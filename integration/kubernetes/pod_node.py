@@ -46,13 +46,18 @@ class Node:
     Args:
         folder: for all that it writes; it is short, since sockets are in it.
         programs: the folder of Kubernetes' programs.
+
+    Attributes:
+        plane: what decides which pods run.
+        kubeconfig: a file by which an administrator connects.
+        kubectl: for the same.
     """
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self._folder, self._programs = folder, programs
         self.processes = Processes(folder)
-        self._plane = ControlPlane(folder, programs, _ADDRESS)
-        self.kubeconfig = self._plane.kubeconfig("admin")
+        self.plane = ControlPlane(folder, programs, _ADDRESS)
+        self.kubeconfig = self.plane.kubeconfig("admin")
         self.kubectl = Kubectl(programs / "kubectl", self.kubeconfig)
         self._socket = folder / "c.sock"
 
@@ -63,7 +68,7 @@ class Node:
             images: what ``docker save`` has written: all that pods need.
         """
         self._make_network()
-        self._plane.start(self.processes)
+        self.plane.start(self.processes)
         settings = self._folder / "containerd.toml"
         text = _CONTAINERD.format(folder=self._folder, pause=PAUSE, plugins=PLUGINS)
         settings.write_text(text)
@@ -122,7 +127,7 @@ class Node:
             "authentication": {
                 "anonymous": {"enabled": False},
                 "webhook": {"enabled": False},
-                "x509": {"clientCAFile": str(self._plane.ca)},
+                "x509": {"clientCAFile": str(self.plane.ca)},
             },
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
@@ -142,7 +147,7 @@ class Node:
             [
                 *(str(self._programs / "kubelet"), f"--config={path}", f"--node-ip={_ADDRESS}"),
                 *(f"--hostname-override={NODE}", f"--root-dir={self._folder}/kubelet"),
-                *(f"--kubeconfig={self._plane.kubeconfig('kubelet')}",),
+                *(f"--kubeconfig={self.plane.kubeconfig('kubelet')}",),
                 f"--cert-dir={self._folder}/kubelet-certificates",
             ],
         )
@@ -154,7 +159,7 @@ class Node:
             "kube-proxy",
             [
                 *(proxy, "--proxy-mode=nftables", f"--hostname-override={NODE}"),
-                *(f"--kubeconfig={self._plane.kubeconfig('proxy')}", f"--cluster-cidr={_PODS}"),
+                *(f"--kubeconfig={self.plane.kubeconfig('proxy')}", f"--cluster-cidr={_PODS}"),
                 f"--healthz-bind-address=127.0.0.1:{ports[0]}",
                 f"--metrics-bind-address=127.0.0.1:{ports[1]}",
                 "--conntrack-max-per-core=0",

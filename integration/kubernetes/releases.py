@@ -11,6 +11,7 @@ from integration.kubernetes.go_programs import ROOT, VERSION, helm
 from integration.kubernetes.kubectl import Kubectl
 from integration.kubernetes.machine import run
 from integration.kubernetes.pod_images import SPARK
+from integration.waiting import wait_until
 
 CHART = ROOT / "deploy" / "helm" / "beam-spark-runner"
 _DRIVER = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "3Gi"}}
@@ -80,11 +81,13 @@ class Release:
             )
 
     def remove(self) -> None:
-        """Remove what the chart has made, except for what outlives it."""
+        """Remove what the chart has made, except for what outlives it; wait for the end of pods."""
         run(
             *(str(helm()), f"--kubeconfig={self._kubeconfig}"),
-            *(f"--namespace={self.kubectl.namespace}", "uninstall", self._name, "--wait"),
+            *(f"--namespace={self.kubectl.namespace}", "uninstall", self._name),
         )
+        # Kubernetes removes executors once their driver is gone.
+        wait_until(lambda: not self.kubectl.objects("pods"), "the end of all pods", poll_s=0.5)
 
     @contextlib.contextmanager
     def forwarded(self) -> Iterator[None]:

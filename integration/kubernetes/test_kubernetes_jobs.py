@@ -11,6 +11,7 @@ import pytest
 from integration.arriving_words import ArrivingWords
 from integration.kubernetes.go_programs import CACHE, ROOT
 from integration.kubernetes.kubectl import wait_for
+from integration.kubernetes.pod_node import Node
 from integration.kubernetes.releases import Release
 from integration.kubernetes.restrictions_of_pods import check_inside, check_pods
 from integration.kubernetes.service_clients import (
@@ -37,7 +38,6 @@ def installed(release: Callable[[str], Release], go_harnesses: str) -> Iterator[
     wait_for(made.kubectl, "job-server")
     yield made
     made.remove()
-    assert not made.kubectl.objects("pods")
 
 
 def test_word_count_of_python(installed: Release) -> None:
@@ -93,3 +93,15 @@ def test_a_stream_continues_when_pods_are_deleted(installed: Release) -> None:
     assert not earlier & set(installed.kubectl.pods("job-server"))
     stream.check()
     check_pods(installed.kubectl)
+
+
+def test_drivers_have_the_rights_that_they_use(installed: Release, node: Node) -> None:
+    """After all of the above, a job server that has ended among it."""
+    (role,) = installed.kubectl.objects("roles")
+    granted = {
+        (verb, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert node.plane.rights_used("jobs-driver", "jobs") == granted
