@@ -45,16 +45,21 @@ def header(name: str) -> str:
     )
 
 
-def main() -> None:
-    """Write all of them."""
+def text_of(name: str) -> str:
+    """Return what the chart makes of the values of a manifest, by Helm."""
+    # What is above is for tests, too, that start no containers.
     from integration.kubernetes.releases import render
 
+    objects = render(VALUES[name], "--namespace=beam")
+    objects = objects.replace("managed-by: Helm", "managed-by: kubectl")
+    return header(name) + re.sub(r"^ +\n", "", objects, flags=re.MULTILINE)
+
+
+def main() -> None:
+    """Write all of them."""
     FOLDER.mkdir(exist_ok=True)
-    for name, values in VALUES.items():
-        objects = render(values, "--namespace=beam")
-        objects = objects.replace("managed-by: Helm", "managed-by: kubectl")
-        objects = re.sub(r"^ +\n", "", objects, flags=re.MULTILINE)
-        (FOLDER / f"{name}.yaml").write_text(header(name) + objects)
+    for name in VALUES:
+        (FOLDER / f"{name}.yaml").write_text(text_of(name))
 
 
 if __name__ == "__main__":
