@@ -104,4 +104,5 @@ def test_drivers_have_the_rights_that_they_use(installed: Release, node: Node) -
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
-    assert node.plane.rights_used("jobs-driver", "jobs") == granted
+    # It deletes a single pod only when that has failed by itself.
+    assert node.plane.rights_used("jobs-driver", "jobs") == granted - {("delete", "pods")}

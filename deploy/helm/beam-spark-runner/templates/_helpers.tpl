@@ -82,6 +82,9 @@ imagePullSecrets:
   "spark.kubernetes.executor.podTemplateFile" "/etc/beam/executor.yaml"
   "spark.kubernetes.executor.podTemplateContainerName" "executor"
   "spark.kubernetes.executor.disableConfigMap" "true"
+  "spark.kubernetes.driver.ownPersistentVolumeClaim" "false"
+  "spark.kubernetes.driver.reusePersistentVolumeClaim" "false"
+  "spark.kubernetes.driver.service.deleteOnTermination" "false"
   "spark.python.daemon.module" "beam_spark_runner.spark.worker.daemon"
 }}
 {{- with $root.Values.executors.cpuRequest }}
