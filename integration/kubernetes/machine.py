@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_ENDS_WITHIN_S = 60.0
+_ENDS_WITHIN_S = 15.0
 
 
 class Processes:
