@@ -23,7 +23,7 @@ READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
 # All targets with a description, as `make help` shows them, and some that only others need.
-.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools yarn-tools yarn-test-3.5 other-tests quick-on-spark quick-in-process
+.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools yarn-tools yarn-test-3.5 kubernetes-tools other-tests quick-on-spark quick-in-process
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -215,7 +215,7 @@ integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) i
 	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PACKAGE) $(PAGE) $(YARN) $(THIRD_PARTY))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PACKAGE) $(PAGE) $(YARN) $(KUBERNETES) $(THIRD_PARTY))
 
 # A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
 KDC = /usr/sbin/krb5kdc
@@ -263,6 +263,18 @@ yarn-test: yarn-tools $(READY_YARN) $(SPARK_CLASSES) $(YARN_JARS) ## Pipelines o
 
 yarn-test-3.5: yarn-tools $(READY_YARN_35) $(YARN_JARS)
 	$(VENV_35)/bin/python -m pytest $(ON_SPARK_35)
+
+# Kubernetes and Helm are built of Go modules, and images by a Docker engine, which is started if
+# none answers; build/kubernetes keeps them. What is missing is named before anything is built.
+KUBERNETES = integration/kubernetes
+kubernetes-tools:
+	@$(PYTHON) -m integration.kubernetes.needs
+# TESTS="jobs": only these.
+kubernetes-test: kubernetes-tools $(READY) ## The chart on a Kubernetes of this machine, as root: jobs, streams, deleted pods. TESTS="jobs": only these
+	$(PYTEST) $(if $(TESTS),$(TESTS:%=$(KUBERNETES)/test_kubernetes_%.py),$(KUBERNETES))
+
+kubernetes-manifests: $(READY) ## Write deploy/kubernetes: what the chart makes of some values
+	$(BIN)/python -m integration.kubernetes.manifests
 
 # The job page in a browser: that of the system, or Debian's where packages can be installed.
 CHROMIUM ?= /usr/bin/chromium

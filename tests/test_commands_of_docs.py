@@ -33,14 +33,14 @@ from tests.test_docs import ROOT
 BLOCKS = list(blocks())
 COMMANDS = sorted(set(commands()))
 IN_PROCESS = ("--runner=SparkPortableRunner", "--spark_master_url=in-process", "--progress=off")
-LANGUAGES = {"", "console", "ini", "mermaid", "python", "sh", "yaml"}
+LANGUAGES = {"", "console", "dockerfile", "ini", "mermaid", "python", "sh", "yaml"}
 # Programs of examples that readers are expected to have.
 _YOURS = {"pipeline.py", "words.py"}
 _OF_SHELL = {
     *(".", "cat", "docker", "echo", "export", "go", "head", "mkdir", "pip", "pkill", "sleep"),
     "timeout",
 }
-_OF_CLUSTERS = {"hdfs", "spark-submit", "venv-pack"}
+_OF_CLUSTERS = {"hdfs", "helm", "kubectl", "spark-submit", "venv-pack"}
 
 
 def runs(language: str) -> list[Block]:

@@ -1,12 +1,11 @@
 """Streams on YARN whose checkpoints are on HDFS: they continue, and each word is counted once."""
 
-import itertools
 import signal
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from integration.arriving_words import ArrivingWords
 from integration.yarn.applications import Running, Submitter
 from integration.yarn.nodes import Yarn
 from integration.yarn.patience import wait_until
@@ -20,54 +19,28 @@ CONTINUES = {
     "spark.yarn.maxAppAttempts": "2",
     "spark.yarn.am.attemptFailuresValidityInterval": "1s",
 }
-_numbers = itertools.count()
 
 
-class Words:
+class Words(ArrivingWords):
     """A stream that counts words, the folder of its input, and that of its output."""
 
     def __init__(self, yarn: Yarn, name: str) -> None:
-        self._input = yarn.place(f"words-of-{name}")
-        self._output = yarn.place(f"counts-of-{name}")
-        self._expected: Counter[str] = Counter()
-        self.flags = [
-            f"--input={self._input}/*.txt",
-            f"--output={self._output}/count",
-            "--window=2",
+        super().__init__(yarn.place(f"words-of-{name}"), yarn.place(f"counts-of-{name}"))
+        self.flags = (
+            *self.flags,
             f"--checkpoint_dir={yarn.folder(name)}",
             f"--temp_location={yarn.folder('temp')}",
             *yarn.checkpoint_flags,
-        ]
-
-    def add(self) -> None:
-        """Add a file with new words."""
-        number = next(_numbers)
-        words = [f"word{number}x{each}" for each in range(20)]
-        self._expected.update(words)
-        hidden = self._input / f".{number}"
-        hidden.write_text(" ".join(words))
-        hidden.rename(self._input / f"{number}.txt")
+        )
 
     def wait(self, running: Running) -> None:
         """Wait until all words are counted that were added."""
 
         def are_counted() -> bool:
             assert running.process.poll() is None, running.output[-8000:]
-            return self.counts() >= self._expected
+            return self.are_counted()
 
         wait_until(are_counted, "the counts of all words")
-
-    def check(self) -> None:
-        """Check that each word is counted once."""
-        assert self.counts() == self._expected
-
-    def counts(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for path in self._output.glob("count*.txt"):
-            for line in path.read_text().splitlines():
-                word, _, count = line.partition(" ")
-                found[word] += int(count)
-        return found
 
 
 def test_a_driver_outside_of_yarn_is_killed(submitter: Submitter, yarn: Yarn) -> None:

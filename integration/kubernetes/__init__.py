@@ -1,0 +1,1 @@
+"""Tests of the chart on a Kubernetes of this machine: ``make kubernetes-test``."""
