@@ -33,7 +33,7 @@ class FusedRun:
     """Processes chunks by several steps at once. Threads: the bundle's.
 
     Args:
-        steps: The steps, at least two. Each one that follows is the only reader of the one before.
+        steps: The steps, at least two. Each step is the only reader of the previous one.
         counters: Counts the elements between the steps: one for each step but the last.
         states: The state samplers of the steps, which are charged in turn.
         output: Takes the results of the last step.

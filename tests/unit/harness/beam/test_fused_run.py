@@ -70,7 +70,7 @@ def _outcome(steps: list[int], pushes: list[list[int]], step_chunks: StepChunks)
         infos = map(metrics_pb2.MonitoringInfo.FromString, bundle.finish().monitoring_infos)
     except Exception as error:
         failure = failure_of(error, "stage")
-        return failure.step, failure.cause, _ELEMENT.search(failure.traceback_text)[0]
+        return failure.step, failure.cause, _ELEMENT.findall(failure.traceback_text)
     finally:
         stage.close()
     counts = {(info.labels["PCOLLECTION"], info.payload) for info in infos if info.urn == _COUNT}
