@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.graph import passes
+from beam_spark_runner.graph.resources import Resources
 from beam_spark_runner.plan import fingerprint as module
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.fingerprint import fingerprint
@@ -59,7 +60,7 @@ def values_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             for name, other in values_of(each, f"{path}[{key}]"):
                 yield name, {**value, key: other}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
+        for field in (each for each in dataclasses.fields(value) if each.compare):
             for name, other in values_of(getattr(value, field.name), f"{path}.{field.name}"):
                 yield name, dataclasses.replace(value, **{field.name: other})
 
@@ -88,6 +89,17 @@ def test_what_is_derived_from_the_rest_does_not_count() -> None:
     other = dataclasses.replace(first, stages=stages)
     assert other == first
     assert fingerprint(other) == fingerprint(first)
+
+
+def test_resource_hints_do_not_count() -> None:
+    """They change no result: a job continues with other hints."""
+    first = plan()
+    transforms = {
+        id_: dataclasses.replace(transform, resources=Resources(cpus=2))
+        for id_, transform in first.graph.transforms.items()
+    }
+    graph = dataclasses.replace(first.graph, transforms=transforms)
+    assert fingerprint(dataclasses.replace(first, graph=graph)) == fingerprint(first)
 
 
 def test_another_version_of_this_package_has_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
