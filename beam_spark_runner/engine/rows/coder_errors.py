@@ -151,7 +151,9 @@ class Reader(abc.ABC):
             return short_text_of(
                 coder.decode_nested(coded) if edge.key_groups else coder.decode(coded)
             )
-        except Exception:  # of a user's coder, or there is no such key
+        except Exception as error:  # of a user's coder, or there is no such key
+            if is_charged(error):  # the task is interrupted
+                raise
             return short_text_of(column)
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.current_element import CurrentElement
+from beam_spark_runner.harness.failures import is_charged
 from beam_spark_runner.harness.values.constants import ATOMS, is_constant, makes_new_lists
 from beam_spark_runner.harness.values.encoded_keys import Places
 
@@ -312,8 +313,9 @@ def _folded(
         keys, parts = zip(*values, strict=True)
         if {*map(type, keys)} == {_NONE_TYPE} and ATOMS.issuperset(map(type, parts)):
             return [function([*accumulator, *parts])]
-    except Exception:  # it is raised again when the element is added that is at fault
-        pass
+    except Exception as error:  # it is raised again when the element is added that is at fault
+        if is_charged(error):  # unless another thread has interrupted the task
+            raise
     return None
 
 

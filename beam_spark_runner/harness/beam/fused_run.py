@@ -21,6 +21,7 @@ from beam_spark_runner.harness.beam.step_loops import (
     MappedTuples,
     send_results_of_closed,
 )
+from beam_spark_runner.harness.failures import is_charged
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import ATOMS, Kind
 
@@ -76,8 +77,10 @@ class FusedRun:
         try:
             with self._states[self._chunks % len(self._states)]:
                 results = self._function(values)
-        except Exception:  # the step raises it again
-            return 0
+        except Exception as error:
+            if is_charged(error):  # another thread has interrupted the task, and does so once
+                raise
+            return 0  # the step raises it again
         for count in self._counters:
             count(len(values))
         send_results_of_closed(results, origins, self._output)

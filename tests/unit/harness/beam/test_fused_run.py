@@ -1,5 +1,6 @@
 """Runs of closed functions: the same results, counts and errors as step by step."""
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +17,13 @@ from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.core.step_chunks import StepChunks
 from beam_spark_runner.harness.beam.embedded_stage import EmbeddedStage
 from beam_spark_runner.harness.beam.fused_run import FusedRun
+from beam_spark_runner.harness.beam.step_loops import Mapped
 from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.pipeline import from_proto
 from tests.examples import examples
+from tests.unit.harness.beam.step_outputs import Output, origin
 from tests.unit.harness.beam.test_chunks_against_beam import WITHOUT_SHRINKING, Written
 from tests.unit.portable.pipelines import one_stage, output_of, proto_of
 
@@ -105,3 +109,23 @@ def test_most_chunks_pass_all_steps_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(results) == 50 * 64
     assert done.count(50) > 50
     assert 4 <= done.count(0) < 14
+
+
+class _InterruptedError(Exception):
+    """Stands for what another thread raises in a task that is to end."""
+
+    _tagged_with_step = True
+
+
+def test_an_interrupted_run_is_not_begun_again() -> None:
+    """It is interrupted once: step by step, the same code would run to its end."""
+
+    def interrupted(value: Any) -> Any:
+        raise _InterruptedError
+
+    steps = [Mapped(interrupted), Mapped(interrupted)]
+    for step in steps:
+        step.limit = 100
+    run = FusedRun(steps, [lambda count: None], [contextlib.nullcontext()] * 2, Output())
+    with pytest.raises(_InterruptedError):
+        run.process([1] * 50, [origin(1)] * 50, Kind.PLAIN)
