@@ -1,6 +1,7 @@
 """Base class of readers: assigns errors of coders to steps."""
 
 import abc
+import copy
 from typing import Any, NamedTuple, cast
 
 from apache_beam.coders import WindowedValueCoder
@@ -147,7 +148,8 @@ class Reader(abc.ABC):
                 edge.is_global or edge.coded_windowing
             ):
                 coded, _ = split_key(column)
-            coder = self._coder.wrapped_value_coder.key_coder().get_impl()
+            # A copy: the task decodes meanwhile, and a user's coder may have a buffer.
+            coder = copy.deepcopy(self._coder.wrapped_value_coder.key_coder()).get_impl()
             return short_text_of(
                 coder.decode_nested(coded) if edge.key_groups else coder.decode(coded)
             )

@@ -4,9 +4,16 @@ import random
 
 import numpy as np
 import pytest
+from apache_beam.coders import BytesCoder, TupleCoder, WindowedValueCoder
+from apache_beam.coders.coders import Coder, GlobalWindowCoder
 
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.cursor import LargestKey, RowCursor
+from beam_spark_runner.engine.rows.readers import reader_for
+from beam_spark_runner.engine.stages.charging import AbandonedError
+from beam_spark_runner.harness.values.spilled_group import ValueLogs
+from beam_spark_runner.plan.model import Delivery
+from tests.unit.engine.rows.written_rows import Pushing, edge_of
 
 DEST = 7
 
@@ -55,3 +62,37 @@ def test_any_batches_make_the_same_key() -> None:
             left -= sizes[-1]
         key = counts.index(max(counts)) + 1
         assert largest(keys, sizes) == LargestKey(DEST, bytes([key]), max(counts))
+
+
+class _Buffering(Coder):  # type: ignore[misc]
+    """Keeps what it has decoded last."""
+
+    buffer = b""
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, coded: bytes) -> bytes:
+        if coded == b"abandoned":
+            raise AbandonedError
+        self.buffer = coded
+        return self.buffer
+
+
+def _text_of(coder: Coder, key: bytes) -> str:
+    pairs = WindowedValueCoder(TupleCoder([coder, BytesCoder()]), GlobalWindowCoder())
+    edge = edge_of(Delivery.BY_KEY)
+    return reader_for(edge, pairs, Pushing(lambda value: None), ValueLogs(1 << 20)).text_of_key(key)
+
+
+def test_the_text_of_a_key_does_not_use_the_coder_with_which_the_task_decodes() -> None:
+    """It is made in another thread, and not all coders may be used in two."""
+    coder = _Buffering()
+    coder.get_impl()
+    assert _text_of(coder, b"k") == "b'k'"
+    assert coder.buffer == b""
+
+
+def test_a_task_that_is_interrupted_in_the_coder_of_a_key_ends() -> None:
+    with pytest.raises(AbandonedError):
+        _text_of(_Buffering(), b"abandoned")
