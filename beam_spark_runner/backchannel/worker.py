@@ -7,6 +7,7 @@ messages are dropped. ``conversation`` decides what is next, and ``threads`` do 
 """
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -74,7 +75,7 @@ class Backchannel:
             within,
             self.handler,
             self._stacks,
-            memory,
+            functools.partial(_text_of, memory),
         )
 
     def messages_sent(self) -> tuple[str, int]:
@@ -193,5 +194,5 @@ class Backchannel:
 def _text_of(status: Callable[[], str]) -> str:
     try:
         return status()
-    except Exception as error:  # the task may end meanwhile
-        return f"what a task does is not known: {error!r}"
+    except Exception as error:  # the task may end meanwhile, or there is no room for a profile
+        return f"it is not known: {error!r}"

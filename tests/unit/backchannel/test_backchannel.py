@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner._generated.backchannel_pb2 import OfferedRows, TaskProgress, WorkerFrame
+from beam_spark_runner._generated.backchannel_pb2 import (
+    DriverFrame,
+    OfferedRows,
+    TaskProgress,
+    WorkerFrame,
+)
 from beam_spark_runner.backchannel import transport, worker
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.outbox import MAX_LINES
@@ -60,6 +65,23 @@ def test_tasks_are_asked_how_far_they_are(
         with channel.watching(77, look):
             until(lambda: any(each.run >= 3 for _, frame in heard for each in frame.progress))
         assert {each.attempt for _, frame in heard for each in frame.progress} == {77}
+        channel.close()
+
+
+def test_a_worker_without_a_profile_answers_with_the_reason(tmp_path: Path) -> None:
+    def memory() -> str:
+        raise OSError("no space")
+
+    heard: Heard = []
+    with serving("socket", tmp_path, heard) as server:
+        channel = Backchannel(server.route, memory=memory)
+        channel.hold(1, [Callbacks()])  # so that it hears the driver
+        channel.log(entry("begins"))
+        until(lambda: bool(heard))
+        server.ask(DriverFrame(wants_memory=5))
+        until(lambda: any(frame.stacks for _, frame in heard))
+        (answer,) = (each for _, frame in heard for each in frame.stacks)
+        assert (answer.request, answer.text) == (5, "it is not known: OSError('no space')")
         channel.close()
 
 
