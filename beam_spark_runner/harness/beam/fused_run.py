@@ -7,9 +7,12 @@ for value in values]``, which saves a list, a pass over its types and a call for
 One of ``_EVERY`` chunks takes the steps one after the other, so that the sizes of their elements
 and the limits of their chunks are sampled. So does a chunk in which a function raises an error, to
 find its step and element: the functions are closed and the values immutable, so that calling them
-again changes nothing.
+again changes nothing. If the functions themselves take long, there is little to save, and most
+chunks take the steps one after the other, too: so the times of steps are right where they matter,
+and a step that is stuck is named.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +30,7 @@ from beam_spark_runner.harness.values.constants import ATOMS, Kind
 
 _EVERY = 16
 _MIN_VALUES = 32  # of a piece of a chunk: for fewer, there is little to save
+_LIGHT_S = 2e-6  # of CPU time for a value and step; more makes what is saved less than a tenth
 _FUSED = (Mapped, MappedTuples)
 
 
@@ -50,13 +54,17 @@ class FusedRun:
         self._steps, self._counters, self._states, self._output = steps, counters, states, output
         self._function = _composed(steps)
         self._chunks = 0
+        self._is_light = True  # until it is tried again
 
     def process(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> int:
         """Process values from the start of a chunk; return how many. The steps do the others."""
         self._chunks += 1
+        if not self._chunks % _EVERY:
+            self._is_light = True
+            return 0
         limit = min(step.limit for step in self._steps)
         if (
-            not self._chunks % _EVERY
+            not self._is_light
             or limit < min(len(values), _MIN_VALUES)
             or not (kind is Kind.PLAIN or ATOMS.issuperset(map(type, values)))
             or not all(step.closed.holds() for step in self._steps if step.closed is not None)
@@ -74,6 +82,7 @@ class FusedRun:
         return done
 
     def _run(self, values: list[Any], origins: list[WindowedValue]) -> int:
+        began_s = time.thread_time()
         try:
             with self._states[self._chunks % len(self._states)]:
                 results = self._function(values)
@@ -81,6 +90,9 @@ class FusedRun:
             if is_charged(error):  # another thread has interrupted the task, and does so once
                 raise
             return 0  # the step raises it again
+        spent_s = time.thread_time() - began_s
+        count_of_calls = len(self._steps) * max(len(values), _MIN_VALUES)
+        self._is_light = spent_s <= _LIGHT_S * count_of_calls
         for count in self._counters:
             count(len(values))
         send_results_of_closed(results, origins, self._output)

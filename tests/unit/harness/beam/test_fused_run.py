@@ -129,3 +129,14 @@ def test_an_interrupted_run_is_not_begun_again() -> None:
     run = FusedRun(steps, [lambda count: None], [contextlib.nullcontext()] * 2, Output())
     with pytest.raises(_InterruptedError):
         run.process([1] * 50, [origin(1)] * 50, Kind.PLAIN)
+
+
+def test_functions_that_take_long_are_not_run_at_once() -> None:
+    """The time of a chunk counts for one of its steps only."""
+    steps = [Mapped(lambda n: n), Mapped(lambda n: sum(range(2_000)))]
+    for step in steps:
+        step.limit = 100
+    run = FusedRun(steps, [lambda count: None], [contextlib.nullcontext()] * 2, Output())
+    done = [run.process([1] * 50, [origin(1)] * 50, Kind.PLAIN) for _ in range(48)]
+    assert done.count(50) == 3
+    assert done.count(0) == 45
