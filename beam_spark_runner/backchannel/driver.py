@@ -58,7 +58,6 @@ class BackchannelServer:
         self._grace_s = grace_s
         self._folder = folder
         self._lock = threading.Condition()
-        self._sending = threading.Lock()
         self._deliveries = MessageCounts()
         self._ways: dict[str, SocketStream | FileStream] = {}
         self._attempts: dict[str, list[int]] = {}  # accepted attempts of workers not yet connected
@@ -285,8 +284,7 @@ class BackchannelServer:
 
     def _send(self, worker: str, stream: SocketStream | FileStream, frame: DriverFrame) -> None:
         try:
-            with self._sending:
-                stream.send(frame.SerializeToString())
+            stream.send(frame.SerializeToString())
         except OSError as error:
             _LOGGER.debug("%s cannot be reached: %s", worker, error)
             self._lose(worker)

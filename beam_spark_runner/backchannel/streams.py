@@ -1,6 +1,7 @@
 """The driver's end of one worker's connection: a socket, or a pair of growing files."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ class SocketStream:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unframer = Unframer(_MAX_BYTES_OF_A_STRANGER)
         self._began = time.monotonic()
+        self._sending = threading.Lock()
 
     def greet(self, worker: str) -> None:
         """Set the worker's id, once it has been authenticated; larger messages are allowed then."""
@@ -47,12 +49,13 @@ class SocketStream:
         yield from self._unframer.feed(piece)
 
     def send(self, message: bytes) -> None:
-        """Send a message.
+        """Send a message. Threads: any.
 
         Raises:
             OSError: The connection is broken, or the worker does not read.
         """
-        self.socket.sendall(framed(message))
+        with self._sending:
+            self.socket.sendall(framed(message))
 
     def close(self) -> None:
         """Close the connection."""
@@ -68,6 +71,7 @@ class FileStream:
         self._position = 0
         self._unframer = Unframer()
         self._is_closed = False
+        self._sending = threading.Lock()
 
     def greet(self, worker: str) -> None:
         """See ``SocketStream.greet``."""
@@ -82,7 +86,7 @@ class FileStream:
 
     def send(self, message: bytes) -> None:
         """See ``SocketStream.send``."""
-        with self._down.open("ab", buffering=0) as file:
+        with self._sending, self._down.open("ab", buffering=0) as file:
             file.write(framed(message))
 
     def close(self) -> None:
