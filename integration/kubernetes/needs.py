@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from integration.machine_needs import missing_room, print_missing
+
 _MEMORY_MB = 8000
 _DISK_MB = 20_000
 _OLDEST_GO = (1, 24)
@@ -42,11 +44,7 @@ def missing() -> Iterator[str]:
     if packages:
         yield f"packages of Debian: apt-get install {' '.join(sorted(packages))}"
     yield from _missing_go()
-    about = dict(re.findall(r"^(\w+): +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE))
-    if (free_mb := int(about["MemAvailable"]) >> 10) < _MEMORY_MB:
-        yield f"memory: {_MEMORY_MB} MB; {free_mb} MB are available"
-    if (free_mb := shutil.disk_usage(".").free >> 20) < _DISK_MB:
-        yield f"disk: {_DISK_MB} MB here; {free_mb} MB are free"
+    yield from missing_room(_MEMORY_MB, _DISK_MB, ".")
 
 
 def _missing_go() -> Iterator[str]:
@@ -60,13 +58,5 @@ def _missing_go() -> Iterator[str]:
         yield f"{needed}: this is {asked.stdout.strip() or 'unknown'}"
 
 
-def main() -> int:
-    """Print what is missing; return the exit status."""
-    problems = list(missing())
-    for problem in problems:
-        print(f"make kubernetes-test needs {problem}", file=sys.stderr)
-    return 2 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_missing("kubernetes-test", missing()))

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+from integration.machine_needs import missing_room, print_missing
 from integration.yarn.users import can_run, container_user
 
 _MEMORY_MB = 6000
@@ -34,11 +34,7 @@ def missing() -> Iterator[str]:
             f"(uid {container_user().uid}) can run, such as /usr/bin/python{version}; or another "
             "PYTHON=… of make, of a version for which there is one"
         )
-    about = dict(re.findall(r"^(\w+): +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE))
-    if (free_mb := int(about["MemAvailable"]) >> 10) < _MEMORY_MB:
-        yield f"memory: {_MEMORY_MB} MB; {free_mb} MB are available"
-    if (free_mb := shutil.disk_usage("/tmp").free >> 20) < _DISK_MB:
-        yield f"disk: {_DISK_MB} MB in /tmp; {free_mb} MB are free"
+    yield from missing_room(_MEMORY_MB, _DISK_MB, "/tmp")
 
 
 def python_for_containers() -> str | None:
@@ -69,13 +65,5 @@ def _missing_java() -> Iterator[str]:
         yield f"a Java that the user of containers can run: {java} is none"
 
 
-def main() -> int:
-    """Print what is missing; return the exit status."""
-    problems = list(missing())
-    for problem in problems:
-        print(f"make yarn-test needs {problem}", file=sys.stderr)
-    return 2 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_missing("yarn-test", missing()))
