@@ -13,7 +13,6 @@ from beam_spark_runner.engine.rows.key_writer import KeyWriter
 from beam_spark_runner.engine.rows.writing import (
     FLUSH_BYTES,
     ROW_BYTES,
-    EncodingError,
     Outlet,
 )
 from beam_spark_runner.graph.model import TimestampCombiner
@@ -60,32 +59,12 @@ class GroupWriter(KeyWriter):
 
     def _accept_global_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Take elements of which neither timestamp nor window is needed: columns at once."""
-        encode_key, encode_value = self._encode_key, self._encode_value
-        first = len(self._keys)
-        try:
-            keys = [encode_key(key) for key, _ in values]
-            self._values += [encode_value(value) for _, value in values]
-            self._keys += keys
-        except Exception as error:
-            raise self._error_of(values, error) from error
-        self._size += (
-            sum(map(len, self._keys[first:]))
-            + sum(map(len, self._values[first:]))
-            + ROW_BYTES * len(values)
-        )
+        keys, coded_values = self._encoded(values, self._encode_value)
+        self._keys += keys
+        self._values += coded_values
+        self._size += sum(map(len, keys)) + sum(map(len, coded_values)) + ROW_BYTES * len(values)
         if self._size > FLUSH_BYTES:
             self.flush()
-
-    def _error_of(self, values: list[Any], error: Exception) -> EncodingError:
-        """Return the error of the first element that cannot be encoded."""
-        for element in values:
-            try:
-                key, value = element
-                self._encode_key(key)
-                self._encode_value(value)
-            except Exception as its_error:
-                return self._encoding_error("key or value", element, its_error)
-        return self._encoding_error("key or value", None, error)
 
     def _accept_windowed_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Make one row per element, with its windows, by which the reader groups."""

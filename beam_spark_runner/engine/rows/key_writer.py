@@ -1,5 +1,8 @@
 """Base class of writers of rows with keys."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from apache_beam.coders import WindowedValueCoder
 from typing_extensions import override
@@ -9,7 +12,8 @@ from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.joined_keys import put_before
 from beam_spark_runner.engine.rows.packed_rows import is_worth_packing, packed
-from beam_spark_runner.engine.rows.writing import LONG_KEY_BYTES, Outlet, Writer
+from beam_spark_runner.engine.rows.writing import LONG_KEY_BYTES, EncodingError, Outlet, Writer
+from beam_spark_runner.harness.failures import is_charged
 from beam_spark_runner.portable.coders import deterministic_key_coder
 
 
@@ -54,6 +58,36 @@ class KeyWriter(Writer):
             index = np.array(rows, np.int64)
             some_orders = None if orders is None else orders[index]
             self._emit_rows(flag, routes[index], some_orders, some_keys, some_values)
+
+    def _encoded(
+        self, values: list[Any], encode_value: Callable[[Any], bytes]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Encode the keys and the values of KVs.
+
+        Raises:
+            EncodingError: One of them cannot be encoded.
+        """
+        encode_key = self._encode_key
+        try:
+            keys = [encode_key(key) for key, _ in values]
+            return keys, [encode_value(value) for _, value in values]
+        except Exception as error:
+            if is_charged(error):  # another thread has interrupted the task, and does so once
+                raise
+            raise self._error_of(values, encode_value, error) from error
+
+    def _error_of(
+        self, values: list[Any], encode_value: Callable[[Any], bytes], error: Exception
+    ) -> EncodingError:
+        """Return the error of the first element that cannot be encoded."""
+        for element in values:
+            try:
+                key, value = element
+                self._encode_key(key)
+                encode_value(value)
+            except Exception as its_error:
+                return self._encoding_error("key or value", element, its_error)
+        return self._encoding_error("key or value", None, error)
 
     def _may_pack(self, orders: routing.Int64Array | None) -> bool:
         """Whether the order of all rows is the same. In epochs, rows are few."""

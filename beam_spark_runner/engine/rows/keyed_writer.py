@@ -38,7 +38,7 @@ class KeyedWriter(KeyWriter):
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         first = len(self._values)
         if self._is_bare(origins[0]) and have_one_origin(origins):
-            self._add_bare(values, origins)
+            self._add_bare(values)
         else:
             self._add(values, origins)
         self._size += (
@@ -54,14 +54,8 @@ class KeyedWriter(KeyWriter):
             and origin.pane_info is PANE_INFO_UNKNOWN
         )
 
-    def _add_bare(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        encode_key, encode = self._encode_key, self._encode_bare
-        try:
-            keys = [encode_key(key) for key, _ in values]
-            coded_values = [encode(value) for _, value in values]
-        except Exception:
-            self._add(values, origins)  # raises again, with the element
-            return
+    def _add_bare(self, values: list[Any]) -> None:
+        keys, coded_values = self._encoded(values, self._encode_bare)
         self._keys += keys
         self._values += coded_values
         self._orders += [schema.BARE] * len(values)

@@ -13,6 +13,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.core.rendering import class_name, render_error, text_of
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.harness.failures import is_charged
 
 FLUSH_BYTES = 4 << 20
 ROW_BYTES = 40  # overhead that counts for each row, to decide when to flush
@@ -133,6 +134,8 @@ class Writer(abc.ABC):
         )
 
     def _encoding_error(self, part: str, value: Any, error: Exception) -> EncodingError:
+        if is_charged(error):  # another thread has interrupted the task
+            raise error
         cause = render_error(error).cause
         return EncodingError(
             f"the output of this step cannot be encoded: the {part} of an element for "
