@@ -43,6 +43,20 @@ def test_nothing_that_only_describes_is_an_error(
     assert caplog.messages == []
 
 
+def test_hints_without_effect_are_named(
+    spark_session: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks run in the program, or in one Spark process of this machine."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        hinted = beam.Map(str).with_resource_hints(cpu_count="2")
+        return {"texts": p | beam.Create([1]) | "hinted" >> hinted}
+
+    assert harvest(spark_session, build)["texts"] == ["1"]
+    (warning,) = [message for message in caplog.messages if "resource hint" in message]
+    assert warning.startswith("a resource hint of hinted has no effect: tasks run in ")
+
+
 class Annotated(beam.PTransform):  # type: ignore[misc]
     def annotations(self) -> dict[str, Any]:
         return {"note": b"\xff\x00", "words": "large"}

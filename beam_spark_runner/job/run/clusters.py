@@ -1,5 +1,6 @@
 """What runs the tasks of a job: Spark, or this process. The one place that knows both."""
 
+import logging
 from collections.abc import Callable
 
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError, TableError
@@ -10,6 +11,7 @@ from beam_spark_runner.driving.tables import NoTables, Tables
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.rows.row_memory import ROW_SHARES, BlockFile, RowMemory
 from beam_spark_runner.engine.shared_file import share_file
+from beam_spark_runner.graph.resources import merged
 from beam_spark_runner.harness.values.spilled_group import MEMORY_LIMIT_BYTES
 from beam_spark_runner.in_process.cluster import InProcessCluster
 from beam_spark_runner.job.files.job_storage import JobStorage
@@ -28,6 +30,8 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
 from beam_spark_runner.spark.session.resource_profiles import ResourceProfiles
 from beam_spark_runner.spark.session.store_preflight import check_executors_reach
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def cluster_of(
@@ -57,6 +61,7 @@ def cluster_of(
     if not isinstance(session, SessionHandle):
         folder = storage.mounted
         assert folder is not None  # tasks run on this machine
+        _warn_of_hints(prepared.plan)
         memory_bytes = prepared.config.group_memory_bytes or MEMORY_LIMIT_BYTES
         memory = RowMemory(memory_bytes // ROW_SHARES, lambda: BlockFile(folder))
         return InProcessCluster(
@@ -97,6 +102,13 @@ def cluster_of(
             profile_for=ResourceProfiles(session).profile_for,
         )
     )
+
+
+def _warn_of_hints(plan: Plan) -> None:
+    hinted = merged(transform.resources for transform in plan.graph.transforms.values())
+    if hinted.steps:
+        steps = ", ".join(hinted.steps)
+        _LOGGER.warning("a resource hint of %s has no effect: tasks run in the program", steps)
 
 
 def tables_of(plan: Plan, session: Session, recovery: JobRecovery | None) -> Tables:
