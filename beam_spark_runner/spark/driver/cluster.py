@@ -35,10 +35,10 @@ from beam_spark_runner.spark.driver.frame_rows import (
     DriverRows,
     FileRows,
     FrameRows,
+    NoRows,
     frame_of,
     frame_of_elements,
     frame_of_rows,
-    one_row,
 )
 from beam_spark_runner.spark.driver.gather import GatherSettings, gather
 from beam_spark_runner.spark.driver.helping_job import HelpingJob
@@ -124,9 +124,9 @@ class SparkCluster:
         """See ``Cluster``."""
         return HelpingJob(self._settings.offers, self._settings.cancel, run, help_with)
 
-    def no_rows(self) -> FrameRows:
+    def no_rows(self) -> NoRows:
         """See ``Cluster``."""
-        return FrameRows(one_row(self._spark))
+        return NoRows(self._spark)
 
     def rows_of(self, coded: bytes) -> FrameRows:
         """See ``Cluster``."""

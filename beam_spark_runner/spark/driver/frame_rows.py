@@ -39,6 +39,34 @@ class FrameRows:
 
 
 @dataclass(frozen=True, slots=True)
+class NoRows:
+    """The input of a task that gets its rows in its program; see ``ClusterRows``.
+
+    Attributes:
+        spark: the session.
+    """
+
+    spark: SparkSession
+
+    @property
+    def frame(self) -> DataFrame:
+        """A frame of one row, which starts the task, and means nothing to it."""
+        return one_row(self.spark)
+
+    def rows_for(self, dests: Iterable[int]) -> "NoRows":
+        """See ``ClusterRows``."""
+        return self
+
+    def united_with(self, other: ClusterRows) -> ClusterRows:
+        """See ``ClusterRows``."""
+        return other
+
+    def attempts(self) -> dict[int, Attempts]:
+        """See ``ClusterRows``."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class DriverRows:
     """Rows that the driver has; see ``ClusterRows``. Few of them are ever read by Spark.
 
@@ -125,7 +153,7 @@ class FileRows:
 
 def frame_of(rows: ClusterRows) -> DataFrame:
     """Return the frame of rows that this room has made."""
-    assert isinstance(rows, FrameRows | DriverRows | FileRows)
+    assert isinstance(rows, FrameRows | NoRows | DriverRows | FileRows)
     return rows.frame
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark.driver.frame_rows import one_row
 from beam_spark_runner.spark.driver.profiled import map_in_arrow
-from beam_spark_runner.spark.session.conf import WORKER_PYTHON, get_conf, is_connect
+from beam_spark_runner.spark.session.conf import WORKER_PYTHON, conf_of_context, get_conf, is_connect
 from beam_spark_runner.spark.worker.task_functions import ForMapInArrow, values_function
 
 _VARIABLES = {
@@ -74,5 +74,4 @@ def _may_use_rdd(spark: SparkSession) -> bool:
     """
     if is_connect(spark):
         return False
-    setting = spark.sparkContext.getConf().get("spark.python.worker.faulthandler.enabled")
-    return setting == "true"
+    return conf_of_context(spark, "spark.python.worker.faulthandler.enabled") == "true"
