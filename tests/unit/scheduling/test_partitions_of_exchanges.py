@@ -34,7 +34,9 @@ def test_data_of_unknown_size_has_a_partition_for_each_slot(
     [
         pytest.param(0, 6, id="nothing known of the data"),
         pytest.param(6 * BYTES_PER_PARTITION, 6, id="fits"),
-        pytest.param(6 * BYTES_PER_PARTITION + 1, 7, id="a byte too many"),
+        pytest.param(
+            6 * BYTES_PER_PARTITION + 1, 12, id="a byte too many, and another round of all slots"
+        ),
         pytest.param(10**6 * BYTES_PER_PARTITION, MAX_FROM_BYTES, id="marks must not flood"),
     ],
 )
