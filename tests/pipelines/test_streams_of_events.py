@@ -100,14 +100,14 @@ def test_epochs_that_emit_much_are_exchanged_by_spark(
     """From the first such epoch on: it is run again, and each element counts once."""
     monkeypatch.setattr(resident_task, "MAX_BYTES", 20_000)
     sizes: list[int | None] = []
-    run = ResidentTask.run
+    run = ResidentTask.run_epoch
 
     def noted(task: ResidentTask, *arguments: Any) -> Any:
         reports = run(task, *arguments)
         sizes.append(None if reports is None else len(reports))
         return reports
 
-    monkeypatch.setattr(ResidentTask, "run", noted)
+    monkeypatch.setattr(ResidentTask, "run_epoch", noted)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1)).add_elements(pairs(*range(2, 500)))

@@ -27,7 +27,7 @@ from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.rows.marks import mark_to_keep
 from beam_spark_runner.engine.rows.sorted_runs import places_in_order
 from beam_spark_runner.engine.task.slices import Slices
-from beam_spark_runner.engine.task.task import LevelTask
+from beam_spark_runner.engine.task.task import LevelTask, at_home
 from beam_spark_runner.engine.worker.runtime import worker
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB
 
@@ -41,6 +41,30 @@ PATIENCE_S = 0.1
 
 class TooManyRowsError(Exception):
     """The task has given up, since it has emitted more rows than it may."""
+
+
+def begin_segment(
+    programs: Sequence[LevelProgram], budget_s: float, attempt_number: int = 0
+) -> bytes | None:
+    """Run a task that begins a segment whose rows are in its first program.
+
+    Args:
+        programs: the programs of all levels of the segment.
+        budget_s: the time after which the task stops.
+        attempt_number: how many attempts Spark has made before.
+
+    Returns:
+        All rows and reports, see ``schema.coded_batches``; None: it has given up.
+    """
+    first = programs[0]
+    with at_home(first):
+        task = FirstTask(programs, budget_s, attempt_number, max_returned_bytes=MAX_RETURNED_BYTES)
+        assert first.batch is not None
+        try:
+            rows = list(task.run(schema.decoded_batches(first.batch.driver_rows)))
+        except TooManyRowsError:
+            return None
+        return schema.coded_batches(map(schema.conformed, rows))
 
 
 class FirstTask:

@@ -77,6 +77,7 @@ def cluster_of(
             "Spark Connect clients; name storage that this machine and all executors share",
         )
     config, job_id = prepared.config, prepared.job_id
+    may_keep_tasks = session.is_local and session.max_task_attempts == 1
     return SparkCluster(
         SparkClusterSettings(
             spark=session.spark,
@@ -95,10 +96,8 @@ def cluster_of(
             tables=tables,
             is_anchored=not (session.is_local or session.is_connect)
             and session.version.unites_in_place,
-            in_one_task=session.is_local
-            and session.max_task_attempts == 1
-            and plays_test_stream
-            and not config.parallel_test_streams,
+            in_one_task=may_keep_tasks and plays_test_stream and not config.parallel_test_streams,
+            keeps_first_task=may_keep_tasks and len(prepared.plan.segments) > 1,
             profile_for=ResourceProfiles(session).profile_for,
         )
     )

@@ -47,6 +47,7 @@ from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.one_task import collect_values
 from beam_spark_runner.spark.driver.plan_copies import PlanCopier, threads_are_pinned
 from beam_spark_runner.spark.driver.profiled import ProfileFor, no_profile
+from beam_spark_runner.spark.driver.resident_task import ResidentTask
 from beam_spark_runner.spark.worker.task_functions import (
     NEW_SHARDS,
     first_task_function,
@@ -74,6 +75,8 @@ class SparkClusterSettings:
         tables: that the plan reads and writes.
         is_anchored: each partition of a streaming pipeline stays on its host.
         in_one_task: one Spark task runs many epochs, while their rows are few.
+        keeps_first_task: a Spark task that begins a segment stays for the next segments; see
+            ``ResidentTask``.
         profile_for: returns Spark's resource profile of stages that need resources, or None.
     """
 
@@ -91,6 +94,7 @@ class SparkClusterSettings:
     tables: Tables = field(default_factory=NoTables)
     is_anchored: bool = False
     in_one_task: bool = False
+    keeps_first_task: bool = False
     profile_for: ProfileFor = no_profile
 
 
@@ -101,6 +105,7 @@ class SparkCluster:
         self._settings = settings
         self._spark = settings.spark
         self._epochs: Epochs | None = None
+        self._first_task: ResidentTask | None = None
         self.tables = settings.tables
 
     def scope(self, title: str) -> AbstractContextManager[None]:
@@ -111,6 +116,8 @@ class SparkCluster:
         """See ``Cluster``."""
         if job.single_task_budget_s is not None:
             return self._run_first_task(job, job.single_task_budget_s)
+        if self._first_task is not None:
+            self._first_task.release()
         frame = self._frame(job)
         if job.name is not None:
             frame = self._settings.materialiser.materialise(frame, job.name)
@@ -188,19 +195,31 @@ class SparkCluster:
         """See ``Cluster``."""
         if self._epochs is not None:
             self._epochs.close()
+        if self._first_task is not None:
+            self._first_task.close()
 
     def _run_first_task(self, job: LevelsJob, budget_s: float) -> LevelsResult | None:
         """Run the only task of a job. Its rows come to the driver, which saves Spark jobs."""
-        function = first_task_function(job.programs, job.title, budget_s)
         resources = merged(program.resources for program in job.programs)
         profile = self._settings.profile_for(resources)
-        values = collect_values(self._spark, function, job.title, profile)
-        if not values:
+        if profile is None and self._settings.keeps_first_task and threads_are_pinned():
+            resident = self._first_task = self._first_task or self._new_first_task()
+            coded = resident.begin_segment(job.programs, budget_s)
+        else:
+            function = first_task_function(job.programs, job.title, budget_s)
+            coded = next(iter(collect_values(self._spark, function, job.title, profile)), None)
+        if coded is None:
             return None
-        (coded,) = values
         reports: list[bytes] = []
         rows = list(without_reports(schema.decoded_batches(coded), reports))
         return LevelsResult(DriverRows(self._spark, rows), reports_of(reports), rows)
+
+    def _new_first_task(self) -> ResidentTask:
+        settings = self._settings
+        of_job = f" of {settings.job_name}" if settings.job_name else ""
+        return ResidentTask(
+            self._spark, settings.scope, settings.check_cancelled, f"small segments{of_job}"
+        )
 
     def _frame(self, job: LevelsJob) -> DataFrame:
         source, exchanges = job.source, job.exchanges_source

@@ -86,7 +86,7 @@ class Epochs:
         if self._in_one_task and not isinstance(source, StoredInput):
             resident = self._resident = self._resident or self._new_resident(job)
             submitted_ns = time.monotonic_ns()
-            reports = resident.run(job.programs, control_rows(source))
+            reports = resident.run_epoch(job.programs, control_rows(source))
             if reports is not None:
                 return EpochResult(reports, submitted_ns)
             resident.close()
@@ -117,7 +117,7 @@ class Epochs:
 
     def _new_resident(self, job: EpochJob) -> ResidentTask:
         title = f"epochs{self._of_job}: {job.title}"
-        return ResidentTask(self._spark, lambda: self._scope(title), self._check_cancelled)
+        return ResidentTask(self._spark, self._scope, self._check_cancelled, title)
 
     def _refresh_anchor(self, partitions: int) -> None:
         if self._anchoring is None:

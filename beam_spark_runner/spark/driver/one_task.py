@@ -9,7 +9,12 @@ from pyspark.sql import SparkSession
 
 from beam_spark_runner.spark.driver.frame_rows import one_row
 from beam_spark_runner.spark.driver.profiled import map_in_arrow
-from beam_spark_runner.spark.session.conf import WORKER_PYTHON, conf_of_context, get_conf, is_connect
+from beam_spark_runner.spark.session.conf import (
+    WORKER_PYTHON,
+    conf_of_context,
+    get_conf,
+    is_connect,
+)
 from beam_spark_runner.spark.worker.task_functions import ForMapInArrow, values_function
 
 _VARIABLES = {

@@ -9,12 +9,8 @@ from pyspark import TaskContext
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.task import epoch_server, shard_copying, stored_rows
-from beam_spark_runner.engine.task.first_task import (
-    MAX_RETURNED_BYTES,
-    FirstTask,
-    TooManyRowsError,
-)
+from beam_spark_runner.engine.task import resident_server, shard_copying, stored_rows
+from beam_spark_runner.engine.task.first_task import begin_segment
 from beam_spark_runner.engine.task.shard_copying import Resharding
 from beam_spark_runner.engine.task.stored_output import OutputReading
 from beam_spark_runner.engine.task.stored_rows import StoredRows
@@ -57,21 +53,12 @@ def run_segment(
 ) -> Iterator[pa.RecordBatch]:
     """Run the only task of a segment's first Spark job; see ``functions.first_task_function``."""
     stay_while_hosting(worker.wait_for_ends)
-    first = programs[0]
-    with at_home(first):
-        _, attempt_number = _place_of(TaskContext.get())
-        task = FirstTask(programs, budget_s, attempt_number, max_returned_bytes=MAX_RETURNED_BYTES)
-        assert first.batch is not None
-        try:
-            rows = list(task.run(schema.decoded_batches(first.batch.driver_rows)))
-        except TooManyRowsError:
-            rows = []
-    yield from _in_place_of(batches, _in_one_value(rows) if rows else ())
-
-
-def _in_one_value(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    coded = schema.coded_batches(map(schema.conformed, rows))
-    yield pa.RecordBatch.from_pydict({"value": pa.array([coded], pa.binary())})
+    _, attempt_number = _place_of(TaskContext.get())
+    coded = begin_segment(programs, budget_s, attempt_number)
+    rows = pa.RecordBatch.from_pydict(
+        {"value": pa.array([] if coded is None else [coded], pa.binary())}
+    )
+    yield from _in_place_of(batches, [rows])
 
 
 def rows_of_driver(coded: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,11 +102,13 @@ def make_shards(
         yield pa.RecordBatch.from_pylist([shard._asdict()], _NEW_SHARDS)
 
 
-def serve_epochs(address: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def serve_driver(
+    address: str, idle_s: float, max_s: float, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Run a task that serves the driver; see ``functions.serving_function``."""
     stay_while_hosting(worker.wait_for_ends)
     with Client(address, "AF_UNIX") as driver:
-        epoch_server.serve(driver)
+        resident_server.serve(driver, idle_s, max_s)
     yield from _in_place_of(batches, ())
 
 

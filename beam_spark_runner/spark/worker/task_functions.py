@@ -125,19 +125,21 @@ def output_function(reading: "OutputReading") -> ForMapInArrow:
     return read_output
 
 
-def serving_function(address: str) -> ForMapInArrow:
+def serving_function(address: str, idle_s: float, max_s: float) -> ForMapInArrow:
     """Return the function for ``mapInArrow`` whose task connects to the driver, and serves it.
 
     Args:
         address: the path of the socket at which the driver listens.
+        idle_s: see ``resident_server.serve``.
+        max_s: see ``resident_server.serve``.
     """
 
-    def serve_epochs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def serve_driver(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from beam_spark_runner.spark.worker import level_tasks
 
-        yield from level_tasks.serve_epochs(address, batches)
+        yield from level_tasks.serve_driver(address, idle_s, max_s, batches)
 
-    return serve_epochs
+    return serve_driver
 
 
 NEW_SHARDS = "level int, partition int, store int, attempt long, place string, problem string"

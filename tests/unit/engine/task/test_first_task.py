@@ -11,21 +11,15 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner._generated.backchannel_pb2 import OfferedRows
-from beam_spark_runner.driving.program_builder import ProgramBuilder
-from beam_spark_runner.engine.limits import Limits
-from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.driver_rows import first_rows
 from beam_spark_runner.engine.rows.reports import reports_of
 from beam_spark_runner.engine.task import first_task, task
 from beam_spark_runner.engine.task.first_task import FirstTask, TooManyRowsError
 from beam_spark_runner.engine.worker.runtime import worker
-from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, judge
-from tests.compiled import compile_pipeline
 from tests.spark.restrictions import RESTRICTION
 from tests.unit.engine.task.emitted import reports_in, values_to
-from tests.unit.portable.pipelines import proto_of
+from tests.unit.engine.task.segments_of_tasks import FirstSegment
 
 JOB = "first task"
 LONG_S = 600.0
@@ -70,35 +64,8 @@ def waiting(n: int) -> int:
     return n
 
 
-class Segments:
-    """The first segment of a pipeline, and the programs of its levels for a first task."""
-
-    def __init__(self, build: Any, round_budget_s: float | None = None) -> None:
-        plan = compile_pipeline(proto_of(build))
-        self.segment: Segment
-        self.segment, *_ = plan.segments
-        limits = Limits(
-            max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=0
-        )
-        builder, levels = ProgramBuilder(plan, JOB, limits), range(len(self.segment.levels))
-        self.programs: list[LevelProgram] = [
-            builder.level(
-                self.segment,
-                i,
-                4,
-                {},
-                job=levels,
-                round_budget_s=round_budget_s,
-                run=3,
-                in_one_task=True,
-            )
-            for i in levels
-        ]
-        self.fed = first_rows(dict.fromkeys(self.segment.impulses, b""))
-
-
 def run(build: Any, budget_s: float, **limits: Any) -> list[pa.RecordBatch]:
-    given = Segments(build)
+    given = FirstSegment(build, JOB)
     return list(FirstTask(given.programs, budget_s, **limits).run(given.fed))
 
 
@@ -131,7 +98,7 @@ def test_all_levels_run_and_read_each_other() -> None:
 
 def test_when_the_time_is_over_unread_rows_are_left() -> None:
     batches = run(grouping, NO_TIME_S)
-    first = Segments(grouping).programs[1].stages[0].input.dest
+    first = FirstSegment(grouping, JOB).programs[1].stages[0].input.dest
     assert SEEN == []
     found = reports(batches)
     # The impulse is one row; of the level after it, nothing has been read.
@@ -154,7 +121,7 @@ class Late(FirstTask):
 
 @pytest.mark.parametrize("questions", range(24))
 def test_each_element_is_read_or_left(questions: int) -> None:
-    given = Segments(grouping)
+    given = FirstSegment(grouping, JOB)
     _, first, grouped = (int(each.stages[0].input.dest) for each in given.programs)
     one = Late(given.programs, LONG_S)
     one.questions = questions
@@ -181,7 +148,7 @@ def test_the_last_level_reads_no_more_rows_once_it_has_emitted_many() -> None:
         long = spread | "long" >> beam.Map(lambda n: b"x" * 200_000)
         p | "one" >> beam.Create([1]) | beam.Map(lambda n, found: n, beam.pvalue.AsList(long))
 
-    given = Segments(build)
+    given = FirstSegment(build, JOB)
     (dest,) = map(int, given.segment.writes)
     batches = list(FirstTask(given.programs, LONG_S, max_bytes=1_000_000).run(given.fed))
     last = reports(batches)[-1]
@@ -200,7 +167,7 @@ def test_a_task_gives_up_that_emits_more_than_the_driver_takes() -> None:
             | beam.Map(len)
         )
 
-    given = Segments(build)
+    given = FirstSegment(build, JOB)
     one = FirstTask(given.programs, LONG_S, max_returned_bytes=1 << 20)
     with pytest.raises(TooManyRowsError):
         list(one.run(given.fed))
@@ -238,7 +205,7 @@ def test_restrictions_that_are_left(restrictions: list[tuple[str, int]], left: i
         counted = p | beam.Create(restrictions, reshuffle=False) | beam.ParDo(Endless())
         counted | beam.Map(lambda n: (n, n)) | beam.GroupByKey() | beam.Map(note)
 
-    given = Segments(build, round_budget_s=0.05)
+    given = FirstSegment(build, JOB, round_budget_s=0.05)
     batches = list(FirstTask(given.programs, LONG_S, max_bytes=1 << 40).run(given.fed))
     found = reports(batches)
     assert sum(count.count for count in found[-1].residuals.values()) == left
@@ -262,7 +229,7 @@ def test_levels_after_a_long_restriction_have_their_time() -> None:
         counted = p | beam.Create([("a", 1)], reshuffle=False) | beam.ParDo(Slow())
         counted | beam.Map(lambda n: (n, n)) | beam.GroupByKey() | beam.Map(note)
 
-    given = Segments(build, round_budget_s=LONG_S)
+    given = FirstSegment(build, JOB, round_budget_s=LONG_S)
     batches = list(FirstTask(given.programs, 0.1).run(given.fed))
     assert len(SEEN) == 1
     assert verdict(batches) == Accepted()
@@ -281,7 +248,7 @@ def test_what_waits_for_a_long_element_is_offered(monkeypatch: pytest.MonkeyPatc
     def build(p: beam.Pipeline) -> None:
         numbers(p) | beam.Map(waiting) | beam.Reshuffle() | beam.Map(note)
 
-    given = Segments(build)
+    given = FirstSegment(build, JOB)
     one = FirstTask(given.programs, 0.05)
     batches = list(one.run(given.fed))
     first = int(given.programs[1].stages[0].input.dest)

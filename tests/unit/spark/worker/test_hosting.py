@@ -125,7 +125,7 @@ def test_a_daemon_with_a_name_of_its_own_for_the_function(
     assert vars(module)["worker_main"] is pyspark_worker.main
 
 
-@pytest.mark.parametrize("kind", ["level", "segment", "epochs"])
+@pytest.mark.parametrize("kind", ["level", "segment", "requests"])
 def test_each_task_has_its_worker_stay(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -139,14 +139,14 @@ def test_each_task_has_its_worker_stay(
             iter([]),
             0.0,
         ),
-        "epochs": lambda: level_tasks.serve_epochs(str(tmp_path / "driver"), iter([])),
+        "requests": lambda: level_tasks.serve_driver(str(tmp_path / "driver"), 1.0, 1.0, iter([])),
     }
     with Listener(str(tmp_path / "driver"), "AF_UNIX") as driver:
-        if kind == "epochs":  # the driver asks for none
+        if kind == "requests":  # the driver asks for none
             threading.Thread(target=lambda: driver.accept().close(), daemon=True).start()
         try:
             emitted = list(run[kind]())
         finally:
             worker.end_job("staying", 60)
-    assert bool(emitted) == (kind != "epochs")
+    assert bool(emitted) == (kind != "requests")
     assert vars(pyspark_worker.main)["__wrapped__"] is is_told_to_end

@@ -1,7 +1,8 @@
-"""A Spark task that runs one epoch after another, as the driver asks for them.
+"""A Spark task that does one small job after another, as the driver asks for them.
 
-The events of a TestStream have few elements, and each has an epoch: Spark's jobs, stages and
-exchanges would take many times as long as the bundles.
+The events of a TestStream have few elements, and each has an epoch; the pipelines of tests and
+notebooks have several segments for few elements: Spark's jobs, stages and exchanges would take many
+times as long as the bundles.
 """
 
 import time
@@ -14,31 +15,49 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.engine.program import LevelProgram
 from beam_spark_runner.engine.rows import schema
 from beam_spark_runner.engine.task.chained_tasks import FullExchangeError, run_chained
-from beam_spark_runner.engine.task.epoch_requests import Request, Response
+from beam_spark_runner.engine.task.first_task import begin_segment
+from beam_spark_runner.engine.task.resident_requests import (
+    EpochRequest,
+    Request,
+    Response,
+    SegmentRequest,
+)
 from beam_spark_runner.engine.task.task import at_home
 
-IDLE_S = 0.2
-MAX_S = 2.0
-"""How long a task waits for the next epoch, and how long it lasts: other Spark jobs of the session
-need its slot, too."""
-_FIRST_S = 60.0  # for the first epoch: the driver has it when it starts the task
+_FIRST_S = 60.0  # for the first request: the driver has it when it starts the task
 
 
-def serve(driver: Connection) -> None:
-    """Run epochs until none is requested for ``IDLE_S``, or for ``MAX_S`` at most."""
-    ends_at_s = time.monotonic() + MAX_S
+def serve(driver: Connection, idle_s: float, max_s: float) -> None:
+    """Answer requests.
+
+    Args:
+        driver: sends them.
+        idle_s: how long to wait for the next request.
+        max_s: the time after which no other request is answered.
+    """
+    ends_at_s = time.monotonic() + max_s
     chains: dict[int, Sequence[LevelProgram]] = {}
-    while driver.poll(IDLE_S if chains else _FIRST_S):
+    patience_s = _FIRST_S
+    while driver.poll(patience_s):
         try:
             request: Request = driver.recv()
-        except EOFError:  # the driver needs no more epochs
+        except EOFError:  # the driver needs the task no longer
             return
         driver.send(_response_to(request, chains))
         if time.monotonic() > ends_at_s:
             return
+        patience_s = idle_s
 
 
 def _response_to(request: Request, chains: dict[int, Sequence[LevelProgram]]) -> Response:
+    if isinstance(request, SegmentRequest):
+        return begin_segment(request.programs, request.budget_s)
+    return _run_epoch(request, chains)
+
+
+def _run_epoch(
+    request: EpochRequest, chains: dict[int, Sequence[LevelProgram]]
+) -> list[bytes] | None:
     if request.programs is not None:
         chains[request.chain] = request.programs
     programs = _programs(chains, request.chain)
