@@ -114,6 +114,19 @@ def test_an_element_that_makes_too_much_for_the_driver(on_spark: Any, tmp_path: 
     assert (tmp_path / "7").read_text() == "once once "
 
 
+@pytest.mark.spark
+def test_a_side_input_that_is_sent_as_a_file(on_spark: Any) -> None:
+    """Whether one Spark task makes it and reads it, or two."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        texts = p | "keys" >> beam.Create(range(30)) | beam.Map(lambda n: (n, os.urandom(100_000)))
+        main = p | beam.Create(range(3))
+        sizes = main | beam.Map(lambda n, table: len(table[n]), beam.pvalue.AsDict(texts))
+        return {"sizes": sizes}
+
+    assert harvest(on_spark, build, "--single_task_budget=60")["sizes"] == [100_000] * 3
+
+
 def test_rows_of_one_task_are_spread_for_the_steps_that_read_them_with_a_side_input(
     spark_session: Any,
 ) -> None:

@@ -97,7 +97,10 @@ def cluster_of(
             is_anchored=not (session.is_local or session.is_connect)
             and session.version.unites_in_place,
             in_one_task=may_keep_tasks and plays_test_stream and not config.parallel_test_streams,
-            keeps_first_task=may_keep_tasks and len(prepared.plan.segments) > 1,
+            # Broadcasts, which take the place of files, reach only a task that starts with them.
+            keeps_first_task=may_keep_tasks
+            and storage.files is not None
+            and len(prepared.plan.segments) > 1,
             profile_for=ResourceProfiles(session).profile_for,
         )
     )

@@ -217,9 +217,8 @@ class SparkCluster:
     def _new_first_task(self) -> ResidentTask:
         settings = self._settings
         of_job = f" of {settings.job_name}" if settings.job_name else ""
-        return ResidentTask(
-            self._spark, settings.scope, settings.check_cancelled, f"small segments{of_job}"
-        )
+        title = f"steps with few elements{of_job}"
+        return ResidentTask(self._spark, settings.scope, settings.check_cancelled, title)
 
     def _frame(self, job: LevelsJob) -> DataFrame:
         source, exchanges = job.source, job.exchanges_source
