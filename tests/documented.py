@@ -20,6 +20,7 @@ NEEDS = frozenset(
         "Docker",
         "Go",
         "Kafka",
+        "Redis",
         "Spark",
         "a cluster",
         "a job server",

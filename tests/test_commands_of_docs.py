@@ -40,6 +40,7 @@ _OF_SHELL = {
     *(".", "cat", "docker", "echo", "export", "go", "head", "mkdir", "pip", "pkill", "sleep"),
     "timeout",
 }
+_SCRIPTS = ("beam-spark-job-server", "beam-spark-savepoint", "beam-spark-state-store")
 _OF_CLUSTERS = {"hdfs", "helm", "kubectl", "spark-submit", "venv-pack"}
 
 
@@ -130,7 +131,7 @@ def of_program(name: str) -> list[Command]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=ids)
 def test_programs_of_commands_are_known(command: Command) -> None:
-    known = {"python", "make", "pytest", "beam-spark-savepoint", "beam-spark-job-server"}
+    known = {"python", "make", "pytest", *_SCRIPTS}
     assert command.words[0] in known | _OF_SHELL | _OF_CLUSTERS or command.words[0].startswith(
         ("$", "/")
     )
@@ -186,6 +187,6 @@ def test_options_and_modules_exist(command: Command) -> None:
 
 def test_options_of_programs_exist() -> None:
     known = {"help"} | options_in(ROOT / "beam_spark_runner") | options_of_pipelines()
-    for name in ("beam-spark-job-server", "beam-spark-savepoint"):
+    for name in _SCRIPTS:
         for command in of_program(name):
             assert not [option for option in command.options if option not in known], command
