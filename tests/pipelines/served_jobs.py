@@ -104,7 +104,7 @@ def serving(folder: Path, **settings: Any) -> Iterator[Server]:
         yield server
     finally:
         assert server.jobs.end_all(SOON_S)
-        server.jobs.close()
+        server.jobs.delete_staged_files()
 
 
 def state_of(job: ServedJob) -> str:

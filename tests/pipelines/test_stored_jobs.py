@@ -324,7 +324,7 @@ def test_a_server_that_does_not_start_claims_nothing(tmp_path: Path) -> None:
         jobs = Jobs(config, lambda *_: None, VERSIONS)  # type: ignore[arg-type]
         with pytest.raises(OptionsError, match="is the port in use"):
             JobApi(config, jobs, before_start=jobs.resume)
-        jobs.close()
+        jobs.delete_staged_files()
     assert list((tmp_path / "jobs").iterdir()) == []
 
 

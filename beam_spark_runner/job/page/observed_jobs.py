@@ -32,7 +32,7 @@ class ObservedJobs:
         self._gatherers: dict[str, Gatherer] = {}
         self._facts: dict[str, tuple[float, JobFacts]] = {}  # with the time at which they are old
         self._not_shown: set[str] = set()  # not completely; for one warning each
-        self._closed = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._gather_at_intervals, name="beam-page-looks", daemon=True
         )
@@ -41,9 +41,9 @@ class ObservedJobs:
         """Begin to look at the jobs at intervals, so that their throughput has a history."""
         self._thread.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Stop looking."""
-        self._closed.set()
+        self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -94,7 +94,7 @@ class ObservedJobs:
 
     def _gather_at_intervals(self) -> None:
         looks = 0
-        while not self._closed.wait(_LOOK_EVERY_S):
+        while not self._stopped.wait(_LOOK_EVERY_S):
             try:
                 if looks % _GATHER_EVERY == 0:
                     self.all_facts()

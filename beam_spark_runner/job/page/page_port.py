@@ -89,7 +89,7 @@ class PagePort:
         """Stop serving, and wait for the server's threads."""
         self._server.should_exit = True
         self._thread.join(_ENDS_WITHIN_S)
-        self._observed.close()
+        self._observed.stop()
         self._socket.close()
 
     def _run(self) -> None:

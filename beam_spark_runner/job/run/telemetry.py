@@ -67,7 +67,7 @@ class LiveTasks:
         self.ask_for_stacks: Ask = dict
         self.ask_for_memory: Ask = dict
 
-    def begin(self, run: int, *, is_additional: bool = False) -> None:
+    def note_started(self, run: int, *, is_additional: bool = False) -> None:
         """Drop the progress of earlier Spark jobs, unless the last one still runs.
 
         Their metrics are in their reports, or their attempts do not count.
@@ -197,11 +197,11 @@ class TaskTelemetry:
 
     def began(self, run: int, *, is_additional: bool = False) -> None:
         """See ``Observer.began``."""
-        self._live.begin(run, is_additional=is_additional)
+        self._live.note_started(run, is_additional=is_additional)
 
     def reported(self, reports: Sequence[Report]) -> None:
         """See ``Observer.reported``."""
-        self._live.begin(0)
+        self._live.note_started(0)
         self._live.note_ended(reports)
         for report in reports:
             if report.worker:
@@ -239,14 +239,14 @@ class TaskTelemetry:
             By worker, as far as they have sent anything: a text. None: it has not answered.
         """
         request = self._answers.begin()
-        asked = self._server.ask(DriverFrame(wants_stacks=request))
-        return self._answers.wait(request, asked, timeout_s)
+        workers = self._server.ask(DriverFrame(wants_stacks=request))
+        return self._answers.wait(request, workers, timeout_s)
 
     def memory(self, timeout_s: float = _MEMORY_S) -> Mapping[str, str | None]:
         """Return memory profiles of workers, for some seconds; see ``stacks``."""
         request = self._answers.begin()
-        asked = self._server.ask(DriverFrame(wants_memory=request))
-        return self._answers.wait(request, asked, timeout_s)
+        workers = self._server.ask(DriverFrame(wants_memory=request))
+        return self._answers.wait(request, workers, timeout_s)
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
         """Have workers tear down their DoFns of the job; wait, and warn of those that are late."""
@@ -263,7 +263,7 @@ class TaskTelemetry:
         self._server.settle()
         self.end_job()
         self._server.close()
-        self._live.begin(0)
+        self._live.note_started(0)
         self._live.ask_for_stacks = self._live.ask_for_memory = dict
         self._live.commit_residuals(())
 

@@ -95,7 +95,7 @@ class JobServer:
         except BaseException:
             if self._jobs is not None:
                 self._jobs.end_all(0.0)
-                self._jobs.close()
+                self._jobs.delete_staged_files()
             self._close_ports()
             self._spark.close()
             raise
@@ -133,7 +133,7 @@ class JobServer:
         if not have_ended:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
         self._api.stop()
-        self._jobs.close()
+        self._jobs.delete_staged_files()
         self._close_ports()
         self._spark.close()
         return have_ended

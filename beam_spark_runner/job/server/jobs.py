@@ -273,19 +273,19 @@ class Jobs:
 
     def _run_from_queue(self, job: ServedJob, pool: str) -> None:
         with self._lock:
-            found = self._earlier_jobs.pop(job.job_id, None)
-        if found is None or self._prepare_again(job, found):
+            earlier = self._earlier_jobs.pop(job.job_id, None)
+        if earlier is None or self._prepare_again(job, earlier):
             job.run(
                 lambda config: self._open_session(config, pool),
                 lambda: self._queue.note_progress(job),
             )
 
-    def _prepare_again(self, job: ServedJob, found: FoundJob) -> bool:
+    def _prepare_again(self, job: ServedJob, earlier: FoundJob) -> bool:
         """Compile a job of an earlier server; return whether it can run."""
-        stored = found.stored
+        stored = earlier.stored
         try:
-            found.check()
-            stored.begin_try(found.tries + 1)
+            earlier.check()
+            stored.begin_try(earlier.tries + 1)
             job.prepare(lambda: self._compile(job), self._config.prepare_timeout_s)
             stored.end_tries()
             return True
@@ -384,7 +384,7 @@ class Jobs:
                 self._cancel(job)
         return all([job.wait(max(0.0, deadline - time.monotonic())) for job in jobs])
 
-    def close(self) -> None:
+    def delete_staged_files(self) -> None:
         """Delete all staged files; the server must have stopped."""
         self._area.remove()
 

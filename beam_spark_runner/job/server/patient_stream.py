@@ -17,7 +17,7 @@ class PatientStream(Iterator[Any]):
     gRPC waits for a client without limit, to receive and to send. So a thread receives the
     messages: one at a time, since gRPC's flow control would not work otherwise.
 
-    Threads: one iterates and sends; any may call ``end``.
+    Threads: one iterates and sends; any may call ``fail``.
 
     Args:
         incoming: The messages, as gRPC passes them to a method of a servicer.
@@ -42,7 +42,7 @@ class PatientStream(Iterator[Any]):
 
         Raises:
             SilentClientError: None has arrived in time.
-            Exception: The call was ended, by the client or by ``end``.
+            Exception: The call was ended, by the client or by ``fail``.
         """
         self._requests.put(True)
         try:
@@ -62,7 +62,7 @@ class PatientStream(Iterator[Any]):
             yield message
             self._sending_since_s = None
 
-    def end(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Let the thread that iterates raise an error, now or when it wants the next message."""
         self._arrived.put(error)
 

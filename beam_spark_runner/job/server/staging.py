@@ -94,7 +94,7 @@ class StagedArtifacts:
         with self._lock:
             earlier, self._latest = self._latest, answers
         if earlier is not None:
-            earlier.end(ReplacedStreamError("the client stages the same files by another stream"))
+            earlier.fail(ReplacedStreamError("the client stages the same files by another stream"))
         if not self._turn.acquire(timeout=_PATIENCE_S):
             raise ReplacedStreamError("an earlier stream with the same staging token has not ended")
         try:

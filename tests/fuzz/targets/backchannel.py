@@ -79,7 +79,7 @@ class Driver(Target):
 
         server = BackchannelServer("job", take)
         try:
-            live.begin(1)
+            live.note_started(1)
             hello = WorkerFrame(token=server.route.token, worker=_WORKER)
             server._read(_Bytes(framed(hello.SerializeToString()) + case))
             server.expect(_WORKER, 3)

@@ -47,7 +47,7 @@ def served(config: ServerConfig) -> Iterator[tuple[Jobs, Gate]]:
     finally:
         gate.let_through(1_000)
         assert jobs.end_all(SOON_S)
-        jobs.close()
+        jobs.delete_staged_files()
 
 
 def one_step(pipeline: beam.Pipeline) -> None:

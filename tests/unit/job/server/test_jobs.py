@@ -190,7 +190,7 @@ def test_the_end_of_a_server(tmp_path: Path) -> None:
         gate.let_through(1)
         assert jobs.end_all(SOON_S)
         assert jobs.job(first).has_ended
-        jobs.close()
+        jobs.delete_staged_files()
         assert list(tmp_path.iterdir()) == []
 
 

@@ -99,7 +99,7 @@ def test_metrics_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert job.wait(SOON_S)
     assert job.kept_bytes > SIZE
     assert list(job.metrics().committed) == infos
-    jobs.close()
+    jobs.delete_staged_files()
 
 
 def test_ended_jobs_with_large_options_are_dropped_beyond_the_limit(
