@@ -151,11 +151,11 @@ class Playback:
         """Play as many events as a manifest says have happened: after a restart, more than one."""
         while self.played.events < events and not drains():
             if self.played.has_ended:
-                given = self.played.events
+                number = self.played.events
                 raise IncompatibleCheckpointError(
                     (
                         f"{self._step}: the checkpoint has {events} events of the TestStream, "
-                        f"which now has only {given}",
+                        f"which now has only {number}",
                     ),
                     "the pipeline cannot continue from its checkpoint. Use another "
                     "--checkpoint_dir, or the TestStream with which it began",

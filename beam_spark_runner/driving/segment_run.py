@@ -161,8 +161,8 @@ class SegmentRun:
                     hosted = [
                         edge.dest for i in levels for edge in self._builder.readers(segment, i)
                     ]
-                    made = OutputRows.union([each.rows for each in self.made[self._read :]])
-                    rows = made.rows_for(hosted)
+                    outputs = OutputRows.union([each.rows for each in self.made[self._read :]])
+                    rows = outputs.rows_for(hosted)
                 # This job passes on what it does not process, also for levels after a round.
                 self._read = len(self.made)
             case rounds.RunRound(level=level, number=number):

@@ -228,13 +228,13 @@ def _made(settings: RunSettings, cluster: Cluster, resharding: Resharding) -> Se
         return ()
     try:
         with cluster.scope(_TITLE):
-            made = cluster.reshard(resharding)
+            new_shards = cluster.reshard(resharding)
     except RunnerError:
         raise
     except Exception as error:
         settings.check_cancelled()
         raise SparkJobError(_TITLE, cluster.reason_of(error)) from error
-    for each in made:
+    for each in new_shards:
         if each.problem is not None:
             raise CheckpointStorageError(each.place or "", each.problem)
-    return made
+    return new_shards

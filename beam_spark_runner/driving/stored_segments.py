@@ -154,7 +154,7 @@ class StoredSegments:
         running = self._start.manifest.running
         if running is None or running.segment != segment:
             return None
-        made = [
+        results = [
             JobResult(
                 rows=self.rows_of(part.run, part.attempts),
                 part=_output_part(part),
@@ -165,7 +165,7 @@ class StoredSegments:
             )
             for part in running.parts
         ]
-        return RestoredJobs(made=made, infos=running.metrics)
+        return RestoredJobs(made=results, infos=running.metrics)
 
     def released(self) -> frozenset[SegmentId]:
         """See ``SegmentStore``."""

@@ -31,9 +31,9 @@ class StoredWrites:
 
     def begin(self, segment: SegmentId, make: Callable[[], BegunWrite]) -> BegunWrite:
         """See ``WriteStore``. What the first start has found before the write stays what counts."""
-        found = self.begun(segment)
-        if found is not None:
-            return found
+        earlier = self.begun(segment)
+        if earlier is not None:
+            return earlier
         new, last = make(), self._start.manifest
         self._commit(replace(last, begun={**last.begun, int(segment): new}))
         return new

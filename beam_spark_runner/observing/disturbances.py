@@ -35,13 +35,13 @@ def lacks_storage(facts: JobFacts) -> Sentence | None:
 def has_lost_executors(facts: JobFacts) -> Sentence | None:
     """Return the sentence about a job whose executors have died, or whose Spark jobs run again."""
     repeated = _trouble(facts, TroubleKind.REPEATED)
-    lost = [each for each in facts.lost_executors if facts.now_s - each.at_s <= _NEW_S]
-    if lost:
-        last = max(lost, key=lambda each: each.at_s)
+    recent = [each for each in facts.lost_executors if facts.now_s - each.at_s <= _NEW_S]
+    if recent:
+        last = max(recent, key=lambda each: each.at_s)
         ago = duration_text(max(0, int(facts.now_s - last.at_s)))
         which = f"Executor {last.executor} was"
-        if len(lost) > 1:
-            which = f"{len(lost)} executors were"
+        if len(recent) > 1:
+            which = f"{len(recent)} executors were"
         reason = f" ({last.reason})" if last.reason else ""
         return Sentence(
             text=f"{which} lost {ago} ago{reason}: what ran there runs again.",

@@ -192,15 +192,15 @@ class BatchStart:
         last, place = outlast(lambda: self._look(plan, tries_again=tries_again))
         self.number = self._claim(place, mark, outlast)
         self.previous = outlast(self._clients_that_died)
-        kept = outlast(lambda: newest(storage, self._form, KEPT, self.number))
-        self._kept = kept
-        last = kept[-1] if kept else last
+        manifests = outlast(lambda: newest(storage, self._form, KEPT, self.number))
+        self._kept = manifests
+        last = manifests[-1] if manifests else last
         self.manifest = dataclasses.replace(last, fence=self.number)
 
     def _look(self, plan: str, *, tries_again: bool) -> tuple[BatchManifest, _Place]:
         """Return the newest commit, and where this start finds the job."""
-        found = newest(self._storage, self._form)
-        last = found[-1] if found else BatchManifest(commit=0, fence=0, plan=plan)
+        manifests = newest(self._storage, self._form)
+        last = manifests[-1] if manifests else BatchManifest(commit=0, fence=0, plan=plan)
         if last.plan != plan:
             raise IncompatibleCheckpointError(("its plan is another one",), _CHANGED)
         place = _Place(last.commit, _finished(self._work, last.commit + 1))
@@ -318,8 +318,8 @@ def deaths_without_progress(storage: DeletingStorage, work: WorkFolders) -> int:
     Raises:
         CorruptManifestError: The newest manifest is damaged.
     """
-    found = newest(storage, commits())
-    commit = found[-1].commit if found else 0
+    manifests = newest(storage, commits())
+    commit = manifests[-1].commit if manifests else 0
     return _deaths_at(storage, _Place(commit, _finished(work, commit + 1)))
 
 

@@ -346,27 +346,27 @@ class DriverStart:
 
     def _find_beginning(self) -> None:
         """Check that ``restart`` fits the checkpoint; copy a savepoint if nothing is committed."""
-        checkpoints, found = self._checkpoints, self._found(1)
+        checkpoints, manifests = self._checkpoints, self._found(1)
         is_mine = bool(checkpoints.owner) and last_owner(self._storage) == checkpoints.owner
-        if found and checkpoints.restart == "fresh" and not is_mine:
+        if manifests and checkpoints.restart == "fresh" and not is_mine:
             raise OptionsError(
                 "restart",
-                f"an earlier run has committed {found[-1].epoch} epochs in --checkpoint_dir; "
+                f"an earlier run has committed {manifests[-1].epoch} epochs in --checkpoint_dir; "
                 "remove the folder, or use another one",
             )
         continues = checkpoints.restart == "continue"
-        if found and continues and not is_mine:
+        if manifests and continues and not is_mine:
             raise FencedError(0, highest_fence(self._storage))
-        if not found and not continues and (savepoint := checkpoints.savepoint()) is not None:
-            found = newest(savepoint.source, self._form)
-            if not found:
+        if not manifests and not continues and (savepoint := checkpoints.savepoint()) is not None:
+            manifests = newest(savepoint.source, self._form)
+            if not manifests:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
-            self._check(found[-1])
-            if (missing := savepoint.begin_with(found[-1])) is not None:
+            self._check(manifests[-1])
+            if (missing := savepoint.begin_with(manifests[-1])) is not None:
                 raise OptionsError(
                     "savepoint_path", f"the file {missing} of the savepoint is missing"
                 )
-        if not found and checkpoints.restart in ("resume", "continue"):
+        if not manifests and checkpoints.restart in ("resume", "continue"):
             raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
 
     def _check(self, found: Manifest) -> None:

@@ -162,11 +162,11 @@ def coded_keyed_heads(heads: KeyedHeads) -> list[Any]:
 
 def keyed_heads_of(coded: Sequence[Any]) -> dict[tuple[int, int], KeyedHead]:
     """Return what ``coded_keyed_heads`` was made from."""
-    found = {}
+    heads = {}
     for store, partition, epoch, attempt, older, parts in coded:
         own = _head_of((epoch, attempt, older)) if epoch else None
-        found[store, partition] = KeyedHead(own, _parts_of(parts))
-    return found
+        heads[store, partition] = KeyedHead(own, _parts_of(parts))
+    return heads
 
 
 def _coded(head: Head) -> list[Any]:

@@ -187,8 +187,8 @@ def _is_of_job(name: str) -> bool:
 
 
 def _jobs(root: JobFolders) -> list[str]:
-    found = map(_FOLDER.fullmatch, root.folders())
-    return sorted(match["job"] for match in found if match is not None)
+    matches = map(_FOLDER.fullmatch, root.folders())
+    return sorted(match["job"] for match in matches if match is not None)
 
 
 def _has_ended(root: JobFolders, job: str) -> bool:

@@ -184,5 +184,5 @@ def _newest(source: CopyingStorage, lineage: str, epochs: Sequence[int]) -> Mani
 
 def pins(names: Sequence[str]) -> Mapping[str, int]:
     """Return the pinned epochs, by the names of their pins among the names of all files."""
-    found = {name: pinned_in(name) for name in names}
-    return {name: epoch for name, epoch in found.items() if epoch is not None}
+    epochs = {name: pinned_in(name) for name in names}
+    return {name: epoch for name, epoch in epochs.items() if epoch is not None}

@@ -153,8 +153,8 @@ def written_after(names: Iterable[str], lineage: str, epoch: int) -> bool:
         lineage: The lineage of the pipeline.
         epoch: The last committed epoch.
     """
-    written = (_written_in(name, lineage) for name in names)
-    return any(each is not None and each > epoch for each in written)
+    epochs = (_written_in(name, lineage) for name in names)
+    return any(each is not None and each > epoch for each in epochs)
 
 
 def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) -> tuple[str, ...]:

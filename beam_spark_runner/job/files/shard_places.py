@@ -78,8 +78,8 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
 
 def shard_root(config: RunnerConfig) -> str | None:
     """Return the path or URL of the ``--checkpoint_dir`` of a streaming job; None: it has none."""
-    given = config.checkpoint_dir
-    return given if given is None or is_url(given) else str(Path(given).absolute())
+    place = config.checkpoint_dir
+    return place if place is None or is_url(place) else str(Path(place).absolute())
 
 
 def _always() -> bool:

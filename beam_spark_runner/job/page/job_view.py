@@ -354,13 +354,13 @@ def _savepoints(facts: JobFacts) -> list[tuple[str, str, str, str]]:
 
 def _slow_tasks(facts: JobFacts) -> list[TaskRow]:
     """Return the slowest tasks; a level has several only if they are no usual ones."""
-    found = [
+    slow = [
         (task, work)
         for work in facts.level_works
         for number, task in enumerate(work.slowest)
         if task.spent_s >= _SLOW_FROM_S and (number == 0 or task.spent_s >= 2 * work.median_s)
     ]
-    found.sort(key=lambda pair: -pair[0].spent_s)
+    slow.sort(key=lambda pair: -pair[0].spent_s)
     return [
         TaskRow(
             steps=work.steps,
@@ -371,5 +371,5 @@ def _slow_tasks(facts: JobFacts) -> list[TaskRow]:
             rows=f"{task.rows:,}",
             key="" if task.largest is None else key_text(task, task.largest),
         )
-        for task, work in found[:_MAX_TASKS]
+        for task, work in slow[:_MAX_TASKS]
     ]

@@ -39,9 +39,9 @@ class Guard:
 
         async def send_with_headers(message: _Message) -> None:
             if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
+                response_headers = MutableHeaders(scope=message)
                 for name, value in HEADERS:
-                    found.setdefault(name, value)
+                    response_headers.setdefault(name, value)
             await send(message)
 
         answer = self._refusal(scope, headers)

@@ -125,8 +125,8 @@ def _drawn_node(facts: JobFacts, query: PageQuery, node: FoldedNode) -> DrawnNod
 def step_rows(facts: JobFacts, query: PageQuery) -> Sequence[StepRow]:
     """Return the table of the first steps that have the text that the viewer looks for."""
     text = query.find.lower()
-    found = (node for node in facts.graph.nodes if text in node.name.lower())
-    return [_row(facts, query, node) for node in islice(found, MAX_DRAWN)]
+    matching = (node for node in facts.graph.nodes if text in node.name.lower())
+    return [_row(facts, query, node) for node in islice(matching, MAX_DRAWN)]
 
 
 def _row(facts: JobFacts, query: PageQuery, node: StepNode) -> StepRow:
