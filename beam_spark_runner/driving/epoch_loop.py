@@ -91,7 +91,7 @@ class EpochLoop:
         self._start = DriverStart(checkpoints, version, self._rules.partitions, contradictions)
         if self._last.epoch:
             observer.continues(self._last)
-        self._start.sweep()  # the driver before may have ended without it
+        self._start.sweep()  # the previous driver may have ended without it
         self._sweep: Pending | None = None  # after the last commit, while the next epoch runs
 
     def run(self) -> bool:
