@@ -204,7 +204,7 @@ $(VENV_STRUCTURED)/.ready: benchmarks/kafka/pom.xml Makefile
 		-DincludeArtifactIds=$(CONNECTOR) -DoutputDirectory=$(abspath $(@D))/jars
 	touch $@
 
-bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to Kafka, beside Structured Streaming
+bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to Kafka, compared with Structured Streaming
 	$(BIN)/python -m benchmarks.kafka
 
 LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py

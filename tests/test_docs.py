@@ -23,6 +23,18 @@ PAGES = sorted([*USERS_PAGES, *ROOMS_PAGES])
 INDEXES = (DOCS / "README.md", DOCS / "adr" / "README.md")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _MAX_WORDS_OF_A_CELL = 25
+# What newcomers ask first: how do I test a pipeline? Why is it slow? It ran out of memory? How do I
+# start Kafka? How do I upgrade a stream? Which versions of Spark work? Where would I add a kind of
+# user state?
+_FIRST_ANSWERS = (
+    "docs/testing.md",
+    "docs/troubleshooting.md#the-job-is-slow",
+    "docs/troubleshooting.md#running-out-of-memory",
+    "docs/kafka_tutorial.md#1-start-a-broker",
+    "docs/operations.md#upgrading-a-running-stream",
+    "docs/features.md#versions",
+    "docs/architecture.md#where-new-code-goes",
+)
 # Its tables show ways through the code, a line for each step.
 LONG_CELLS = frozenset({DOCS / "architecture.md"})
 
@@ -119,6 +131,15 @@ def test_cells_of_tables_are_short(page: Path) -> None:
         if len(_LINK.sub("]", cell).split()) > _MAX_WORDS_OF_A_CELL
     ]
     assert not long
+
+
+@pytest.mark.parametrize("target", _FIRST_ANSWERS)
+def test_what_newcomers_ask_is_one_click_away(target: str) -> None:
+    """Of README, and of the questions in the index."""
+    readme, index = (page.read_text() for page in (ROOT / "README.md", INDEXES[0]))
+    assert f"({target})" in readme
+    questions = index.partition("## Frequently asked questions")[2]
+    assert f"({target.removeprefix('docs/')})" in questions
 
 
 def test_every_page_is_in_an_index() -> None:

@@ -1,5 +1,6 @@
 """What a program says until its pipeline begins, or if it does not begin."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,14 @@ def test_a_session_is_announced_once(
     assert line.parts() == [text]
     assert line.said == [f"Spark UI: http://{text}"]
     assert session_opening.open_and_show(config, None, None) is session
+
+
+def test_the_recording_in_readme_shows_what_is_said_today() -> None:
+    """If not: ``make recording``, in a terminal."""
+    recording = Path(__file__).parents[4] / "docs" / "images" / "word_count.svg"
+    text = recording.read_text()
+    assert "Spark UI: http://" in text
+    assert "DONE in " in text
 
 
 @pytest.mark.parametrize(
